@@ -1,22 +1,37 @@
 """Deletes the state files that no state needs.
 
-Called by ``streamgroups_spark.source.state_collection`` in the background of a query. The rules are in
-:mod:`streamgroups.state.retention`. Files never change, so each manifest is read once. Source: SEMANTICS S10.
+Called by ``streamgroups_spark.source.state_collection`` in the background of a query, and by ``streamgroups state
+collect``. The rules are in :mod:`streamgroups.state.retention`. Files never change, so each manifest is read once.
+Source: SEMANTICS S10.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 
-from streamgroups.partitions import TopicPartition
+from streamgroups.errors import StateDamaged
+from streamgroups.state.lookup import Position
 from streamgroups.state.manifest import Manifest, decode
 from streamgroups.state.names import StateFileName
 from streamgroups.state.retention import Retention, deletable
 from streamgroups.state.state_files import StateFiles
 from streamgroups_state.file_format import unpack
 
-logger = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class Collectable:
+    """The files of an operator, and those that no state needs.
+
+    Args:
+        sizes: the size of each file in bytes.
+        files: the files that no state needs.
+        cluster_ids: the clusters whose partitions have states.
+    """
+
+    sizes: dict[StateFileName, int]
+    files: frozenset[StateFileName]
+    cluster_ids: frozenset[str] = field(default_factory=frozenset)
 
 
 class Collector:
@@ -32,15 +47,15 @@ class Collector:
         self._files, self._retention, self._now_ms = files, retention, now_ms
         self._manifests: dict[StateFileName, Manifest] = {}
 
-    def collect(self, committed: Collection[tuple[TopicPartition, StateFileName]]) -> frozenset[StateFileName]:
-        """Deletes files. Returns their names.
-
-        A damaged file can need any other file, and a backup can restore it. So nothing is deleted while one exists.
+    def plan(self, committed: Collection[Position]) -> Collectable:
+        """Finds the files that no state needs.
 
         Args:
-            committed: the states that committed offsets name.
+            committed: the committed offsets of the group, read before this call. A state that is committed later refers
+                only to files of their states, and to young files.
 
         Raises:
+            StateDamaged: if a file is damaged. It can need any other file, and a backup can restore it.
             StateUnreachable: if the storage does not answer.
         """
         listed = self._files.list()
@@ -52,14 +67,25 @@ class Collector:
                 # Another member has deleted it.
                 continue
             except ValueError as e:
-                logger.warning(
-                    "The state file '%s' in '%s' is damaged: %s. Old state files are not deleted until it is restored "
-                    "or removed",
-                    file,
-                    self._files.location,
-                    e,
-                )
-                return frozenset()
+                raise StateDamaged(
+                    f"The state file '{file}' in '{self._files.location}' is damaged: {e}. No state files are deleted.",
+                    remedy="Restore the file from a backup, or remove it.",
+                ) from e
         gone = deletable(self._manifests.values(), committed, self._retention, self._now_ms())
-        self._files.delete(gone)
+        identities = {state.identity for manifest in self._manifests.values() for state in manifest.states}
+        clusters = frozenset(it.cluster_id for it in identities if it.cluster_id is not None)
+        return Collectable(listed, gone, clusters)
+
+    def delete(self, files: Collection[StateFileName]) -> None:
+        """Deletes files of a plan.
+
+        Raises:
+            StateUnreachable: if the storage does not answer.
+        """
+        self._files.delete(files)
+
+    def collect(self, committed: Collection[Position]) -> frozenset[StateFileName]:
+        """Deletes the files that no state needs. Returns their names. See :meth:`plan`."""
+        gone = self.plan(committed).files
+        self.delete(gone)
         return gone

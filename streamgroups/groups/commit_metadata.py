@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.partitions import TopicPartition
 from streamgroups.state import origins
+from streamgroups.state.lookup import Position
 from streamgroups.state.origins import UNNAMED, StateOrigin
 
 _FORM = re.compile(
@@ -73,6 +75,18 @@ class CommitMark:
         identity = TopicIdentity(cluster_id, topic_id)
         state = origins.decode(found["state"] or "")
         return cls(found["mode"] == "exclusive", found["written"] is not None, identity, state)
+
+
+def position_of(topic_partition: TopicPartition, next_offset: int, metadata: str) -> Position:
+    """The position of a committed offset, for the lookup of its state.
+
+    >>> position_of(TopicPartition("flights", 0), 5, "by hand").origin
+    Unnamed()
+    """
+    mark = CommitMark.parse(metadata)
+    if mark is None:
+        return Position(topic_partition, next_offset, UNNAMED)
+    return Position(topic_partition, next_offset, mark.state, mark.identity)
 
 
 def is_held_exclusively(metadata: Iterable[str]) -> bool:

@@ -7,6 +7,7 @@ S10.
 A state is kept if
 
 * a committed offset names it,
+* a committed offset that names none continues with it: a tool has reset a group whose queries are stopped,
 * it is not older than the retention,
 * or it is the latest older state of its partition: a reset to the start of the retention begins there.
 
@@ -21,8 +22,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.lookup import OnMissingState, Position, Stored, choose
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named, New
+
+#: A file of this age that no state needs belongs to no batch in flight, but to an attempt that was replaced.
+YOUNG_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +41,12 @@ class Retention:
     """
 
     keep_ms: int
-    young_ms: int
+    young_ms: int = YOUNG_MS
 
 
 def deletable(
     manifests: Iterable[Manifest],
-    committed: Collection[tuple[TopicPartition, StateFileName]],
+    committed: Iterable[Position],
     retention: Retention,
     now_ms: int,
 ) -> frozenset[StateFileName]:
@@ -48,7 +54,7 @@ def deletable(
 
     Args:
         manifests: the manifests of all files of an operator.
-        committed: the states that committed offsets or ledgers name.
+        committed: the committed offsets of the group.
         retention: how long states are kept.
         now_ms: the current time, in milliseconds since the epoch.
 
@@ -57,12 +63,23 @@ def deletable(
     """
     by_file = {manifest.file: manifest for manifest in manifests}
     needed = set()
-    for tp, file in {*committed, *_kept_by_age(by_file.values(), now_ms - retention.keep_ms)}:
+    kept = _kept_by_age(by_file.values(), now_ms - retention.keep_ms)
+    for tp, file in kept.union(*(_kept_by_commit(position, by_file.values()) for position in committed)):
         state = by_file[file].state_of(tp) if file in by_file else None
         if state is not None:
             needed |= {file, *state.files}
     oldest_young_ms = now_ms - retention.young_ms
     return frozenset(file for file in by_file if file not in needed and file.planned_ms < oldest_young_ms)
+
+
+def _kept_by_commit(position: Position, manifests: Collection[Manifest]) -> set[tuple[TopicPartition, StateFileName]]:
+    match position.origin:
+        case New():
+            return set()
+        case Named(file=file):
+            return {(position.topic_partition, file)}
+    choice = choose(position, manifests, OnMissingState.EMPTY)
+    return {(position.topic_partition, choice.file)} if isinstance(choice, Stored) else set()
 
 
 def _kept_by_age(manifests: Iterable[Manifest], oldest_ms: int) -> set[tuple[TopicPartition, StateFileName]]:

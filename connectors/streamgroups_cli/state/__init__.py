@@ -1,6 +1,6 @@
 """``streamgroups state``: inspects the state files of windows over shared streams, one file per command.
 
-Part of the command line (``streamgroups_cli``). The commands read files only and need no broker.
+Part of the command line (``streamgroups_cli``). All commands but ``collect`` read files only and need no broker.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 from streamgroups_cli.lazy_commands import lazy_app
 
 app = lazy_app(
-    "Inspect the state files of windows over shared streams.",
+    "Inspect and delete the state files of windows over shared streams.",
     {
         "list": "streamgroups_cli.state.listing:list_states",
         "show": "streamgroups_cli.state.showing:show",
         "verify": "streamgroups_cli.state.verifying:verify",
+        "collect": "streamgroups_cli.state.collecting:collect",
     },
 )

@@ -25,9 +25,6 @@ from streamgroups_state.collection import Collector
 from streamgroups_state.locations import operator_files
 from streamgroups_state.store import StoredStates
 
-#: A file of this age that no state needs belongs to no batch in flight, but to an attempt that was replaced.
-_YOUNG_MS = 3_600_000
-
 
 def batch_states(
     options: SourceOptions, facts: QueryFacts | None, session: str, run_id: str, cluster: Cluster, start: Start
@@ -60,7 +57,7 @@ def batch_states(
         return request_reports(session, run_id, batch)
 
     collect = StateCollection(
-        Collector(files, Retention(states.retention_ms, _YOUNG_MS), now_ms),
+        Collector(files, Retention(states.retention_ms), now_ms),
         group_id,
         cluster,
         lambda: partitions_of(options.subscription, cluster.topics()),

@@ -10,12 +10,10 @@ import logging
 from collections.abc import Callable, Collection
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.commit_metadata import position_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster
 from streamgroups.query.available import Start
-from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named
 from streamgroups_state.collection import Collector
 
 logger = logging.getLogger(__name__)
@@ -66,17 +64,11 @@ class StateCollection:
         try:
             partitions = self._partitions()
             if partitions and min(partitions) in owned:
-                gone = self._collector.collect(self._committed(partitions))
+                committed = self._cluster.committed(self._group_id, partitions)
+                positions = [position_of(tp, it.next_offset, it.metadata) for tp, it in committed.items()]
+                gone = self._collector.collect(positions)
                 logger.debug("Group '%s': %d state files deleted", self._group_id, len(gone))
         except StreamGroupsError as e:
             logger.warning("Old state files of group '%s' are not deleted: %s", self._group_id, e)
         finally:
             self._next_ms = self._clock() + _EVERY_MS
-
-    def _committed(self, partitions: Collection[TopicPartition]) -> list[tuple[TopicPartition, StateFileName]]:
-        found = []
-        for tp, committed in self._cluster.committed(self._group_id, partitions).items():
-            mark = CommitMark.parse(committed.metadata)
-            if mark is not None and isinstance(mark.state, Named):
-                found.append((tp, mark.state.file))
-        return found

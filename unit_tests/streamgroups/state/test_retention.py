@@ -7,8 +7,10 @@ from hypothesis import given
 
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.lookup import Position
 from streamgroups.state.manifest import Manifest, PartitionState, Segment
 from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import UNNAMED, Named, New
 from streamgroups.state.retention import Retention, deletable
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -21,9 +23,11 @@ def file(minutes_ago: int, attempt: int = 1) -> StateFileName:
     return StateFileName(NOW_MS - minutes_ago * 60_000, "1f3a9c2b7d10", 1, attempt)
 
 
-def manifest(name: StateFileName, *, needs: tuple[StateFileName, ...] = (), tp: TopicPartition = P0) -> Manifest:
+def manifest(
+    name: StateFileName, *, needs: tuple[StateFileName, ...] = (), tp: TopicPartition = P0, end: int = 1
+) -> Manifest:
     parts = {"0": tuple(Segment(it, 0, 1, 9) for it in needs)} if needs else {}
-    return Manifest(name, "billing", "windows", "", (PartitionState(OffsetRange(tp, 0, 1), 0, UNKNOWN, parts),))
+    return Manifest(name, "billing", "windows", "", (PartitionState(OffsetRange(tp, 0, end), 0, UNKNOWN, parts),))
 
 
 def test_S10_states_within_the_retention_are_kept_and_the_latest_before_it() -> None:
@@ -36,9 +40,23 @@ def test_S10_each_partition_keeps_its_own_latest_state() -> None:
     assert deletable(files, [], KEEP, NOW_MS) == {file(400)}
 
 
+def named(name: StateFileName, tp: TopicPartition = P0) -> Position:
+    return Position(tp, 1, Named(name, 1))
+
+
 def test_S10_a_committed_state_is_kept_however_old() -> None:
     files = [manifest(file(61)), manifest(file(900))]
-    assert deletable(files, [(P0, file(900))], KEEP, NOW_MS) == frozenset()
+    assert deletable(files, [named(file(900))], KEEP, NOW_MS) == frozenset()
+
+
+def test_S10_the_state_to_which_a_tool_has_reset_a_stopped_group_is_kept() -> None:
+    files = [manifest(file(ago), end=end) for ago, end in ((61, 40), (300, 30), (400, 20), (500, 10))]
+    assert deletable(files, [Position(P0, 29, UNNAMED)], KEEP, NOW_MS) == {file(300), file(500)}
+    assert deletable(files, [Position(P1, 29, UNNAMED), Position(P0, 29, New())], KEEP, NOW_MS) == {
+        file(300),
+        file(400),
+        file(500),
+    }
 
 
 def test_S10_a_file_with_a_segment_of_a_kept_state_is_kept() -> None:
@@ -49,7 +67,7 @@ def test_S10_a_file_with_a_segment_of_a_kept_state_is_kept() -> None:
 def test_S10_a_young_file_is_kept_although_no_state_needs_it() -> None:
     retention = Retention(keep_ms=0, young_ms=10 * 60_000)
     files = [manifest(file(ago)) for ago in (5, 9, 11, 12)]
-    assert deletable(files, [(P0, file(12))], retention, NOW_MS) == {file(11)}
+    assert deletable(files, [named(file(12))], retention, NOW_MS) == {file(11)}
 
 
 MINUTES = st.integers(0, 200)
@@ -68,7 +86,7 @@ def test_S10_what_a_kept_state_needs_is_never_deleted(
         manifest(file(ago), needs=tuple(file(it) for it in sorted(needs)), tp=tp) for ago, (tp, needs) in made.items()
     ]
     committed_ago = data.draw(st.sampled_from(sorted(made)))
-    committed = (made[committed_ago][0], file(committed_ago))
+    committed = named(file(committed_ago), made[committed_ago][0])
     gone = deletable(files, [committed], KEEP, NOW_MS)
     needed = {committed_ago, *made[committed_ago][1]}
     for ago, (_, needs) in made.items():

@@ -1,0 +1,118 @@
+"""``streamgroups state collect``: deletes old state files, as running queries do in the background.
+
+For groups whose queries are stopped, or with another retention. Committed offsets are read before the files are listed,
+so that a query can commit meanwhile: its new state needs only files of the committed state, and young files. Source:
+SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import GroupRejected, UnknownGroup
+from streamgroups.groups.commit_metadata import position_of
+from streamgroups.state.lookup import Position
+from streamgroups.state.retention import Retention
+from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.formats import names
+from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.state.selection import Location, selected
+from streamgroups_state.collection import Collectable, Collector
+
+_COLUMNS = (
+    Column("group"),
+    Column("operator"),
+    Column("files", right=True),
+    Column("bytes", right=True),
+    Column("files_to_delete", right=True),
+    Column("bytes_to_delete", right=True),
+)
+
+
+@with_options
+def collect(
+    connect: Connect,
+    location: Location,
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups.")],
+    retention: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="How far back a reset keeps its state: the option 'stateRetention' of the queries.",
+        ),
+    ] = "1h",
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute/--dry-run", help="Delete the files; otherwise only count them.", show_default="dry-run"
+        ),
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Delete the state files that no committed offset and no reset within the retention needs.
+
+    Queries of the groups can run meanwhile. Files that are younger than an hour are kept.
+    """
+    rule = Retention(parse_duration_ms(retention, option="--retention"))
+    plans: list[tuple[str, str, Collector, Collectable]] = []
+    operators = list(selected(location, groups))
+    with connect() as cluster:
+        committed = {group_id: _committed(cluster, group_id) for group_id in groups}
+        for group_id, operator, files in operators:
+            collector = Collector(files, rule, cluster.now_ms)
+            found = collector.plan(committed[group_id])
+            _require_same_cluster(cluster, group_id, committed[group_id], found)
+            plans.append((group_id, operator, collector, found))
+    rows = [_cells(group_id, operator, found) for group_id, operator, _, found in plans]
+    columns = [column.name for column in _COLUMNS]
+    emit(
+        output,
+        document=lambda: {"dry_run": not execute, "states": [dict(zip(columns, row, strict=True)) for row in rows]},
+        tables=lambda: [Table(_COLUMNS, rows)],
+    )
+    if not any(found.files for *_, found in plans):
+        say(NOTHING_TO_DO)
+    elif not execute:
+        say(ONLY_A_PLAN)
+    else:
+        for *_, collector, found in plans:
+            collector.delete(found.files)
+        count = sum(len(found.files) for *_, found in plans)
+        say(f"{count} file{'' if count == 1 else 's'} deleted.")
+
+
+def _cells(group_id: str, operator: str, found: Collectable) -> list[Cell]:
+    deleted = [found.sizes[file] for file in found.files]
+    return [group_id, operator, len(found.sizes), sum(found.sizes.values()), len(deleted), sum(deleted)]
+
+
+def _committed(cluster: Cluster, group_id: str) -> list[Position]:
+    committed = cluster.groups.committed_offsets([group_id])[group_id]
+    if not committed:
+        raise UnknownGroup(
+            f"Group '{group_id}' has no committed offsets in this cluster, so the states that it needs are unknown; "
+            "nothing was changed.",
+            remedy="Check --bootstrap-server. If the group is deleted, delete its directory at the location.",
+            group=group_id,
+        )
+    return [position_of(tp, it.next_offset, it.metadata) for tp, it in committed.items()]
+
+
+def _require_same_cluster(cluster: Cluster, group_id: str, committed: list[Position], found: Collectable) -> None:
+    """Rejects the states of a group of the same name in another cluster: its committed offsets are not here."""
+    identities = cluster.topics.identities({it.topic_partition.topic for it in committed}).values()
+    here = {it.cluster_id for it in identities if it.cluster_id is not None}
+    others = found.cluster_ids - here
+    if here and others:
+        raise GroupRejected(
+            f"The location has states of group '{group_id}' of cluster {', '.join(sorted(others))}, and this cluster is "
+            f"{', '.join(sorted(here))}; nothing was changed.",
+            remedy=f"Check --bootstrap-server, and the location with: streamgroups groups describe {names([group_id])} "
+            "--state --state-location LOCATION.",
+            group=group_id,
+        )
