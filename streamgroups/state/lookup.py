@@ -21,7 +21,7 @@ names none; anything else              the policy: an error, or an empty state
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -129,6 +129,25 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
     if is_before_all or on_missing is OnMissingState.EMPTY:
         return Empty(here)
     raise _missing(position, ours)
+
+
+def operator_in_use(files: Mapping[str, Collection[StateFileName]], named: Collection[StateFileName]) -> str | None:
+    """The operator of a group whose queries are unknown. After a change of its name, a group has files of several.
+
+    Args:
+        files: the state files of each operator of the group.
+        named: the files that committed offsets name.
+
+    Returns:
+        The operator that has most of the named files, and else the newest file. ``None`` if no operator has files.
+
+    >>> old, new = (StateFileName(ms, "1f3a9c2b7d10", 17, 42) for ms in (1732334879123, 1732334879456))
+    >>> operator_in_use({"windows": [old], "counts": [new]}, [old]), operator_in_use({"windows": [old], "counts": [new]}, [])
+    ('windows', 'counts')
+    """
+    known = {operator: listed for operator, listed in files.items() if listed}
+    wanted = frozenset(named)
+    return max(known, key=lambda operator: (len(wanted & set(known[operator])), max(known[operator])), default=None)
 
 
 def _named(position: Position, named: Named, found: list[Stored]) -> Stored:

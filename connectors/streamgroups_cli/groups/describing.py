@@ -6,20 +6,22 @@ O1, O3; ``kafka-consumer-groups.sh --describe``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from streamgroups.durations import duration
-from streamgroups.errors import UnknownGroup
+from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.description import GroupMember
 from streamgroups.groups.lag import PartitionError, PartitionLag
 from streamgroups.monitoring.snapshots import READS_UNASKED, GroupSnapshot, list_all, survey
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition, by_topic
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups
+from streamgroups_cli.groups import describing_states
+from streamgroups_cli.groups.describing_states import States, committed_states
+from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, StateLocationOption, chosen_groups
 from streamgroups_cli.lag_counting import DESCRIBE_MIB, CountLimitOption, bounded, count_bytes
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
@@ -52,6 +54,10 @@ def describe(
     groups: GroupsArgument = None,
     all_groups: AllGroupsOption = False,
     members: Annotated[bool, typer.Option("--members", help="Show members instead of partitions.")] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Show the states that committed offsets name instead of lag.")
+    ] = False,
+    state_location: StateLocationOption = None,
     only_lag: Annotated[bool, typer.Option("--only-lag", help="Only partitions with lag.")] = False,
     time_lag: Annotated[
         bool | None,
@@ -67,33 +73,43 @@ def describe(
 ) -> None:
     """Show state, members, ownership and lag of groups."""
     asked = chosen_groups(groups, all_groups)
+    _check_view(members=members, state=state, state_location=state_location)
     with connect() as cluster:
         ids = asked if asked is not None else [g.group_id for g in list_all(cluster.groups, every_type=True)]
         reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
         snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads, count_bytes=count_bytes(count_limit))
+        states = committed_states(cluster, ids, state_location) if state else None
         now_ms = cluster.now_ms()
     found = [s for s in snapshots if exists(s)]
     if only_lag:
         found = [GroupSnapshot(s.description, tuple(lag for lag in s.lags if lag.records != 0)) for s in found]
     emit(
         output,
-        document=lambda: {"groups": [_document(s, now_ms) for s in found]},
-        tables=lambda: [_table(s, now_ms, members) for s in found],
-        flat=lambda: _flat(found, now_ms, members),
+        document=lambda: {"groups": [_document(s, now_ms, states) for s in found]},
+        tables=lambda: [_table(s, now_ms, members, states) for s in found],
+        flat=lambda: _flat(found, now_ms, members, states),
     )
-    if not members and any(not s.is_exact for s in found):
+    shows_lag = not members and not state
+    if shows_lag and any(not s.is_exact for s in found):
         say(
             "A lag marked <= is an upper bound: it can include transaction markers and gaps. Increase --count-limit for the exact lag."
         )
     if (
         time_lag is None
-        and not members
+        and shows_lag
         and any(lag.records and lag.first_unread is None for s in found for lag in s.lags)
     ):
         say("The time lag was not computed: it requires too many reads. --time-lag computes it.")
     missing = [s.description.group_id for s in snapshots if not exists(s)]
     if missing and asked is not None:
         raise unknown_groups(missing)
+
+
+def _check_view(*, members: bool, state: bool, state_location: str | None) -> None:
+    if members and state:
+        raise InvalidOption("--members and --state are different views.", remedy="Use one of them.")
+    if state_location is not None and not state:
+        raise InvalidOption("--state-location is for the sizes of states.", remedy="Use it with --state.")
 
 
 def exists(snapshot: GroupSnapshot) -> bool:
@@ -129,17 +145,31 @@ def _heading(s: GroupSnapshot, now_ms: int) -> str:
     return f"Group {d.group_id}: {', '.join(words)}"
 
 
-def _table(s: GroupSnapshot, now_ms: int, members: bool) -> Table:
+def _table(s: GroupSnapshot, now_ms: int, members: bool, states: Mapping[str, States] | None) -> Table:
     heading = _heading(s, now_ms)
     if members:
         return Table(_MEMBERS, [_member_cells(m) for m in s.description.members], heading)
+    if states is not None:
+        return Table(describing_states.COLUMNS, list(_state_rows(s, states, now_ms, human=True)), heading)
     owners = s.description.owners
     rows = [_cells(lag, owners.get(lag.topic_partition), now_ms, human=True) for lag in s.lags]
     return Table(_PARTITIONS, rows, heading)
 
 
-def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool) -> Table:
+def _state_rows(s: GroupSnapshot, states: Mapping[str, States], now_ms: int, *, human: bool) -> Iterator[list[Cell]]:
+    of_group = states[s.description.group_id]
+    for lag in s.lags:
+        tp = lag.topic_partition
+        if tp in of_group:
+            yield [tp.topic, tp.partition, *of_group[tp].cells(now_ms, human=human)]
+
+
+def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool, states: Mapping[str, States] | None) -> Table:
     rows: list[list[Cell]] = []
+    if states is not None:
+        rows = [[s.description.group_id, *it] for s in snapshots for it in _state_rows(s, states, now_ms, human=False)]
+        of_states = [Column("age_ms") if c.name == "age" else c for c in describing_states.COLUMNS]
+        return Table([Column("group"), *of_states], rows)
     for s in snapshots:
         if members:
             rows += [[s.description.group_id, *_member_cells(m)] for m in s.description.members]
@@ -211,7 +241,7 @@ def _numbers(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
     return by_topic((tp, tp.partition) for tp in sorted(partitions))
 
 
-def _document(s: GroupSnapshot, now_ms: int) -> dict[str, Any]:
+def _document(s: GroupSnapshot, now_ms: int, states: Mapping[str, States] | None) -> dict[str, Any]:
     d, owners = s.description, s.description.owners
     return {
         "group": d.group_id,
@@ -234,8 +264,19 @@ def _document(s: GroupSnapshot, now_ms: int) -> dict[str, Any]:
             }
             for m in d.members
         ],
-        "partitions": [_partition_document(lag, owners.get(lag.topic_partition), now_ms) for lag in s.lags],
+        "partitions": [
+            {
+                **_partition_document(lag, owners.get(lag.topic_partition), now_ms),
+                **({} if states is None else {"state": _state_document(lag, states[d.group_id], now_ms)}),
+            }
+            for lag in s.lags
+        ],
     }
+
+
+def _state_document(lag: PartitionLag, states: States, now_ms: int) -> dict[str, Any] | None:
+    tp = lag.topic_partition
+    return states[tp].document(now_ms) if tp in states else None
 
 
 def _partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: int) -> dict[str, Any]:

@@ -1,20 +1,22 @@
 """The groups and partitions of a command, from its arguments and options.
 
-The commands under ``groups``, ``gaps`` and ``metrics`` use it. A command that changes groups, and ``describe``, requires
+The commands under ``groups``, ``gaps``, ``metrics`` and ``state collect`` use it. A command that changes groups, and ``describe``, requires
 their names or ``--all-groups``. Source: the options ``--group``,
 ``--all-groups`` and ``--topic`` of ``kafka-consumer-groups.sh``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.groups.commit_metadata import position_of
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.lookup import Position
 from streamgroups_cli.connection import Cluster
 
 GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Groups.", show_default=False)]
@@ -26,6 +28,13 @@ AllGroupsOption = Annotated[bool, typer.Option("--all-groups", help="All groups 
 TopicsOption = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC[:0,1,...]", help="A topic, or partitions of it; repeatable."),
+]
+
+StateLocationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--state-location", metavar="LOCATION", help="The option 'stateLocation' of the queries: a path or URI."
+    ),
 ]
 
 
@@ -65,3 +74,12 @@ def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) 
     listed = [TopicPartition(topic, p.partition) for topic in whole for p in found[topic].partitions]
     listed += [TopicPartition(topic, p) for topic, numbers in scope.items() if numbers for p in numbers]
     return sorted(listed)
+
+
+def positions_of(cluster: Cluster, group_ids: Collection[str]) -> dict[str, list[Position]]:
+    """Returns the committed offsets of groups, with the states that they name."""
+    committed = cluster.groups.committed_offsets(group_ids)
+    return {
+        group_id: [position_of(tp, it.next_offset, it.metadata) for tp, it in offsets.items()]
+        for group_id, offsets in committed.items()
+    }

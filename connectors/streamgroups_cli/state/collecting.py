@@ -13,12 +13,12 @@ import typer
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import GroupRejected, UnknownGroup
-from streamgroups.groups.commit_metadata import position_of
 from streamgroups.state.lookup import Position
 from streamgroups.state.retention import Retention
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names
 from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
+from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 from streamgroups_cli.state.selection import Location, selected
@@ -92,7 +92,7 @@ def _cells(group_id: str, operator: str, found: Collectable) -> list[Cell]:
 
 
 def _committed(cluster: Cluster, group_id: str) -> list[Position]:
-    committed = cluster.groups.committed_offsets([group_id])[group_id]
+    committed = positions_of(cluster, [group_id])[group_id]
     if not committed:
         raise UnknownGroup(
             f"Group '{group_id}' has no committed offsets in this cluster, so the states that it needs are unknown; "
@@ -100,7 +100,7 @@ def _committed(cluster: Cluster, group_id: str) -> list[Position]:
             remedy="Check --bootstrap-server. If the group is deleted, delete its directory at the location.",
             group=group_id,
         )
-    return [position_of(tp, it.next_offset, it.metadata) for tp, it in committed.items()]
+    return committed
 
 
 def _require_same_cluster(cluster: Cluster, group_id: str, committed: list[Position], found: Collectable) -> None:

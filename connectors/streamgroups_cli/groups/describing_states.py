@@ -1,0 +1,145 @@
+"""The view of ``streamgroups groups describe --state``: the states that committed offsets name.
+
+``describing`` calls it. The name of the file of a state contains the time of its batch, so its age is known without the
+files. Its size is in its file. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamgroups.durations import duration
+from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
+from streamgroups.partitions import TopicPartition
+from streamgroups.state.figures import StateSize
+from streamgroups.state.lookup import Position, Stored
+from streamgroups.state.origins import Named, New
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.groups.scope import positions_of
+from streamgroups_cli.output import Cell, Column
+
+if TYPE_CHECKING:
+    from streamgroups_state.store import StoredStates
+
+COLUMNS = (
+    Column("topic"),
+    Column("partition", right=True),
+    Column("committed_offset", right=True),
+    Column("state"),
+    Column("state_offset", right=True),
+    Column("age", right=True),
+    Column("rows", right=True),
+    Column("bytes", right=True),
+    Column("files", right=True),
+    Column("file"),
+    Column("detail", style=lambda _: "red"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedState:
+    """A committed offset and its state.
+
+    Args:
+        position: the offset, with the origin of its state.
+        size: the size of the state; ``None`` if its file was not read.
+        problem: why its file cannot be read, in a word; empty without a problem.
+    """
+
+    position: Position
+    size: StateSize | None = None
+    problem: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Whether the commit names a state (``named``), an empty one (``empty``), or none (``none``)."""
+        match self.position.origin:
+            case Named():
+                return "named"
+            case New():
+                return "empty"
+        return "none"
+
+    @property
+    def named(self) -> Named | None:
+        """The name of the state."""
+        return self.position.origin if isinstance(self.position.origin, Named) else None
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """The time since the batch of the state was planned. Clocks of machines differ, so it is at least 0."""
+        return None if self.named is None else max(now_ms - self.named.file.planned_ms, 0)
+
+    def cells(self, now_ms: int, *, human: bool) -> list[Cell]:
+        """The cells after the partition."""
+        size, named, age_ms = self.size, self.named, self.age_ms(now_ms)
+        return [
+            self.position.next_offset,
+            self.kind,
+            None if named is None else named.next_offset,
+            duration(age_ms) if human else age_ms,
+            *((None, None, None) if size is None else (size.rows, size.row_bytes, size.files)),
+            None if named is None else str(named.file),
+            self.problem,
+        ]
+
+    def document(self, now_ms: int) -> dict[str, Any] | None:
+        """The state in JSON; ``None`` if the commit names none."""
+        if self.kind == "none":
+            return None
+        size, named = self.size, self.named
+        return {
+            "kind": self.kind,
+            "offset": None if named is None else named.next_offset,
+            "file": None if named is None else str(named.file),
+            "age_ms": self.age_ms(now_ms),
+            "rows": None if size is None else size.rows,
+            "bytes": None if size is None else size.row_bytes,
+            "files": None if size is None else size.files,
+            "error": self.problem or None,
+        }
+
+
+States = Mapping[TopicPartition, CommittedState]
+
+
+def committed_states(cluster: Cluster, group_ids: Collection[str], location: str | None) -> dict[str, States]:
+    """Returns the states of the committed offsets of groups.
+
+    Args:
+        cluster: the cluster.
+        group_ids: the groups.
+        location: where their state files are; ``None``: the sizes remain unknown.
+
+    Raises:
+        InvalidOption: if the location is not supported.
+        StateUnreachable: if the storage does not answer.
+    """
+    return {
+        group_id: {it.position.topic_partition: it for it in _sized(group_id, positions, location)}
+        for group_id, positions in positions_of(cluster, group_ids).items()
+    }
+
+
+def _sized(group_id: str, positions: Collection[Position], location: str | None) -> Iterable[CommittedState]:
+    named = [it.origin.file for it in positions if isinstance(it.origin, Named)]
+    if location is None or not named:
+        return [CommittedState(it) for it in positions]
+    from streamgroups_state.group_states import states_of
+
+    stored = states_of(location, group_id, named)
+    return [_read(it, stored) for it in positions]
+
+
+def _read(position: Position, stored: StoredStates | None) -> CommittedState:
+    if not isinstance(position.origin, Named):
+        return CommittedState(position)
+    if stored is None:
+        return CommittedState(position, problem="missing")
+    try:
+        found = stored.find(position)
+    except (StateMissing, StateDamaged, StateMismatch) as e:
+        return CommittedState(position, problem=e.code.removeprefix("state_"))
+    assert isinstance(found, Stored), "a named position has a state"
+    return CommittedState(position, StateSize.of(found.state))

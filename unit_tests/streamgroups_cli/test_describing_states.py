@@ -1,0 +1,102 @@
+"""S10, O1: ``groups describe --state`` shows the states that committed offsets name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.state.manifest import decode
+from streamgroups.state.origins import New
+from streamgroups_state.file_format import unpack
+from unit_tests.cli_runner import CommandLine
+from unit_tests.cli_states import NOW_MS, P0, P1, States
+
+#: The bytes of one row of a state.
+ROW_BYTES = pa.table({"n": [1]}).nbytes
+
+
+@pytest.fixture
+def states(cli: CommandLine, tmp_path: Path) -> States:
+    """Partition 0 has a state in two files. A tool has reset partition 1."""
+    states = States(cli, tmp_path)
+    cli.cluster.produce(P0, 20, timestamp_ms=NOW_MS)
+    cli.cluster.produce(P1, 20, timestamp_ms=NOW_MS)
+    first = states.write(90, 10)
+    [state] = decode(unpack(states.files.read(first))[0], first).states
+    states.commit(15, states.write(2, 15, before=state.parts["0"]))
+    states.commit(3, tp=P1)
+    return states
+
+
+def newest(states: States) -> str:
+    return str(max(states.left()))
+
+
+def state_of(cli: CommandLine, *arguments: str, partition: int = 0) -> Any:
+    result = cli("groups", "describe", "board", "--state", *arguments, "-o", "json")
+    assert (result.code, result.err) == (0, "")
+    (group,) = json.loads(result.out)["groups"]
+    return group["partitions"][partition]["state"]
+
+
+def test_each_commit_and_the_state_that_it_names(cli: CommandLine, states: States) -> None:
+    result = cli("groups", "describe", "board", "--state", "--state-location", str(states.location))
+    assert (result.code, result.err) == (0, "")
+    name, width = newest(states), len(newest(states))
+    assert result.out.splitlines()[1:] == [
+        f"TOPIC    PARTITION  COMMITTED-OFFSET  STATE  STATE-OFFSET  AGE  ROWS  BYTES  FILES  {'FILE':{width}}  DETAIL",
+        f"flights          0                15  named            15   2m     2     {2 * ROW_BYTES}      2  {name}",
+        "flights          1                 3  none              -    -     -      -      -  -",
+    ]
+
+
+def test_without_a_location_the_size_is_unknown(cli: CommandLine, states: States) -> None:
+    assert state_of(cli) == {
+        "kind": "named",
+        "offset": 15,
+        "file": newest(states),
+        "age_ms": 120_000,
+        "rows": None,
+        "bytes": None,
+        "files": None,
+        "error": None,
+    }
+    assert state_of(cli, partition=1) is None
+
+
+def test_csv_has_the_age_in_milliseconds(cli: CommandLine, states: States) -> None:
+    location = str(states.location)
+    result = cli("groups", "describe", "board", "--state", "--state-location", location, "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.out)))
+    assert [(it["group"], it["partition"], it["state"], it["age_ms"], it["files"]) for it in rows] == [
+        ("board", "0", "named", "120000", "2"),
+        ("board", "1", "none", "", ""),
+    ]
+
+
+def test_a_starting_position_has_an_empty_state(cli: CommandLine, states: States) -> None:
+    cli.cluster.commit("board", {P1: 0}, CommitMark(False, state=New()).encode())
+    found = state_of(cli, partition=1)
+    assert (found["kind"], found["file"]) == ("empty", None)
+
+
+def test_a_state_that_cannot_be_read_is_shown_with_its_problem(cli: CommandLine, states: States) -> None:
+    file = max(states.left())
+    states.path(file).write_bytes(b"damaged")
+    assert state_of(cli, "--state-location", str(states.location))["error"] == "damaged"
+    states.path(file).unlink()
+    assert state_of(cli, "--state-location", str(states.location))["error"] == "missing"
+    assert state_of(cli, "--state-location", str(states.location / "elsewhere"))["error"] == "missing"
+
+
+def test_views_are_not_combined(cli: CommandLine, states: States) -> None:
+    assert cli("groups", "describe", "board", "--state", "--members").code == 2
+    rejected = cli("groups", "describe", "board", "--state-location", str(states.location))
+    assert (rejected.code, "Use it with --state." in rejected.err) == (2, True)
