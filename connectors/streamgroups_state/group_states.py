@@ -1,6 +1,6 @@
 """Opens the states of a group from outside of its queries.
 
-Called by ``streamgroups groups``, which knows the committed offsets of the group and not its operator. Source: SEMANTICS
+Called by ``streamgroups groups``, which reads the committed offsets of the group. They do not contain its operator. Source: SEMANTICS
 S10.
 """
 

@@ -7,22 +7,19 @@ O2.
 
 from __future__ import annotations
 
-import os
-import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import typer
-from platformdirs import user_state_path
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError
-from streamgroups.groups.offset_files import FiledOffset, to_json
-from streamgroups.identity import TopicIdentity
+from streamgroups.errors import PartlyDone, StreamGroupsError
+from streamgroups.groups.offset_files import to_json
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
@@ -30,13 +27,13 @@ from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.groups.live import cancel_reset_requests, move_live
 from streamgroups_cli.groups.plan_tables import GroupPlan, emit_plans, warn_of_clamping
+from streamgroups_cli.groups.reset_states import require_states, with_states
+from streamgroups_cli.groups.scope import StateLocationOption
+from streamgroups_cli.groups.undo_files import Changes, Undo, filed, state_file, write_new, write_undo
 from streamgroups_cli.output import Output, OutputOption, say
 
 #: The number of partitions in one commit: far below a broker's limit (about 1 MB), and one step of the progress bar.
 PARTITIONS_PER_COMMIT = 1_000
-
-#: For each group, the new offset of each partition; ``None`` to delete it.
-Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
 
 NOTHING_TO_DO = "There is nothing to do."
 ONLY_A_PLAN = "Nothing was changed: this is the plan. --execute applies it."
@@ -84,6 +81,14 @@ class ChangeOptions(ApplyOptions):
             "--wait", metavar="DURATION", help="Maximum time for members to finish their batches and apply the reset."
         ),
     ] = "1m"
+    state_location: StateLocationOption = None
+    ignore_state: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-state",
+            help="Do not check that states lead to the new offsets. The option 'onMissingState' of the queries decides.",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         _ = self.wait_s
@@ -93,23 +98,37 @@ class ChangeOptions(ApplyOptions):
         """The time for members, in seconds."""
         return parse_duration_ms(self.wait, option="--wait") / 1_000
 
+    @property
+    def state_options(self) -> str:
+        """The options about states, for a command to paste, without the credentials of the location."""
+        options = ["--ignore-state"] if self.ignore_state else []
+        if self.state_location is not None:
+            from streamgroups_state.locations import shown
+
+            options += ["--state-location", shown(self.state_location)]
+        return "".join(f" {shlex.quote(it)}" for it in options)
+
 
 def carry_out(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOptions, *, why: str) -> None:
     """Prints plans and, with ``execute``, applies them: undo file, changes, report.
 
     Raises:
         InvalidOption: with ``strict``, if an offset is outside of its partition.
+        GroupRejected: see :func:`~streamgroups_cli.groups.reset_states.require_states`.
         PartlyDone: see :func:`apply`.
     """
     warn_of_clamping(plans, strict=change.strict)
+    plans = with_states(cluster, plans, change.state_location)
     emit_plans(cluster, plans, change.output, dry_run=not change.execute)
+    if not change.ignore_state:
+        require_states(plans, execute=change.execute)
     changes: Changes = {p.group_id: p.changes for p in plans if p.changes}
     if not changes:
         say(NOTHING_TO_DO)
     elif not change.execute:
         say(ONLY_A_PLAN)
     else:
-        undo = write_undo(cluster, changes, change.undo_file, why=why)
+        undo = write_undo(cluster, changes, change.undo_file, why=why, options=change.state_options)
         live = {p.group_id for p in plans if p.live is not None}
         for group_id in changes.keys() - live:
             cancel_reset_requests(cluster, group_id, changes[group_id].keys())
@@ -120,33 +139,6 @@ def carry_out(cluster: Cluster, plans: Sequence[GroupPlan], change: ChangeOption
 class _Account:
     done: dict[str, list[TopicPartition]] = field(default_factory=dict)
     failures: dict[str, dict[TopicPartition, StreamGroupsError]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """The file that undoes a change, and the ids of the changed topics."""
-
-    path: Path
-    identities: Mapping[str, TopicIdentity]
-
-
-def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str) -> Undo:
-    """Writes the committed offsets of the partitions that will change to a file, and prints its name.
-
-    Raises:
-        InvalidOption: if it cannot be written, or exists already. Nothing was changed.
-    """
-    committed = cluster.groups.committed_offsets(list(changes))
-    filed = {
-        group_id: {tp: _filed(committed[group_id].get(tp)) for tp in partitions}
-        for group_id, partitions in changes.items()
-    }
-    now_ms = cluster.now_ms()
-    path = file if file is not None else state_file("undo", list(changes), now_ms)
-    identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
-    write_new(path, to_json(filed, identities, made_at=utc(now_ms) or "", why=why))
-    say(f"The previous offsets are stored in {path}")
-    return Undo(path, identities)
 
 
 def apply(
@@ -188,11 +180,10 @@ def apply(
                 account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
     if any(account.failures.values()):
         raise _failed(cluster, changes, account, undo, verb)
-    say(f"{total} partition{'' if total == 1 else 's'} {verb}. {_how_to_undo(undo.path)}")
-
-
-def _how_to_undo(undo: Path) -> str:
-    return f"Undo it with: streamgroups groups import {undo} --execute"
+    say(
+        f"{total} partition{'' if total == 1 else 's'} {verb}. "
+        f"Undo it with: streamgroups groups import {undo.path} --execute{undo.options}"
+    )
 
 
 def _move_live(
@@ -244,57 +235,17 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
         for group_id, failed in account.failures.items()
         if failed
     }
-    filed = {g: {tp: _filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
+    offsets = {g: {tp: filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
     now_ms = cluster.now_ms()
-    text = to_json(filed, undo.identities, made_at=utc(now_ms) or "", why="the rest")
+    text = to_json(offsets, undo.identities, made_at=utc(now_ms) or "", why="the rest")
     path = write_new(state_file("rest", list(rest), now_ms), text)
     not_done = "; ".join(f"{listed(sorted(partitions))} of group '{g}'" for g, partitions in rest.items())
     total = done + sum(map(len, rest.values()))
     return PartlyDone(
         f"{done} of {total} partitions were {verb}. Not {verb}: {not_done}. {first.what}",
-        remedy=f"Apply the rest with: streamgroups groups import {path} --execute. "
-        f"Undo the changes with: streamgroups groups import {undo.path} --execute.",
+        remedy=f"Apply the rest with: streamgroups groups import {path} --execute{undo.options}. "
+        f"Undo the changes with: streamgroups groups import {undo.path} --execute{undo.options}.",
     )
-
-
-def _filed(committed: Committed | None) -> FiledOffset:
-    return FiledOffset(None) if committed is None else FiledOffset(committed.next_offset, committed.metadata)
-
-
-def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
-    """Returns a file in the user's state directory. Its name contains the kind of the file, its group and the time."""
-    name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
-    safe = re.sub(r"[^\w.-]", "_", name)[:100]
-    stamp = re.sub(r"[-:.]", "", utc(now_ms) or "")
-    directory = user_state_path("streamgroups") / "offsets"
-    return next(path for n in range(1_000) if not (path := directory / f"{kind}-{safe}-{stamp}{_suffix(n)}").exists())
-
-
-def _suffix(n: int) -> str:
-    return f"-{n}.json" if n else ".json"
-
-
-def write_new(path: Path, text: str) -> Path:
-    """Writes a file that must not exist yet, and that other users cannot read.
-
-    Raises:
-        InvalidOption: if it exists, or cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "x", encoding="utf-8", opener=_for_its_owner) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as e:
-        raise InvalidOption(
-            f"{path} cannot be written: {e.strerror}.", remedy="Nothing was changed; use another file."
-        ) from e
-    return path
-
-
-def _for_its_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 @contextmanager

@@ -21,8 +21,9 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names
-from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions, apply, write_undo
+from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions, apply
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
+from streamgroups_cli.groups.undo_files import write_undo
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, Table, emit, say
 

@@ -16,6 +16,8 @@ from streamgroups.groups.reset_plan import Move, out_of_range
 from streamgroups.monitoring.snapshots import READS_UNASKED
 from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups.ports import Committed
+from streamgroups.state.continuation import Continuation, Continues, Stops
+from streamgroups.state.lookup import Stored
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.output import Cell, Column, Output, Table, emit, say
@@ -33,6 +35,13 @@ _COLUMNS = (
     Column("detail", style=lambda _: "yellow"),
 )
 
+#: The state with which a partition continues: its kind, its offset, and the number of offsets to read again.
+_STATE_COLUMNS = (
+    Column("state", style=lambda text: "" if text in ("stored", "empty") else "red"),
+    Column("state_offset", right=True),
+    Column("read_again", right=True),
+)
+
 #: The time of a record by its offset: of the first record at or after the offset, or of the last one before the end.
 _Times = Mapping[tuple[TopicPartition, int], int]
 
@@ -47,6 +56,8 @@ class GroupPlan:
         forgotten: the partitions whose committed offset will be deleted, with that offset.
         metadata: the metadata to commit with the offsets; empty by default.
         live: the group, if it has members, which then receive a reset request.
+        has_states: whether its queries keep state of the partitions.
+        states: the state with which each partition continues; empty if that is unknown.
     """
 
     group_id: str
@@ -54,6 +65,8 @@ class GroupPlan:
     forgotten: Mapping[TopicPartition, int] = field(default_factory=dict)
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
     live: GroupDescription | None = None
+    has_states: bool = False
+    states: Mapping[TopicPartition, Continuation] = field(default_factory=dict)
 
     @property
     def changes(self) -> dict[TopicPartition, Committed | None]:
@@ -87,11 +100,19 @@ def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
 def emit_plans(cluster: Cluster, plans: Sequence[GroupPlan], output: Output, *, dry_run: bool) -> None:
     """Prints the planned change."""
     times = _times(cluster, plans)
-    rows = [_cells(p.group_id, move, times, human=output is Output.table) for p in plans for move in p.moves]
-    rows += [_forgotten_cells(p.group_id, tp, offset) for p in plans for tp, offset in p.forgotten.items()]
+    cells = [
+        (p.states.get(move.topic_partition), _cells(p.group_id, move, times, human=output is Output.table))
+        for p in plans
+        for move in p.moves
+    ]
+    cells += [(None, _forgotten_cells(p.group_id, tp, offset)) for p in plans for tp, offset in p.forgotten.items()]
     columns = [
         Column("time_ms", right=True) if c.name == "time" and output is not Output.table else c for c in _COLUMNS
     ]
+    rows = [row for _, row in cells]
+    if any(p.states for p in plans):
+        columns = [*columns[:-1], *_STATE_COLUMNS, columns[-1]]
+        rows = [[*row[:-1], *_state_cells(state), row[-1]] for state, row in cells]
     names = [c.name for c in columns]
 
     def document() -> dict[str, Any]:
@@ -118,6 +139,17 @@ def _cells(group_id: str, move: Move, times: _Times, *, human: bool) -> list[Cel
 
 def _forgotten_cells(group_id: str, tp: TopicPartition, offset: int) -> list[Cell]:
     return [group_id, tp.topic, tp.partition, offset, None, None, None, None, None, "deleted"]
+
+
+def _state_cells(found: Continuation | None) -> list[Cell]:
+    match found:
+        case Continues(choice=Stored(state=state), read_again=count):
+            return ["stored", state.next_offset, count]
+        case Continues(read_again=count):
+            return ["empty", None, count]
+        case Stops(error=error):
+            return [error.code.removeprefix("state_"), None, None]
+    return [None, None, None]
 
 
 def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPartition, int], int]:

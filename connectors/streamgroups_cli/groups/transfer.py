@@ -18,9 +18,10 @@ from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.printable import printable
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.changes import ChangeOptions, carry_out, write_new
+from streamgroups_cli.groups.changes import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
+from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, say
 

@@ -1,0 +1,130 @@
+"""The states with which queries continue after a reset: part of its plan.
+
+``changes`` uses it. A group has states if its committed offsets name some. At the target of a reset a query searches for
+a state, as :mod:`streamgroups.state.lookup` decides; the plan makes the same search. Source: SEMANTICS S10, O1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from streamgroups.errors import GroupRejected, UnknownGroup
+from streamgroups.groups.commit_metadata import position_of
+from streamgroups.groups.reset_plan import Move
+from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.printable import listed
+from streamgroups.state.continuation import Continues, Stops, continuation
+from streamgroups.state.lookup import Position
+from streamgroups.state.origins import Named, Unnamed
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.formats import names
+from streamgroups_cli.groups.plan_tables import GroupPlan
+from streamgroups_cli.groups.scope import positions_of
+from streamgroups_cli.output import say
+
+_DECIDES = (
+    "Then the option 'onMissingState' of the queries decides: 'fail', the default, stops them, and 'empty' continues "
+    "with an empty state."
+)
+
+
+def with_states(cluster: Cluster, plans: Sequence[GroupPlan], location: str | None) -> list[GroupPlan]:
+    """Adds to each plan of a group with states the states with which its queries continue.
+
+    Args:
+        cluster: the cluster.
+        plans: the plans.
+        location: the location of their states; ``None`` if it is not known.
+
+    Raises:
+        UnknownGroup: if the location has no states of a group whose committed offsets name some.
+        InvalidOption: if the location is not supported.
+        StateUnreachable: if the storage does not answer.
+    """
+    committed = positions_of(cluster, [p.group_id for p in plans])
+    named = {g: [it.origin for it in positions if isinstance(it.origin, Named)] for g, positions in committed.items()}
+    plans = [replace(p, has_states=bool(named[p.group_id])) for p in plans]
+    if location is None:
+        return plans
+    identities = cluster.topics.identities({m.topic_partition.topic for p in plans for m in p.moves})
+    return [_with_stored(p, named[p.group_id], location, identities) for p in plans]
+
+
+def _with_stored(
+    plan: GroupPlan, named: Sequence[Named], location: str, identities: Mapping[str, TopicIdentity]
+) -> GroupPlan:
+    from streamgroups_state.group_states import states_of
+    from streamgroups_state.locations import shown
+
+    stored = states_of(location, plan.group_id, [it.file for it in named])
+    if stored is None and named:
+        raise UnknownGroup(
+            f"'{shown(location)}' contains no states of group '{plan.group_id}', whose committed offsets name some; "
+            "nothing was changed.",
+            remedy="Use the option 'stateLocation' of its queries, or their default: 'streamgroups-state' in the "
+            "directory of the checkpoint.",
+            group=plan.group_id,
+        )
+    if stored is None:
+        return plan
+    found = {
+        move.topic_partition: continuation(_target(plan, move, identities), move.bounds, stored.find)
+        for move in plan.moves
+    }
+    return replace(plan, has_states=True, states=found)
+
+
+def _target(plan: GroupPlan, move: Move, identities: Mapping[str, TopicIdentity]) -> Position:
+    """The position after the reset. Members apply offsets only; a commit has the metadata of the plan."""
+    tp = move.topic_partition
+    metadata = plan.metadata.get(tp, "") if plan.live is None else ""
+    position = position_of(tp, move.to_offset, metadata)
+    return replace(position, identity=identities.get(tp.topic, UNKNOWN))
+
+
+def require_states(plans: Sequence[GroupPlan], *, execute: bool) -> None:
+    """Shows what the resets cost, and rejects those whose queries would stop.
+
+    Args:
+        plans: the plans.
+        execute: whether the plans are applied. Otherwise an unknown cost is only a warning.
+
+    Raises:
+        GroupRejected: if no state leads to a target, or if that is unknown.
+    """
+    for plan in plans:
+        again = sum(it.read_again for it in plan.states.values() if isinstance(it, Continues))
+        if again:
+            say(
+                f"Group '{plan.group_id}' reads {again} offsets again before the new positions, without output, to "
+                "rebuild its states."
+            )
+        stopped = {tp: it.error for tp, it in plan.states.items() if isinstance(it, Stops)}
+        if stopped:
+            raise GroupRejected(
+                f"No state leads group '{plan.group_id}' to the new offset of {listed(sorted(stopped))}; nothing was "
+                f"changed. {next(iter(stopped.values())).what}",
+                remedy="Reset to a later offset; 'streamgroups state show --offset' shows the stored states. Or use "
+                f"--ignore-state. {_DECIDES}",
+                group=plan.group_id,
+            )
+        if plan.has_states and not plan.states and any(_is_searched(plan, move) for move in plan.moves):
+            _require_location(plan.group_id, execute=execute)
+
+
+def _is_searched(plan: GroupPlan, move: Move) -> bool:
+    return isinstance(_target(plan, move, {}).origin, Unnamed)
+
+
+def _require_location(group_id: str, *, execute: bool) -> None:
+    what = f"The committed offsets of group '{group_id}' name states, and its queries need states of the new offsets."
+    if not execute:
+        say(f"Warning: {what} With --state-location the plan shows these states, and the offsets to read again.")
+        return
+    raise GroupRejected(
+        f"{what} Without --state-location it is unknown whether they are stored; nothing was changed.",
+        remedy=f"Use --state-location; 'streamgroups groups describe {names([group_id])} --state' shows the states. Or "
+        f"use --ignore-state. {_DECIDES}",
+        group=group_id,
+    )

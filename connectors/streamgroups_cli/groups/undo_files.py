@@ -1,0 +1,102 @@
+"""The files that undo a change of committed offsets, or finish an interrupted one.
+
+``changes``, ``deleting`` and ``transfer`` use it. Source: SEMANTICS O2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from platformdirs import user_state_path
+
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.offset_files import FiledOffset, to_json
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.times import utc
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.output import say
+
+#: For each group, the new offset of each partition; ``None`` to delete it.
+Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The file that undoes a change, and the ids of the changed topics.
+
+    Args:
+        path: the file.
+        identities: the ids.
+        options: the options that an import of the file needs, with a leading space.
+    """
+
+    path: Path
+    identities: Mapping[str, TopicIdentity]
+    options: str = ""
+
+
+def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: str, options: str = "") -> Undo:
+    """Writes the committed offsets of the partitions that will change to a file, and prints its name.
+
+    Raises:
+        InvalidOption: if it cannot be written, or exists already. Nothing was changed.
+    """
+    committed = cluster.groups.committed_offsets(list(changes))
+    offsets = {
+        group_id: {tp: filed(committed[group_id].get(tp)) for tp in partitions}
+        for group_id, partitions in changes.items()
+    }
+    now_ms = cluster.now_ms()
+    path = file if file is not None else state_file("undo", list(changes), now_ms)
+    identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
+    write_new(path, to_json(offsets, identities, made_at=utc(now_ms) or "", why=why))
+    say(f"The previous offsets are stored in {path}")
+    return Undo(path, identities, options)
+
+
+def filed(committed: Committed | None) -> FiledOffset:
+    """Returns a committed offset for an offsets file."""
+    return FiledOffset(None) if committed is None else FiledOffset(committed.next_offset, committed.metadata)
+
+
+def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
+    """Returns a file in the user's state directory. Its name contains the kind of the file, its group and the time."""
+    name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
+    safe = re.sub(r"[^\w.-]", "_", name)[:100]
+    stamp = re.sub(r"[-:.]", "", utc(now_ms) or "")
+    directory = user_state_path("streamgroups") / "offsets"
+    return next(path for n in range(1_000) if not (path := directory / f"{kind}-{safe}-{stamp}{_suffix(n)}").exists())
+
+
+def _suffix(n: int) -> str:
+    return f"-{n}.json" if n else ".json"
+
+
+def write_new(path: Path, text: str) -> Path:
+    """Writes a file that must not exist yet, and that other users cannot read.
+
+    Raises:
+        InvalidOption: if it exists, or cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "x", encoding="utf-8", opener=_for_its_owner) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as e:
+        raise InvalidOption(
+            f"{path} cannot be written: {e.strerror}.", remedy="Nothing was changed; use another file."
+        ) from e
+    return path
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,164 @@
+"""S10, O1: the plan of a reset shows with which states the queries continue, and rejects a reset that would stop them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.partitions import TopicPartition
+from unit_tests.cli_runner import CommandLine, Result
+from unit_tests.cli_states import NOW_MS, P0, P1, States
+from unit_tests.streamgroups_cli.test_changing_groups import Query
+
+
+@pytest.fixture
+def states(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> States:
+    """A group with states of partition 0 at the offsets 10, 15 and 20, the current one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    states = States(cli, tmp_path / "files")
+    for tp in (P0, P1):
+        cli.cluster.produce(tp, 25, timestamp_ms=NOW_MS)
+    states.write(3, 10, first=0)
+    states.write(2, 15, first=10)
+    states.commit(20, states.write(1, 20, first=15))
+    return states
+
+
+def reset(cli: CommandLine, states: States, to_offset: int, *arguments: str) -> Result:
+    location = ["--state-location", str(states.location)]
+    return cli("groups", "reset", "board", "--topic", "flights:0", "--to-offset", str(to_offset), *location, *arguments)
+
+
+def committed(cli: CommandLine) -> dict[TopicPartition, int]:
+    return {tp: it.next_offset for tp, it in cli.admin.committed_offsets(["board"])["board"].items()}
+
+
+def planned(result: Result) -> tuple[Any, ...]:
+    (move,) = json.loads(result.out)["moves"]
+    return move["state"], move["state_offset"], move["read_again"]
+
+
+def test_the_plan_shows_the_state_and_the_offsets_to_read_again(cli: CommandLine, states: States) -> None:
+    result = reset(cli, states, 17)
+    assert result.out.splitlines() == [
+        "GROUP  TOPIC    PARTITION  FROM-OFFSET  TO-OFFSET  RECORDS  FROM-TIME                 TO-TIME                   "
+        "TIME  STATE   STATE-OFFSET  READ-AGAIN  DETAIL",
+        "board  flights          0           20         17       -3  2024-11-23T03:53:20.000Z  2024-11-23T03:53:20.000Z  "
+        " +0s  stored            15           2",
+    ]
+    assert result.err.splitlines() == [
+        "Group 'board' reads 2 offsets again before the new positions, without output, to rebuild its states.",
+        "Nothing was changed: this is the plan. --execute applies it.",
+    ]
+    assert (result.code, committed(cli)) == (0, {P0: 20})
+
+
+@pytest.mark.parametrize(
+    ("to_offset", "expected"),
+    [
+        (25, ("stored", 20, 5)),
+        (15, ("stored", 15, 0)),
+        (14, ("stored", 10, 4)),
+        (9, ("empty", None, 9)),
+        (0, ("empty", None, 0)),
+    ],
+)
+def test_every_target_continues_with_the_latest_state_before_it(
+    cli: CommandLine, states: States, to_offset: int, expected: tuple[Any, ...]
+) -> None:
+    assert planned(reset(cli, states, to_offset, "-o", "json")) == expected
+    assert reset(cli, states, to_offset, "--execute").code == 0
+    assert committed(cli) == {P0: to_offset}
+
+
+def test_a_target_without_a_state_is_rejected_after_the_plan(cli: CommandLine, states: States) -> None:
+    for file in sorted(states.left())[:2]:
+        states.path(file).unlink()
+    for arguments in ([], ["--execute"]):
+        result = reset(cli, states, 17, "-o", "json", *arguments)
+        assert (result.code, planned(result), committed(cli)) == (3, ("missing", None, None), {P0: 20})
+        error = json.loads(result.err.splitlines()[-1])["error"]
+        assert error["message"] == (
+            "No state leads group 'board' to the new offset of flights-0; nothing was changed. flights-0: no stored state "
+            "leads to offset 17: the oldest stored state is at 20."
+        )
+        assert "onMissingState" in error["remedy"]
+    accepted = reset(cli, states, 17, "--execute", "--ignore-state")
+    assert (accepted.code, committed(cli)) == (0, {P0: 17})
+
+
+def test_a_target_behind_deleted_records_is_rejected(cli: CommandLine, states: States) -> None:
+    cli.cluster.delete_records(P0, 12)
+    rejected = reset(cli, states, 14, "--execute")
+    assert (rejected.code, committed(cli)) == (3, {P0: 20})
+    assert "those before offset 12 are deleted" in rejected.err
+    assert reset(cli, states, 16, "--execute").code == 0
+
+
+def test_a_partition_without_states_is_rejected(cli: CommandLine, states: States) -> None:
+    location = str(states.location)
+    result = cli("groups", "reset", "board", "--topic", "flights", "--to-offset", "15", "--state-location", location)
+    assert (result.code, "the new offset of flights-1; nothing was changed" in result.err) == (3, True)
+
+
+def test_without_a_location_a_plan_warns_and_a_reset_is_rejected(cli: CommandLine, states: States) -> None:
+    arguments = ["groups", "reset", "board", "--all-topics", "--to-offset", "15"]
+    plan = cli(*arguments)
+    assert (plan.code, "STATE" in plan.out) == (0, False)
+    assert plan.err.startswith("Warning: The committed offsets of group 'board' name states")
+    rejected = cli(*arguments, "--execute")
+    assert (rejected.code, committed(cli)) == (3, {P0: 20})
+    assert "Use --state-location" in rejected.err
+    assert "--ignore-state. Then the option 'onMissingState' of the queries decides" in rejected.err
+    accepted = cli(*arguments, "--execute", "--ignore-state")
+    assert (accepted.code, committed(cli)) == (0, {P0: 15})
+    assert accepted.err.rstrip().endswith(" --execute --ignore-state")
+
+
+def test_a_reset_after_a_reset_finds_the_states_at_the_location(cli: CommandLine, states: States) -> None:
+    assert reset(cli, states, 15, "--execute").code == 0
+    assert planned(reset(cli, states, 12, "-o", "json")) == ("stored", 10, 2)
+
+
+def test_a_location_of_other_groups_is_rejected(cli: CommandLine, states: States, tmp_path: Path) -> None:
+    arguments = ["--all-topics", "--to-offset", "15", "--state-location", str(tmp_path / "elsewhere"), "--execute"]
+    result = cli("groups", "reset", "board", *arguments)
+    assert (result.code, committed(cli)) == (1, {P0: 20})
+    assert "contains no states of group 'board', whose committed offsets name some" in result.err
+
+
+def test_a_group_without_states_needs_no_location(cli: CommandLine, states: States) -> None:
+    cli.cluster.commit("plain", {P0: 4})
+    arguments = ["groups", "reset", "plain", "--all-topics", "--to-latest"]
+    for more in ([], ["--state-location", str(states.location)], ["--execute"]):
+        result = cli(*arguments, *more)
+        assert (result.code, "STATE" in result.out, "Warning" in result.err) == (0, False, False)
+
+
+def undo_of(result: Result) -> str:
+    (file,) = re.findall(r"The previous offsets are stored in (\S+)", result.err)
+    return str(file)
+
+
+def test_an_undo_names_the_state_again_and_needs_no_location(cli: CommandLine, states: States) -> None:
+    before = cli.admin.committed_offsets(["board"])
+    result = reset(cli, states, 17, "--execute")
+    assert result.err.rstrip().endswith(f" --execute --state-location {states.location}")
+    undone = cli("groups", "import", undo_of(result), "--execute")
+    assert (undone.code, cli.admin.committed_offsets(["board"])) == (0, before)
+    other = cli("groups", "import", undo_of(result), "--state-location", str(states.location), "-o", "json")
+    assert planned(other) == ("stored", 20, 0)
+
+
+def test_members_do_not_get_the_state_that_a_file_names(cli: CommandLine, states: States, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.json"
+    assert cli("groups", "export", "board", "--file", str(file)).code == 0
+    query = Query(cli)
+    query.next_batch()
+    result = cli("groups", "import", str(file), "--execute")
+    query.participation.close()
+    assert (result.code, "Use --state-location" in result.err) == (3, True)
