@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.state_query import DELAY_S, LATENESS_S, SIZE_S, start
@@ -119,15 +122,18 @@ class Runs:
         self._spark, self._directory, self.options = spark, directory, options
         self.output = directory / "output"
 
-    def run(self, name: str, **options: str) -> None:
+    def start(self, name: str, **more: Any) -> StreamingQuery:
         config = {
             "name": name,
             "output": str(self.output),
             "checkpoint": str(self._directory / "checkpoints" / name),
-            "options": {**self.options, **options},
-            "trigger": {"availableNow": True},
+            "options": self.options,
+            **more,
         }
-        query = start(self._spark, config)
+        return start(self._spark, config)
+
+    def run(self, name: str, **options: str) -> None:
+        query = self.start(name, options={**self.options, **options}, trigger={"availableNow": True})
         assert query.awaitTermination(120)
 
 
@@ -177,6 +183,60 @@ def test_S10_a_reset_moves_the_state_with_the_position(
     whole, before = records.results(), records.results(targets)
     # The rows after the reset are those that the records after it change, with the results of all records.
     assert current(read_rows(runs.output, "again")) == {k: v for k, v in whole.items() if before.get(k) != v}
+
+
+def command_line(bootstrap: str, *arguments: str) -> Any:
+    """The JSON document of a command of ``streamgroups``."""
+    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", *arguments]
+    result = subprocess.run(
+        [*command, "-b", bootstrap, "-o", "json"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def state_rows(registry: CollectorRegistry) -> dict[int, int]:
+    """The rows in the state of each partition, by the metrics of the query."""
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    samples = (it for family in families for it in family.samples if it.name == "streamgroups_partition_state_rows")
+    return {int(it.labels["partition"]): int(it.value) for it in samples}
+
+
+def test_S10_a_running_query_continues_with_the_states_that_the_plan_of_its_reset_shows(
+    spark: SparkSession, runs: Runs, records: Records, bootstrap: str, group: str, topic: str, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "checkpoints" / "streamgroups-state")
+    at = ("--state-location", location)
+
+    def all_is_committed() -> bool:
+        assert query.isActive, query.exception()
+        return committed_offsets(bootstrap, group, topic) == records.ends
+
+    registry = CollectorRegistry()
+    with sg.MetricsListener(registry=registry):
+        records.write(600)
+        query = runs.start("live")
+        try:
+            wait_until(all_is_committed, "all is read", 60)
+            # Each batch reads 175 records of a partition, so the target is in a batch.
+            reset = ["groups", "reset", group, "--topic", topic, "--shift-by", "-300", "--execute"]
+            moves = command_line(bootstrap, *reset, *at)["moves"]
+            assert [(it["to_offset"], it["state"]) for it in moves] == [(300, "stored")] * PARTITIONS
+            assert [300 - it["state_offset"] for it in moves] == [it["read_again"] for it in moves]
+            assert any(it["read_again"] > 0 for it in moves)
+            records.write(100)
+            wait_until(all_is_committed, "all is read again", 60)
+            [described] = command_line(bootstrap, "groups", "describe", group, "--state", *at)["groups"]
+            rows = {it["partition"]: it["state"]["rows"] for it in described["partitions"]}
+            wait_until(lambda: state_rows(registry) == rows, f"the metrics show {rows}", 30)
+            assert min(rows.values()) > 0
+            [collected] = command_line(bootstrap, "state", "collect", location, group, "--retention", "0s")["states"]
+            assert (collected["files"] > 0, collected["files_to_delete"]) == (True, 0), "all files are young"
+            records.end()
+            wait_until(all_is_committed, "all windows are closed", 60)
+        finally:
+            query.stop()
+    assert current(read_rows(runs.output)) == records.results()
 
 
 def test_S10_a_lost_state_is_an_error_and_never_an_empty_state(runs: Runs, records: Records, tmp_path: Path) -> None:
