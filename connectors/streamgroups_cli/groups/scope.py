@@ -33,7 +33,9 @@ TopicsOption = Annotated[
 StateLocationOption = Annotated[
     str | None,
     typer.Option(
-        "--state-location", metavar="LOCATION", help="The option 'stateLocation' of the queries: a path or URI."
+        "--state-location",
+        metavar="LOCATION",
+        help="Read the states there: the option 'stateLocation' of the queries, a path or URI.",
     ),
 ]
 

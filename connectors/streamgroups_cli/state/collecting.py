@@ -38,7 +38,7 @@ _COLUMNS = (
 def collect(
     connect: Connect,
     location: Location,
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Groups.")],
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP", help="Groups.")],
     retention: Annotated[
         str,
         typer.Option(
