@@ -7,7 +7,7 @@ from hypothesis import given
 
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.lookup import Position
+from streamgroups.state.lookup import OnMissingState, Position, Stored, choose
 from streamgroups.state.manifest import Manifest, PartitionState, Segment
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New
@@ -97,3 +97,15 @@ def test_S10_what_a_kept_state_needs_is_never_deleted(
     for tp in (P0, P1):
         older = [ago for ago, (of, _) in made.items() if of == tp and ago > 60]
         assert not older or file(min(older)) not in gone
+
+
+@given(st.dictionaries(MINUTES, st.integers(1, 20), min_size=1, max_size=12), st.integers(0, 25))
+def test_S10_a_stopped_group_continues_with_the_same_state_after_a_collection(
+    ends: dict[int, int], offset: int
+) -> None:
+    files = [manifest(file(ago), end=end) for ago, end in ends.items()]
+    position = Position(P0, offset, UNNAMED)
+    before = choose(position, files, OnMissingState.EMPTY)
+    gone = deletable(files, [position], Retention(keep_ms=0, young_ms=0), NOW_MS)
+    left = [it for it in files if it.file not in gone]
+    assert not isinstance(before, Stored) or choose(position, left, OnMissingState.FAIL) == before
