@@ -272,8 +272,8 @@ class TestRejected:
         ("change", "more", "said"),
         [
             (lambda df: df.select("key", "timestamp"), {"by": ["key"]}, "has no column 'partition'"),
-            (lambda df: df, {"by": ["value"]}, "group by value.*prepartitioned=True"),
-            (lambda df: df, {}, "group by no column.*prepartitioned=True"),
+            (lambda df: df, {"by": ["value"]}, "the values of value.*prepartitioned=True"),
+            (lambda df: df, {}, "the values of no column.*prepartitioned=True"),
             (lambda df: df.repartition(2), {"by": ["key"]}, r"moves records between tasks \(Repartition\)"),
             (
                 lambda df: df,

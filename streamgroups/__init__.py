@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from streamgroups_spark.sinks.foreach_ledger import LedgerPositions as LedgerPositions
     from streamgroups_spark.sinks.foreach_ledger import LedgerTable as LedgerTable
     from streamgroups_spark.sinks.foreach_ledger import ledger as ledger
+    from streamgroups_spark.state.functions import stateful as stateful
     from streamgroups_spark.windows.api import dead_letters as dead_letters
     from streamgroups_spark.windows.api import window_results as window_results
     from streamgroups_spark.windows.api import windows as windows
+    from streamgroups_state.operator import BatchTime as BatchTime
 
     TRIM_HORIZON = CursorType.TRIM_HORIZON
     AT_TIME = CursorType.AT_TIME
@@ -75,6 +77,8 @@ _NAMES = {
     "streamgroups_spark.register": "register",
     "streamgroups_spark.ops.supervise": "Outcome supervise",
     "streamgroups_spark.event_time.recorder": "TimeRecorder record_time",
+    "streamgroups_spark.state.functions": "stateful",
+    "streamgroups_state.operator": "BatchTime",
     "streamgroups_spark.windows.api": "dead_letters window_results windows",
 }
 _PLACES = {name: place for place, names in _NAMES.items() for name in names.split()}

@@ -28,6 +28,7 @@ the error as the cause of a failed query::
     ├── StateDamaged            a state file is damaged, or cannot be read
     ├── StateMismatch           a state belongs to another topic, cluster, offset or operator
     ├── StateUnreachable        the storage of states did not answer                         (retriable)
+    ├── FunctionFailed          a function of the user raised an error, or returned a wrong table
     ├── QueryUnknown            the process that started a query reports no facts about it   (retriable)
     ├── QueryGivenUp            a supervised query failed permanently, or too often
     ├── InvalidCursor           a cursor was altered, or created with another key or by another process
@@ -277,6 +278,12 @@ class StateUnreachable(StreamGroupsError):
 
     code = "state_unreachable"
     retriable = True
+
+
+class FunctionFailed(StreamGroupsError):
+    """A function of the user has raised an error, or has returned another table than it must. Nothing was written."""
+
+    code = "function_failed"
 
 
 class QueryUnknown(StreamGroupsError):

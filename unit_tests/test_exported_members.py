@@ -14,7 +14,7 @@ import streamgroups as sg
 
 #: The types of arguments and results of the API: type hints must only need documented paths.
 HANDLED = {
-    *("BatchLedger", "LedgerBatch", "LedgerPosition", "LedgerPositions", "LedgerTable"),
+    *("BatchLedger", "BatchTime", "LedgerBatch", "LedgerPosition", "LedgerPositions", "LedgerTable"),
     *("GroupState", "Message", "OffsetRange", "Outcome", "PythonAggregate", "TimeRecorder", "TopicPartition"),
 }
 

@@ -1,4 +1,4 @@
-"""``streamgroups state show``: shows the states of partitions, and the rows of their open windows."""
+"""``streamgroups state show``: shows the states of partitions, and their rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def show(
         int | None, typer.Option("--offset", help="Show the latest state that is not after this offset.", min=0)
     ] = None,
     rows: Annotated[
-        bool, typer.Option("--rows", help="Also show the keys and partial results of open windows.")
+        bool,
+        typer.Option("--rows", help="Also show the rows: keys with partial results or state."),
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
@@ -92,8 +93,13 @@ def _rows(files: StateFiles, state: PartitionState) -> list[list[Any]]:
                 topic=tp.topic,
                 partition=tp.partition,
             ) from None
-        found += [[tp.topic, tp.partition, utc(int(part)), row] for row in table.to_pylist()]
+        found += [[tp.topic, tp.partition, _window_start(part), row] for row in table.to_pylist()]
     return found
+
+
+def _window_start(part: str) -> str | None:
+    """The parts of windows have the start of their window as their name. Other operators have other names."""
+    return utc(int(part)) if part.lstrip("-").isdecimal() else None
 
 
 def _text(row: dict[str, Any]) -> str:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType, VariantType
+from pyspark.sql.types import TimestampType
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups.extras import load
+from streamgroups_spark.state.placement import check_columns
 
 _OURS = ("window_start", "window_end", "pane", "revision", "dead_letter")
 WATERMARK = "spark.watermarkDelayMs"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-NESTED = (ArrayType, MapType, StructType, VariantType)
 
 
 def check_windows(
@@ -36,24 +36,9 @@ def check_windows(
     Raises:
         InvalidOption: for the first invalid argument. The error contains its name.
     """
-    if not df.isStreaming:
-        raise InvalidOption(
-            "The DataFrame is not a streaming DataFrame.",
-            remedy='Read it with spark.readStream.format("streamgroups").',
-        )
-    if isinstance(by, str):
-        raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Pass a list: ['{by}'].")
-    for name in (*([] if on is None else [on]), *by):
-        if name not in df.columns:
-            raise InvalidOption(f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(df.columns)}.")
+    check_columns(df, by, [] if on is None else [on])
     if isinstance(windowing.boundary, EventTime):
         _check_time(df, on)
-    for name in by:
-        if isinstance(df.schema[name].dataType, NESTED):
-            raise InvalidOption(
-                f"Column '{name}' of 'by' is of type {df.schema[name].dataType.simpleString()}.",
-                remedy="Use columns that are not nested.",
-            )
     names = [*_OURS, *by, *aggregate]
     for name in names:
         if names.count(name) > 1:

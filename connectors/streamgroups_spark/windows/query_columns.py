@@ -27,7 +27,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
-from streamgroups_spark.windows.checks import NESTED
+from streamgroups_spark.state.placement import NESTED
 
 
 def late_and_closed() -> list[Column]:

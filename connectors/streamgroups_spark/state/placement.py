@@ -1,0 +1,145 @@
+"""Adds an operator with state to a stream, in the stage that reads, and checks the stream.
+
+Called by ``state.functions`` and ``windows.by_offset`` on the driver. Each partition has a state of its own. So a task
+must receive the records of its partitions in their order, and all records of a key must be in one partition. Source:
+SEMANTICS S9, S10.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
+from streamgroups_spark.register import SESSION, state_channel_of
+from streamgroups_spark.state.stage import StateStage
+from streamgroups_state.operator import StatefulOperator
+
+#: The columns of the source by which an operator finds its state, besides ``topic``.
+PLACE = ("partition", "offset")
+NESTED = (ArrayType, MapType, StructType, VariantType)
+#: The name is a directory.
+_NAME = re.compile(r"\w[\w.-]*")
+
+
+def check_columns(df: DataFrame, by: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Checks that a DataFrame is a stream and has the key columns.
+
+    Args:
+        df: the DataFrame.
+        by: the key columns.
+        others: other columns that must exist.
+
+    Raises:
+        InvalidOption: if it is not a stream, a column does not exist, or a key column is nested.
+    """
+    if not df.isStreaming:
+        raise InvalidOption(
+            "The DataFrame is not a streaming DataFrame.",
+            remedy='Read it with spark.readStream.format("streamgroups").',
+        )
+    if isinstance(by, str):
+        raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Pass a list: ['{by}'].")
+    for name in (*others, *by):
+        if name not in df.columns:
+            raise InvalidOption(f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(df.columns)}.")
+    for name in by:
+        if isinstance(df.schema[name].dataType, NESTED):
+            raise InvalidOption(
+                f"Column '{name}' of 'by' is of type {df.schema[name].dataType.simpleString()}.",
+                remedy="Use columns that are not nested.",
+            )
+
+
+def check_place(df: DataFrame, name: str, called: str, *, otherwise: str = "") -> None:
+    """Checks that an operator finds the state of each record.
+
+    Args:
+        df: the records.
+        name: the name of the operator.
+        called: the function of the API, for errors.
+        otherwise: another remedy, a sentence.
+
+    Raises:
+        InvalidOption: if the name is not suitable, a column is missing, or another source is read too.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidOption(
+            f"Option 'name' of {called} is '{name}'.", remedy="Use letters, digits, '_', '-' and '.', such as 'counts'."
+        )
+    for column in PLACE:
+        if column not in df.columns:
+            raise InvalidOption(
+                f"The DataFrame has no column '{column}', by which {called} finds the state of a record.",
+                remedy="Keep the columns 'topic', 'partition' and 'offset' of the source: use withColumn, or add them "
+                "to select.",
+            )
+    foreign = {source_name(stream.leaf) for stream in read_streams(analyzed(df))} - {"streamgroups"}
+    if foreign:
+        raise InvalidOption(
+            f"The DataFrame also reads the source '{min(foreign)}', whose records have no state in {called}.",
+            remedy=f"Read one stream of 'streamgroups', without sg.with_event_time and union. {otherwise}".strip(),
+        )
+
+
+def check_keys(by: Sequence[str], called: str, *, prepartitioned: bool, otherwise: str = "") -> None:
+    """Checks that all records of a key are in one partition.
+
+    Args:
+        by: the key columns.
+        called: the function of the API, for errors.
+        prepartitioned: whether the user guarantees it.
+        otherwise: another remedy, a sentence.
+
+    Raises:
+        InvalidOption: if ``by`` does not contain the key of the record, and the user does not guarantee it.
+    """
+    if "key" in by or prepartitioned:
+        return
+    columns = ", ".join(by) or "no column"
+    raise InvalidOption(
+        f"The state of {called} belongs to a partition, and its keys are the values of {columns}. All records of a key "
+        "must be in one partition.",
+        remedy="Add the column 'key' to 'by'. If the record key determines the columns of 'by', set "
+        f"prepartitioned=True. {otherwise}".strip(),
+    )
+
+
+def in_reading_stage(
+    records: DataFrame, operator: StatefulOperator, rows: StructType, called: str, *, otherwise: str = ""
+) -> DataFrame:
+    """Returns the output of an operator over a stream.
+
+    Args:
+        records: the records, with ``partition`` and ``offset``.
+        operator: the operator.
+        rows: the columns of its output.
+        called: the function of the API, for errors.
+        otherwise: another remedy, a sentence.
+
+    Raises:
+        InvalidOption: if the query moves records between tasks before the operator.
+    """
+    spark = records.sparkSession
+    stage = StateStage(operator, SESSION, spark.sparkContext.applicationId, state_channel_of(spark))
+    output = records.mapInArrow(stage, rows)
+    moved_by = {name for stream in read_streams(analyzed(output)) for name in stream.moved_by}
+    if moved_by:
+        raise InvalidOption(
+            f"Before {called}, the query moves records between tasks ({', '.join(sorted(moved_by))}). The operator must "
+            "be in the stage that reads.",
+            remedy=f"Call {called} first. {otherwise}".strip(),
+        )
+    return output
+
+
+def arrow_schema(columns: StructType, spark: SparkSession) -> pa.Schema:
+    """Returns Arrow's types of columns. All columns are nullable."""
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    return pa.schema([(it.name, it.type) for it in to_arrow_schema(columns, timezone=zone)])
