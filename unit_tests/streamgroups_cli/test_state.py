@@ -86,6 +86,20 @@ def test_show_the_rows_of_open_windows(cli: CommandLine, location: Path) -> None
     assert document["rows"][0]["row"] == {"k0": "a", "p0": 1}
 
 
+def test_show_the_rows_of_a_function(cli: CommandLine, tmp_path: Path) -> None:
+    schema = pa.schema([("key", pa.binary()), ("n", pa.int64())])
+    store = StateStore(Operator("board", "counts", "n", schema), operator_files(str(tmp_path), "board", "counts"))
+    rows = pa.table({"key": [b"a", b"\xff"], "n": [1, 2]}, schema=schema)
+    store.write(FIRST, [NewState(PartitionState(OffsetRange(P0, 0, 5), 0, UNKNOWN), {"rows": [rows]})])
+    lines = cli("state", "show", str(tmp_path), "--rows").out.splitlines()
+    assert [line.split(maxsplit=3)[3] for line in lines[-2:]] == ["key=a, n=1", r"key=\xff, n=2"]
+    document = json.loads(cli("state", "show", str(tmp_path), "--rows", "-o", "json").out)
+    assert [(it["window_start"], it["row"]) for it in document["rows"]] == [
+        (None, {"key": "a", "n": 1}),
+        (None, {"key": r"\xff", "n": 2}),
+    ]
+
+
 def test_verify_intact_files(cli: CommandLine, location: Path) -> None:
     result = cli("state", "verify", str(location))
     assert (result.code, result.out) == (0, "2 files, 0 problems\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -93,13 +94,23 @@ def _rows(files: StateFiles, state: PartitionState) -> list[list[Any]]:
                 topic=tp.topic,
                 partition=tp.partition,
             ) from None
-        found += [[tp.topic, tp.partition, _window_start(part), row] for row in table.to_pylist()]
+        found += [[tp.topic, tp.partition, _window_start(part), _plain(row)] for row in table.to_pylist()]
     return found
 
 
 def _window_start(part: str) -> str | None:
     """The parts of windows have the start of their window as their name. Other operators have other names."""
     return utc(int(part)) if part.lstrip("-").isdecimal() else None
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """The row in types of JSON. Keys of records are bytes, mostly of text."""
+
+    def text(value: Any) -> str:
+        return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+    plain: dict[str, Any] = json.loads(json.dumps(row, default=text))
+    return plain
 
 
 def _text(row: dict[str, Any]) -> str:

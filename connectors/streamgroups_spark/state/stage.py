@@ -1,6 +1,6 @@
 """An operator with state as a function of ``mapInArrow``, in the stage that reads.
 
-Created by ``state.windows`` on the driver, and pickled into Python workers. To Spark the plan is stateless: it has no
+Created by ``state.placement`` on the driver, and pickled into Python workers. To Spark the plan is stateless: it has no
 shuffle and no state store. Source: SEMANTICS S9, S10; Spark's ``DataFrame.mapInArrow``.
 """
 
