@@ -87,7 +87,7 @@ class Totals:
         rows = totals.selectExpr("to_json(struct(cast(key AS string) AS key, n, total)) AS value")
         sink = sg.KafkaSink(bootstrap_servers=self.bootstrap, topic=self.target)
         writer = sg.exactly_once(rows, sink=sink, checkpoint=str(self.directory / name))
-        return writer.trigger(**trigger or {"processingTime": "0 seconds"}).start()
+        return writer.trigger(**trigger or {"processingTime": "300 milliseconds"}).start()
 
     def written(self) -> dict[str, tuple[int, int]]:
         """The newest row of each key. Fails if a row was written twice."""
@@ -120,9 +120,9 @@ def test_S10_X2_two_queries_share_a_function_and_one_stops(
         records.write(100)
         wait_until(all_read, "the records are read", 60)
         wait_until(both_own_partitions, "both queries own partitions", 60)
-        records.write(400)
-        ann.stop()
         records.write(200)
+        ann.stop()
+        records.write(100)
         wait_until(all_read, "all is read", 60)
     finally:
         ann.stop()
