@@ -69,11 +69,19 @@ class TaskStates:
                     plan.state.file,
                     plan.read_from,
                 )
-        run = self._operator.begin(state, self._reader(tp), self._time(plan))
-        return _Range(plan, began_offset, run, plan.read_from < plan.range.next_offset)
+        is_behind = plan.read_from < plan.range.next_offset
+        time = self._time_behind(plan) if is_behind else self._time(plan)
+        return _Range(plan, began_offset, self._operator.begin(state, self._reader(tp), time), is_behind)
 
     def _time(self, plan: RangePlan) -> BatchTime:
         return BatchTime(self._plan.planned_ms, plan.idle_until_ms)
+
+    def _time_behind(self, plan: RangePlan) -> BatchTime:
+        """The time of records before the range: that of their state.
+
+        So the clock emits nothing before the range, where the output is dropped.
+        """
+        return BatchTime(plan.state.file.planned_ms if isinstance(plan.state, Named) else self._plan.planned_ms)
 
     def _reader(self, tp: TopicPartition) -> ReadPart:
         schema = self._operator.schema
