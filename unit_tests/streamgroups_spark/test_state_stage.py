@@ -12,7 +12,7 @@ import pytest
 
 from streamgroups.errors import InvalidOption, StateMismatch
 from streamgroups.event_time.aggregates import parse_aggregate
-from streamgroups.event_time.windows import Hopping
+from streamgroups.event_time.windows import Hopping, Windowing
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
@@ -40,7 +40,7 @@ OUTPUT = pa.schema(
         ("revision", pa.int32()),
     ]
 )
-COUNT = WindowOperator("windows", Hopping(10, 10), 0, 0, 1, (parse_aggregate("n", "count(*)"),), SCHEMA, OUTPUT)
+COUNT = WindowOperator("windows", Windowing(Hopping(10, 10)), 0, 1, (parse_aggregate("n", "count(*)"),), SCHEMA, OUTPUT)
 
 
 @pytest.fixture

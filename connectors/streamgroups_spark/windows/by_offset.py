@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate, parse_aggregate
+from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, Windowing
 from streamgroups_spark.state.placement import PLACE, arrow_schema, check_keys, check_place, in_reading_stage
 from streamgroups_spark.windows.checks import WATERMARK
 from streamgroups_spark.windows.query_columns import output_columns, output_rows, record_columns, result_type
 from streamgroups_state.window_operator import WindowOperator
+from streamgroups_state.windows.definition import state_schema
 
 _CALLED = "sg.windows"
 _EXCLUSIVE = "Or set membership=exclusive on the source."
@@ -44,19 +44,10 @@ def by_offset(
     records = df.select(*place, *record_columns(df, on, by, parsed, dead_letters=dead_letters))
     types = [result_type(records.schema, i, a) for i, a in enumerate(parsed.values())]
     rows = output_rows(records.schema, len(by), types, dead_letters=dead_letters)
-    assert isinstance(windowing.shape, Hopping), "check_offsets"
-    assert isinstance(windowing.boundary, EventTime), "check_offsets"
-    operator = WindowOperator(
-        name,
-        windowing.shape,
-        delay_ms,
-        windowing.boundary.allowed_lateness_ms,
-        len(by),
-        tuple(parsed.values()),
-        _state_schema(arrow_schema(records.schema, df.sparkSession), len(by), tuple(parsed.values())),
-        arrow_schema(rows, df.sparkSession),
-        dead_letters,
-    )
+    aggregates = tuple(parsed.values())
+    schema = state_schema(windowing.shape, arrow_schema(records.schema, df.sparkSession), aggregates)
+    output_schema = arrow_schema(rows, df.sparkSession)
+    operator = WindowOperator(name, windowing, delay_ms, len(by), aggregates, schema, output_schema)
     output = in_reading_stage(records, operator, rows, _CALLED, otherwise=_EXCLUSIVE)
     return output_columns(output, by, aggregate, dead_letters=dead_letters)
 
@@ -79,18 +70,3 @@ def check_offsets(windowing: Windowing, policy: OnViolation) -> None:
                 f"Option '{argument}' of sg.windows is not supported over a stream that queries share.",
                 remedy="Set membership=exclusive on the source, or leave it out.",
             )
-
-
-def _state_schema(records: pa.Schema, keys: int, aggregates: Sequence[SqlAggregate | PythonAggregate]) -> pa.Schema:
-    """The columns of the state: the keys, the number of late records, and partial aggregates."""
-    fields = [records.field(f"k{i}") for i in range(keys)]
-    fields.append(pa.field("late", pa.int64()))
-    for i, aggregate in enumerate(aggregates):
-        if isinstance(aggregate, PythonAggregate):
-            fields.append(pa.field(f"p{i}", pa.list_(records.field(f"a{i}").type)))
-            continue
-        if aggregate.function is Function.AVG:
-            fields.append(pa.field(f"n{i}", pa.int64()))
-        counts = aggregate.function is Function.COUNT
-        fields.append(pa.field(f"p{i}", pa.int64() if counts else records.field(f"a{i}").type))
-    return pa.schema(fields)

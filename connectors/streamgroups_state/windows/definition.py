@@ -1,0 +1,103 @@
+"""The definition of windows with state, as it is sent to the workers.
+
+Used by the modules of this folder; ``streamgroups_state.window_operator`` adds the behaviour. Source: SEMANTICS W4-W9,
+S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamgroups.durations import exact
+from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
+from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDefinition:
+    """Everything that determines the results of windows.
+
+    The records have the columns ``time`` (milliseconds since the epoch), ``k0``, ``k1`` and so on, the arguments ``a0``,
+    ``a1`` and so on, ``until`` (milliseconds) if records before the watermark are adjusted, and ``record`` with dead
+    letters.
+
+    Args:
+        name: the name of the operator in its query.
+        windowing: how records are assigned to windows.
+        delay_ms: the watermark is the newest event time minus this delay. Ignored by processing time.
+        keys: the number of key columns.
+        aggregates: the aggregates.
+        schema: the columns of the state, see :func:`state_schema`.
+        output: the columns of the output.
+        on_violation: how records before the watermark are handled.
+    """
+
+    name: str
+    windowing: Windowing
+    delay_ms: int
+    keys: int
+    aggregates: tuple[SqlAggregate | PythonAggregate, ...]
+    schema: pa.Schema
+    output: pa.Schema
+    on_violation: OnViolation = OnViolation.KEEP
+
+    @property
+    def form(self) -> str:
+        """See :attr:`streamgroups_state.operator.StatefulOperator.form`."""
+        aggregates = (
+            f"{'python' if isinstance(a, PythonAggregate) else a.function.value}({a.argument or '*'})"
+            for a in self.aggregates
+        )
+        types = ", ".join(str(self.schema.field(key).type) for key in self.key_names)
+        return f"{self.windowing.shape} of {', '.join(aggregates)} by ({types}), {self._time_form}"
+
+    @property
+    def _time_form(self) -> str:
+        boundary = self.windowing.boundary
+        if not isinstance(boundary, EventTime):
+            return "processing time"
+        idle = "none" if boundary.idle_timeout_ms is None else exact(boundary.idle_timeout_ms)
+        return (
+            f"event time, watermark delay {self.delay_ms} ms, allowed lateness {boundary.allowed_lateness_ms} ms, "
+            f"idle timeout {idle}, on violation {self.on_violation.value}"
+        )
+
+    @property
+    def key_names(self) -> list[str]:
+        """The key columns."""
+        return [f"k{i}" for i in range(self.keys)]
+
+
+def state_schema(shape: Shape, records: pa.Schema, aggregates: Sequence[SqlAggregate | PythonAggregate]) -> pa.Schema:
+    """Returns the columns of the state: the keys, the number of late records, and partial aggregates.
+
+    Sessions also have their start and end, because those are not the same for all keys.
+
+    Args:
+        shape: the shape of the windows.
+        records: the columns of the records: the keys ``k0``, ``k1`` and so on, and the arguments ``a0``, ``a1`` and so
+            on.
+        aggregates: the aggregates.
+
+    >>> from streamgroups.event_time.aggregates import parse_aggregate
+    >>> records = pa.schema([("k0", pa.string()), ("a0", pa.float64())])
+    >>> state_schema(Session(5), records, [parse_aggregate("mean", "avg(delay)")]).names
+    ['k0', 'start', 'end', 'late', 'n0', 'p0']
+    """
+    fields = [field for field in records if field.name[0] == "k" and field.name[1:].isdigit()]
+    if isinstance(shape, Session):
+        fields += [pa.field("start", pa.int64()), pa.field("end", pa.int64())]
+    fields.append(pa.field("late", pa.int64()))
+    for i, aggregate in enumerate(aggregates):
+        if isinstance(aggregate, PythonAggregate):
+            fields.append(pa.field(f"p{i}", pa.list_(records.field(f"a{i}").type)))
+            continue
+        if aggregate.function is Function.AVG:
+            fields.append(pa.field(f"n{i}", pa.int64()))
+        counts = aggregate.function is Function.COUNT
+        fields.append(pa.field(f"p{i}", pa.int64() if counts else records.field(f"a{i}").type))
+    return pa.schema(fields)

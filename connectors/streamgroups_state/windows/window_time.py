@@ -1,0 +1,206 @@
+"""The time of a partition while a batch runs: its watermark, its closed windows, and the records that no window counts.
+
+Used by ``windows.panes`` and ``windows.sessions``. Lateness is decided record by record, against the newest event time
+before the record in its partition. So the result does not depend on how batches cut the records. By processing time all
+records of a batch have the time of the clock, and the clock is the watermark. Source: SEMANTICS W4-W7, W9, S10.
+
+For a record, a window ``[start, end)`` that contains it, and the watermark ``w`` before the record:
+
+==================================  ============================================================================
+``end`` is                          the record
+==================================  ============================================================================
+after ``w``                         is counted, and the window is emitted when the watermark reaches its end
+not after ``w``, within lateness    is counted, and the batch emits an update of its pane
+before ``w`` minus the lateness     is not counted in this window. If its newest window is such, it is a dead
+                                    letter
+==================================  ============================================================================
+
+A window that the idle timeout has closed counts no record, whatever the lateness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups.event_time.panes import PaneKind
+from streamgroups.event_time.violations import OnViolation, Why
+from streamgroups.event_time.windows import EventTime
+from streamgroups_state.aggregates import in_windows, length_ms
+from streamgroups_state.operator import BatchTime
+from streamgroups_state.windows.definition import WindowDefinition
+
+Numbers: TypeAlias = np.ndarray[Any, Any]
+#: A time before all others. Durations can be subtracted from it.
+BEFORE_ALL_MS = int(np.iinfo(np.int64).min // 2)
+_NEWEST, _CLOSED, _DATA = "newest_ms", "closed_ms", "data_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Records with their times.
+
+    Args:
+        records: the records.
+        times_ms: the time that assigns each record to windows.
+        watermarks_ms: the watermark before each record.
+        closed_ms: windows that end at or before this time are closed for the record.
+    """
+
+    records: pa.Table
+    times_ms: Numbers
+    watermarks_ms: Numbers
+    closed_ms: Numbers
+
+    def where(self, mask: Numbers) -> Timed:
+        """Returns some of the records."""
+        chosen = self.records.filter(pa.array(mask))
+        return Timed(chosen, self.times_ms[mask], self.watermarks_ms[mask], self.closed_ms[mask])
+
+
+class WindowTime:
+    """The time of one partition, in one batch.
+
+    Args:
+        definition: the definition of the windows.
+        values: the values of the state.
+        time: the time of the batch.
+    """
+
+    def __init__(self, definition: WindowDefinition, values: Mapping[str, int | str | None], time: BatchTime) -> None:
+        self._definition, self._idle_until_ms = definition, time.idle_until_ms
+        self._newest_ms, self._closed_ms, self._data_ms = (_number(values, it) for it in (_NEWEST, _CLOSED, _DATA))
+        self._delay_ms = self._lateness_ms = 0
+        self._idle_timeout_ms: int | None = None
+        boundary = definition.windowing.boundary
+        self._is_event_time = isinstance(boundary, EventTime)
+        if isinstance(boundary, EventTime):
+            self._delay_ms, self._lateness_ms = definition.delay_ms, boundary.allowed_lateness_ms
+            self._idle_timeout_ms = boundary.idle_timeout_ms
+        #: The watermark before the batch.
+        self.before_ms = self.watermark_ms
+        if not self._is_event_time:
+            # A clock that was set back makes no record late.
+            self._newest_ms = max(self._newest_ms, time.now_ms)
+        elif self._idle_timeout_ms is not None and time.idle_until_ms is None:
+            self._data_ms = time.now_ms
+        #: The dead letters of the batch.
+        self.dead: list[pa.Table] = []
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def take(self, records: pa.Table) -> Timed:
+        """Advances time by records, and returns them without those that have no time or violate the watermark."""
+        if not self._is_event_time:
+            times = np.full(records.num_rows, self._newest_ms, np.int64)
+            return Timed(records, times, times, times)
+        unreadable = pc.is_null(records["time"])
+        if pc.any(unreadable).as_py():
+            self._drop(records.filter(unreadable), Why.UNREADABLE)
+            records = records.filter(pc.invert(unreadable))
+        times = records["time"].to_numpy()
+        newest = np.maximum.accumulate(np.concatenate([[self._newest_ms], times]))
+        self._newest_ms = int(newest[-1])
+        watermarks = np.maximum(newest[:-1] - self._delay_ms, self._closed_ms)
+        closed = watermarks
+        if self._lateness_ms:
+            closed = np.maximum(newest[:-1] - (self._delay_ms + self._lateness_ms), self._closed_ms)
+        timed = Timed(records, times, watermarks, closed)
+        return timed if self._definition.on_violation is OnViolation.KEEP else self._without_violations(timed)
+
+    def _without_violations(self, timed: Timed) -> Timed:
+        """See :class:`streamgroups.event_time.violations.OnViolation`."""
+        early = timed.times_ms < timed.watermarks_ms
+        if not early.any():
+            return timed
+        adjusted = np.zeros(len(early), bool)
+        if self._definition.on_violation is OnViolation.ADJUST:
+            # A record without an end is valid for one moment only, so nothing of it remains.
+            reaches = pc.greater(timed.records["until"], pa.array(timed.watermarks_ms))
+            adjusted = early & pc.fill_null(reaches, False).to_numpy()
+        self.drop(timed.where(early & ~adjusted), Why.VIOLATION)
+        moved = np.where(adjusted, timed.watermarks_ms, timed.times_ms)
+        return Timed(timed.records, moved, timed.watermarks_ms, timed.closed_ms).where(~early | adjusted)
+
+    def drop(self, timed: Timed, why: Why) -> None:
+        """Adds dead letters. Each contains the newest window that it missed."""
+        if not timed.records.num_rows:
+            return
+        shape = self._definition.windowing.shape
+        starts = in_windows(shape, timed.times_ms)[1][: timed.records.num_rows]
+        self._drop(
+            timed.records,
+            why,
+            watermark=pa.array(timed.watermarks_ms),
+            start=pa.array(starts),
+            end=pa.array(starts + length_ms(shape)),
+        )
+
+    def _drop(self, records: pa.Table, why: Why, **columns: pa.Array) -> None:
+        count = records.num_rows
+        own = [name for name in (*self._definition.key_names, "record") if name in records.column_names]
+        pane = {"pane": pa.array([PaneKind.DEAD_LETTER.value] * count, pa.string())}
+        reason = {"why": pa.array([why.value] * count, pa.string()), "event_time": records["time"]}
+        self.dead.append(pa.table({name: records[name] for name in own} | pane | reason | columns))
+
+    # ---- windows -----------------------------------------------------------------------------------------------------
+
+    @property
+    def reached_ms(self) -> int:
+        """The watermark by the records so far, or by the clock."""
+        return self._newest_ms - self._delay_ms
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark, also by the idle timeout."""
+        return max(self.reached_ms, self._closed_ms)
+
+    @property
+    def closed_until_ms(self) -> int:
+        """Windows that end at or before this time are closed."""
+        return max(self.reached_ms - self._lateness_ms, self._closed_ms)
+
+    @property
+    def expired_ms(self) -> int:
+        """Windows that end at or before this time have reached the idle timeout."""
+        if self._idle_timeout_ms is None or self._idle_until_ms is None:
+            return BEFORE_ALL_MS
+        expired_ms = self._idle_until_ms - self._idle_timeout_ms
+        return expired_ms if BEFORE_ALL_MS < self._data_ms <= expired_ms else BEFORE_ALL_MS
+
+    def expire(self, ends_ms: Iterable[int]) -> None:
+        """Closes windows that have reached the idle timeout.
+
+        Args:
+            ends_ms: the ends of all open windows.
+        """
+        expired_ms = self.expired_ms
+        self._closed_ms = max((end_ms for end_ms in ends_ms if end_ms <= expired_ms), default=self._closed_ms)
+
+    def due_ms(self, earliest_end_ms: int | None) -> int | None:
+        """Returns when a run without records can close a window. ``None``: only records close windows.
+
+        Args:
+            earliest_end_ms: the earliest end of an open window; ``None`` without open windows.
+        """
+        if earliest_end_ms is None:
+            return None
+        if not self._is_event_time:
+            return earliest_end_ms
+        return None if self._idle_timeout_ms is None else max(earliest_end_ms, self._data_ms) + self._idle_timeout_ms
+
+    @property
+    def values(self) -> dict[str, int | str | None]:
+        """The values of the state."""
+        found = {_NEWEST: self._newest_ms, _CLOSED: self._closed_ms, _DATA: self._data_ms}
+        return {name: value for name, value in found.items() if value != BEFORE_ALL_MS}
+
+
+def _number(values: Mapping[str, int | str | None], name: str) -> int:
+    value = values.get(name)
+    return value if isinstance(value, int) else BEFORE_ALL_MS
