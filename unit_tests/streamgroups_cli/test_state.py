@@ -100,6 +100,15 @@ def test_show_the_rows_of_a_function(cli: CommandLine, tmp_path: Path) -> None:
     ]
 
 
+def test_show_the_rows_of_sessions(cli: CommandLine, tmp_path: Path) -> None:
+    schema = pa.schema([("start", pa.int64()), ("p0", pa.int64())])
+    store = StateStore(Operator("board", "sessions", "", schema), operator_files(str(tmp_path), "board", "sessions"))
+    state = PartitionState(OffsetRange(P0, 0, 5), 0, UNKNOWN)
+    store.write(FIRST, [NewState(state, {"sessions": [pa.table({"start": [90_000], "p0": [1]}, schema=schema)]})])
+    (row,) = json.loads(cli("state", "show", str(tmp_path), "--rows", "-o", "json").out)["rows"]
+    assert (row["window_start"], row["row"]["p0"]) == ("1970-01-01T00:01:30.000Z", 1)
+
+
 def test_verify_intact_files(cli: CommandLine, location: Path) -> None:
     result = cli("state", "verify", str(location))
     assert (result.code, result.out) == (0, "2 files, 0 problems\n")

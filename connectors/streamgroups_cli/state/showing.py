@@ -94,12 +94,17 @@ def _rows(files: StateFiles, state: PartitionState) -> list[list[Any]]:
                 topic=tp.topic,
                 partition=tp.partition,
             ) from None
-        found += [[tp.topic, tp.partition, _window_start(part), _plain(row)] for row in table.to_pylist()]
+        found += [[tp.topic, tp.partition, _window_start(part, row), _plain(row)] for row in table.to_pylist()]
     return found
 
 
-def _window_start(part: str) -> str | None:
-    """The parts of windows have the start of their window as their name. Other operators have other names."""
+def _window_start(part: str, row: dict[str, Any]) -> str | None:
+    """The parts of windows have the start of their window as their name. Other operators have other names.
+
+    Sessions are rows of one part, and have their own start.
+    """
+    if part == "sessions":
+        return utc(row["start"])
     return utc(int(part)) if part.lstrip("-").isdecimal() else None
 
 
