@@ -40,6 +40,7 @@ from integration_tests.campaign_results import Result, here
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load
 from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
+from streamgroups_testkit.spark_sessions import spark_home
 from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 4
@@ -153,7 +154,7 @@ class CampaignMember:
             "STREAMGROUPS_SABOTAGE": self._config["sabotaged"],
         }
         if self._config["master"] == _MASTER:
-            environment["SPARK_HOME"] = str(spark_home(self._directory))
+            environment["SPARK_HOME"] = str(spark_home(self._directory / "spark"))
         with (self._directory / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "integration_tests.campaign_query", json.dumps(self._config)],
@@ -199,18 +200,6 @@ class CampaignMember:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.name} did not stop") from None
-
-
-def spark_home(directory: Path) -> Path:
-    """A Spark home with PySpark's own Spark, where workers may write downloads and logs."""
-    home = directory / "spark"
-    if not home.exists():
-        import pyspark
-
-        home.mkdir()
-        for part in ("bin", "jars", "python"):
-            (home / part).symlink_to(Path(pyspark.__file__).parent / part)
-    return home
 
 
 class FaultInjector:

@@ -15,9 +15,9 @@ from pathlib import Path
 import psycopg
 from deltalake import DeltaTable
 
-from integration_tests.campaign import spark_home
 from integration_tests.test_kafka_sink_is_exactly_once import values
 from streamgroups_testkit.producing import produce
+from streamgroups_testkit.spark_sessions import spark_home
 
 N = 100
 
@@ -42,7 +42,7 @@ def test_each_sink_and_the_second_attempt(
         text=True,
         timeout=240,
         check=False,
-        env={**os.environ, "SPARK_HOME": str(spark_home(tmp_path))},
+        env={**os.environ, "SPARK_HOME": str(spark_home(tmp_path / "spark"))},
     )
     assert done.returncode == 0, done.stderr[-6000:]
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("results "))
