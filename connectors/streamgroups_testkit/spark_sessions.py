@@ -53,6 +53,8 @@ def builder(name: str, jvm: str) -> SparkSession.Builder:
         .config("spark.driver.extraJavaOptions", jvm)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        # An idle query polls its source 100 times a second by default.
+        .config("spark.sql.streaming.pollingDelay", "50ms")
     )
 
 

@@ -233,7 +233,7 @@ MUTANTS = (
         "M6",
         "queries",
         "streamgroups/query/micro_batches.py",
-        "self._joining.was_read(read)",
+        "self._joining.was_read(batch.topic_partitions)",
         "pass",
         "a partition that was read keeps its starting position",
     ),
