@@ -86,7 +86,7 @@ MUTANTS = (
         "the answer to a commit drops a newer offset of the same partition",
     ),
     Mutant(
-        "H19",
+        "H40",
         "handover",
         "connectors/streamgroups_kafka/membership/state.py",
         "if next_offsets.get(tp) != n or (tp in marks and marks[tp] != self.mark_of(tp, n))",
