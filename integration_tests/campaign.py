@@ -8,8 +8,10 @@ In each turn the campaign arms a point (``dying/sitecustomize.py``). The first p
 there, and the campaign injects one fault of :data:`VICTIMS`. At the end an independent reader checks that every record
 arrived once and in the order of its partition.
 
-A stateful query (``--stateful``) is the only member of its group, and drops the records that its state contains. If its
-state is ahead of the output, records are lost; if it is behind, records arrive twice. Source: SEMANTICS X1-X4.
+A stateful query (``--kind stateful``) is the only member of its group, and drops the records that its state contains. If
+its state is ahead of the output, records are lost; if it is behind, records arrive twice. Queries with windows (``--kind
+windows``) share a group and its state: ``campaign_windows`` compares their output with a plain count. Source: SEMANTICS
+X1-X4, S10.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -37,13 +40,16 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from integration_tests.campaign_results import Result, here
+from integration_tests.campaign_windows import CLOSING, PARTITIONS, Reset, Resets, compare
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_testkit.producing import Load
+from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
 from streamgroups_testkit.spark_sessions import spark_home
 from streamgroups_testkit.waits import wait_until
 
-PARTITIONS = 4
+#: What the queries do with the records. ``stateless``: write them. ``stateful``: drop duplicates. ``windows``: count them
+#: in windows whose state follows its partition.
+KINDS = ("stateless", "stateful", "windows")
 POINTS = (
     "before-offset-log",
     "mid-read",
@@ -55,25 +61,35 @@ POINTS = (
 )
 #: A ledger stores the positions in the transaction of the sink.
 LEDGER_POINTS = tuple(point for point in POINTS if point != "before-offsets")
+#: The points of a task with windows, beside those of its sink.
+STATE_POINTS = ("before-state-file", "after-state-file")
 #: The faults at a point. ``worker``: kill the Python process that reached the point. ``executor``: kill the JVM of its
 #: executor; at a point of the driver, any executor. ``query``: kill the driver and all its processes. ``checkpoint``:
-#: the same, and delete the checkpoint or, every other time, configure another one. ``broker``: kill and restart the
+#: the same, and delete the checkpoint, configure another one, or restore an older one, in turn. ``broker``: kill and restart the
 #: broker. ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query for less
 #: than the session timeout. ``answer``: lose the response to a commit that has succeeded.
 VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "zombie", "silence")
 #: The faults of a query that is the only member of its group. No other member can own its partitions, and its state
 #: needs its checkpoint.
 STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "silence")
+#: The faults of queries with windows. ``reset``: a tool resets the group back while the process waits.
+WINDOWS_VICTIMS = (*VICTIMS, "reset")
+#: The faults of each kind.
+VICTIMS_OF = {"stateless": VICTIMS, "stateful": STATEFUL_VICTIMS, "windows": WINDOWS_VICTIMS}
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
 #: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
-#: instead of by offsets.
+#: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments
+#: of a state. ``state-file``: name the file of the attempt that has succeeded.
 SABOTAGES = ("ledger", "fence", "batch-id")
+STATE_SABOTAGES = ("state-offset", "state-segment", "state-file")
 #: The Spark master of the queries with separate executors.
 _MASTER = "local-cluster[2,1,1024]"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 #: Longer than the time without polls after which a member checks its membership, and shorter than the session timeout
 #: of 6 s.
 _SILENCE_S = 4.0
+#: An error of a state, in the log of a query.
+_STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): .*")
 #: The time for this check while the process still waits at the point.
 _AFTER_SILENCE_S = 1.0
 _HERE = Path(__file__).parent
@@ -94,6 +110,8 @@ class Verdict:
         lost: the records that did not arrive.
         repeated: the records that arrived more than once.
         disordered: partitions whose records did not arrive in order.
+        different: of windows: the rows with another result. ``lost`` and ``repeated`` are then rows too.
+        errors: the errors of a state.
     """
 
     kills: Counter[Turn]
@@ -101,26 +119,35 @@ class Verdict:
     lost: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     disordered: list[int] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
-        return not (self.lost or self.repeated or self.disordered)
+        return not (self.lost or self.repeated or self.disordered or self.different or self.errors)
+
+    @property
+    def victims(self) -> dict[str, int]:
+        """How often each fault was injected."""
+        return dict(Counter(victim for _, victim in self.kills.elements()))
+
+    @property
+    def points(self) -> dict[str, int]:
+        """How often a fault was injected at each point."""
+        return dict(Counter(point for point, _ in self.kills.elements()))
 
     def __str__(self) -> str:
-        victims, points = Counter[str](), Counter[str]()
-        for (point, victim), n in self.kills.items():
-            points[point] += n
-            victims[victim] += n
         return (
-            f"{self.kills.total()} kills {dict(victims)} {dict(points)}, {self.records} records, "
-            f"{len(self.lost)} lost{_from_to(self.lost)}, {len(self.repeated)} twice{_from_to(self.repeated)}, partitions out of order: {self.disordered or 'none'}"
+            f"{self.kills.total()} kills {self.victims} {self.points}, {self.records} records, "
+            f"{len(self.lost)} lost{_from_to(self.lost)}, {len(self.repeated)} twice{_from_to(self.repeated)}, "
+            f"{len(self.different)} different{_from_to(self.different)}, "
+            f"partitions out of order: {self.disordered or 'none'}, errors of states: {self.errors or 'none'}"
         )
 
 
 def _from_to(values: Sequence[str]) -> str:
-    """The range of the affected records, for the search in the logs."""
-    numbers = sorted(map(int, values))
-    return f" (between {numbers[0]} and {numbers[-1]})" if numbers else ""
+    """The first and last of the affected records or rows, for the search in the logs."""
+    return f" (between {values[0]} and {values[-1]})" if values else ""
 
 
 class CampaignMember:
@@ -181,14 +208,25 @@ class CampaignMember:
         assert not left, left
 
     def lose_checkpoint(self) -> None:
-        """Deletes its checkpoint; every other time, configures another checkpoint instead."""
+        """Deletes its checkpoint, configures another one, or restores the one that was deleted last, in turn."""
         self._n_lost += 1
-        if self._n_lost % 2:
-            # A kill can precede the first write to the checkpoint.
-            with suppress(FileNotFoundError):
-                shutil.rmtree(self._config["checkpoint"])
-        else:
+        checkpoint, deleted = Path(self._config["checkpoint"]), self._directory / f"deleted-{self.name}"
+        if self._n_lost % 3 == 2:
             self._config["checkpoint"] += "+"
+            return
+        if self._n_lost % 3 == 0 and deleted.exists():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            deleted.rename(checkpoint)
+            return
+        shutil.rmtree(deleted, ignore_errors=True)
+        # A kill can precede the first write to the checkpoint.
+        with suppress(FileNotFoundError):
+            checkpoint.rename(deleted)
+
+    def state_errors(self) -> list[str]:
+        """The errors of states in its log."""
+        log = self._directory / f"{self.name}.log"
+        return _STATE_ERROR.findall(log.read_text(errors="replace")) if log.exists() else []
 
     def stop(self) -> None:
         """Stops it with SIGTERM; kills it after a timeout."""
@@ -211,6 +249,8 @@ class FaultInjector:
         group: the members' group.
         members: the members that a fault can hit.
         kafka: the broker, if it is a target of faults.
+        resets: resets of the group.
+        ends: returns the end offsets of the partitions.
     """
 
     def __init__(
@@ -220,9 +260,12 @@ class FaultInjector:
         group: str,
         members: Sequence[CampaignMember],
         kafka: EmbeddedKafka | None,
+        resets: Resets,
+        ends: Callable[[], dict[int, int]],
     ) -> None:
         directory.mkdir(parents=True)
         self._directory, self._group, self._kafka = directory, group, kafka
+        self._resets, self._ends = resets, ends
         self._members = {member.name: member for member in members}
         self._bootstrap = bootstrap
         #: The injection by the name of the fault. Its arguments are the process at the point and its member.
@@ -235,10 +278,11 @@ class FaultInjector:
             "zombie": lambda _, member: self._freeze(member, self._until_others_have_all),
             "silence": lambda _, member: self._silence(member),
             "answer": self._lose_answer,
+            "reset": lambda _, __: self._resets.begin(),
         }
 
     def inject(self, point: str, victim: str, timeout_s: float) -> None:
-        """Waits until a process reaches a point, and injects a fault.
+        """Waits until a process reaches a point, and injects a fault. An error of a state ends the wait.
 
         Raises:
             AssertionError: if no process reaches the point in time.
@@ -248,10 +292,12 @@ class FaultInjector:
         (self._directory / f".{point}").write_text(" ".join(named))
         (self._directory / f".{point}").rename(self._directory / point)
         wait_until(
-            lambda: self.all_are_up() and list(self._directory.glob("reached.*")),
+            lambda: self.all_are_up() and (list(self._directory.glob("reached.*")) or self.state_errors()),
             f"a member passes {point}; see {self._directory}",
             timeout_s,
         )
+        if self.state_errors():
+            return
         (reached,) = self._directory.glob("reached.*")
         _, name, pid = reached.name.split(".")
         # The query can end the process at the point in the meantime.
@@ -261,6 +307,13 @@ class FaultInjector:
         if victim == "broker":
             assert self._kafka is not None
             self._kafka.restart_node(1)
+        if victim == "reset":
+            wait_until(lambda: self.all_are_up() and self._resets.has_ended, "the reset is applied", 150)
+            self._resets.finish(self._ends)
+
+    def state_errors(self) -> list[str]:
+        """The errors of states in the logs of all members."""
+        return sorted({error for member in self._members.values() for error in member.state_errors()})
 
     def all_are_up(self) -> bool:
         """Starts the members that are not running."""
@@ -271,7 +324,7 @@ class FaultInjector:
     def give_up(self) -> None:
         """Disarms all points and releases all waiting processes."""
         for left in self._directory.iterdir():
-            if left.name.startswith("reached.") or left.name in POINTS:
+            if left.name.startswith("reached.") or left.name in (*POINTS, *STATE_POINTS):
                 left.unlink()
 
     def _lose_checkpoint(self, _: psutil.Process, member: CampaignMember) -> None:
@@ -352,8 +405,8 @@ def campaign(
     per_second: int = 400,
     protocol: str = "classic",
     sabotaged: str = "",
-    alone: bool = False,
-    stateful: bool = False,
+    n_members: int = 2,
+    kind: str = "stateless",
     kafka: EmbeddedKafka | None = None,
     report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
@@ -369,9 +422,9 @@ def campaign(
         timeout_s: the timeout of the whole campaign, in seconds.
         per_second: the rate of the producer, in records per second.
         protocol: the group protocol.
-        sabotaged: one of :data:`SABOTAGES`, or empty.
-        alone: whether the campaign runs one query only, so that this query reaches each point.
-        stateful: whether the query keeps state. It is then the only member of its group.
+        sabotaged: one of :data:`SABOTAGES` or :data:`STATE_SABOTAGES`, or empty.
+        n_members: the number of queries, at most four. A single one reaches each point.
+        kind: one of :data:`KINDS`. A stateful query is the only member of its group.
         kafka: the broker, if it is a target of faults.
         report: called with a description of each turn.
 
@@ -390,7 +443,8 @@ def campaign(
         **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
         "kafka.max.poll.interval.ms": "60000",
         "maxOffsetsPerTrigger": "2000",
-        **({"membership": "exclusive"} if stateful else {}),
+        "stateLocation": str(directory / "states"),
+        **({"membership": "exclusive"} if kind == "stateful" else {}),
     }
     config = {
         "bootstrap": bootstrap,
@@ -398,14 +452,16 @@ def campaign(
         "to": to,
         "options": options,
         "sabotaged": sabotaged,
-        "stateful": stateful,
+        "kind": kind,
     }
     last = _MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
-    if alone or stateful:
-        members = [CampaignMember(directory, "ann", config, last)]
-    else:
-        members = [CampaignMember(directory, "ann", config), CampaignMember(directory, "bob", config, last)]
-    injector = FaultInjector(bootstrap, directory / "deaths", group, members, kafka)
+    *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
+    members = [*(CampaignMember(directory, it, config) for it in others), CampaignMember(directory, name, config, last)]
+    reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
+    resets = Resets(reset, directory)
+    ends = partial(end_offsets, bootstrap, topic, PARTITIONS)
+    injector = FaultInjector(bootstrap, directory / "deaths", group, members, kafka, resets, ends)
+    kills = Counter[Turn]()
     deadline_s = time.monotonic() + timeout_s
 
     def left_s() -> float:
@@ -419,18 +475,28 @@ def campaign(
                 wait_until(
                     lambda: (
                         injector.all_are_up()
-                        and sum(committed_offsets(bootstrap, group, topic).values()) > 5 * per_second
+                        and (
+                            sum(committed_offsets(bootstrap, group, topic).values()) > 5 * per_second
+                            or injector.state_errors()
+                        )
                     ),
                     f"the first batches are written; see {directory}",
                     min(300, left_s()),
                 )
-            for i, (point, victim) in enumerate(turns):
+            for point, victim in turns:
                 began_s = time.monotonic()
                 injector.inject(point, victim, min(300, left_s()))
-                report(f"{i + 1}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
-        ends = end_offsets(bootstrap, topic, PARTITIONS)
+                if injector.state_errors():
+                    break
+                kills[point, victim] += 1
+                report(f"{kills.total()}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
+        if kind == "windows":
+            produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING)
         wait_until(
-            lambda: injector.all_are_up() and committed_offsets(bootstrap, group, topic) == ends,
+            lambda: (
+                injector.all_are_up()
+                and (committed_offsets(bootstrap, group, topic) == ends() or injector.state_errors())
+            ),
             f"all is read; see {directory}",
             min(300, left_s()),
         )
@@ -438,18 +504,19 @@ def campaign(
         injector.give_up()
         for member in members:
             member.stop()
-    verdict = _judged(Counter(turns), load.count, read_back())
-    # Spark processes grouped records in no defined order.
-    return replace(verdict, disordered=[]) if stateful else verdict
+    verdict = _judged(kind, kills, load.count, read_back(), resets.done)
+    return replace(verdict, errors=injector.state_errors())
 
 
-def all_turns(sink: str, n_turns: int, victims: Sequence[str] = VICTIMS, seed: int = 1) -> list[Turn]:
+def all_turns(
+    sink: str, n_turns: int, victims: Sequence[str] = VICTIMS, seed: int = 1, kind: str = "stateless"
+) -> list[Turn]:
     """Every fault at every point, in a random order that depends on the seed, repeated as needed.
 
     A short campaign covers as many different faults as possible: consecutive turns use each fault once before one
     repeats.
     """
-    points = POINTS if sink == "kafka" else LEDGER_POINTS
+    points = (POINTS if sink == "kafka" else LEDGER_POINTS) + (STATE_POINTS if kind == "windows" else ())
     choose = random.Random(f"{sink} {seed}")
     turns: list[Turn] = []
     while len(turns) < n_turns:
@@ -467,12 +534,19 @@ def revealing_turns(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
         reported = [(point, victim) for point in points for victim in ("worker", "query")]
     elif sabotaged == "fence":
         reported = [("before-offsets" if sink == "kafka" else "before-commit", "zombie")]
+    elif sabotaged in STATE_SABOTAGES:
+        reported = [("after-commit", "query")]
     else:
         reported = [("before-offset-log", "checkpoint")]
     return [reported[i % len(reported)] for i in range(n_turns)]
 
 
-def _judged(kills: Counter[Turn], n_records: int, arrived: list[tuple[int, str]]) -> Verdict:
+def _judged(
+    kind: str, kills: Counter[Turn], n_records: int, arrived: list[tuple[int, str]], resets: Sequence[Reset]
+) -> Verdict:
+    if kind == "windows":
+        found = compare((value for _, value in arrived), n_records, resets)
+        return Verdict(kills, n_records, found.missing, found.repeated, different=found.different)
     expected = {str(i) for i in range(n_records)}
     values = Counter(value for _, value in arrived)
     in_order: dict[int, list[int]] = {}
@@ -481,9 +555,10 @@ def _judged(kills: Counter[Turn], n_records: int, arrived: list[tuple[int, str]]
     return Verdict(
         kills,
         n_records,
-        lost=sorted(expected - values.keys()),
-        repeated=sorted(value for value, n in values.items() if n > 1),
-        disordered=sorted(p for p, numbers in in_order.items() if numbers != sorted(numbers)),
+        lost=sorted(expected - values.keys(), key=int),
+        repeated=sorted((value for value, n in values.items() if n > 1), key=int),
+        # Spark processes grouped records in no defined order.
+        disordered=sorted(p for p, numbers in in_order.items() if kind != "stateful" and numbers != sorted(numbers)),
     )
 
 
@@ -556,19 +631,20 @@ class Settings:
     kills: int
     victims: Sequence[str]
     sabotaged: str
+    n_members: int
     seed: int
     timeout_s: float
     results: Path | None
 
 
-def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, *, stateful: bool) -> bool:
-    """Runs one campaign and stores its result; returns whether all records arrived once and in order."""
+def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind: str) -> bool:
+    """Runs one campaign and stores its result; returns whether the output is right."""
     directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
     if settings.sabotaged:
         turns = revealing_turns(sink, settings.sabotaged, settings.kills)
     else:
-        possible = [victim for victim in settings.victims if not stateful or victim in STATEFUL_VICTIMS]
-        turns = all_turns(sink, settings.kills, possible, settings.seed)
+        possible = [victim for victim in settings.victims if victim in VICTIMS_OF[kind]]
+        turns = all_turns(sink, settings.kills, possible, settings.seed, kind)
     began_s = time.monotonic()
     with target(sink, kafka.bootstrap_servers, directory) as (to, read_back):
         verdict = campaign(
@@ -581,7 +657,8 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, *, s
             timeout_s=settings.timeout_s,
             protocol=protocol,
             sabotaged=settings.sabotaged,
-            stateful=stateful,
+            n_members=settings.n_members,
+            kind=kind,
             kafka=kafka,
             report=partial(print, file=sys.stderr, flush=True),
         )
@@ -592,21 +669,23 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, *, s
         versions=versions,
         sink=sink,
         protocol=protocol,
-        stateful=stateful,
+        kind=kind,
         sabotaged=settings.sabotaged,
         seed=settings.seed,
-        victims=dict(Counter(victim for _, victim in turns)),
-        points=dict(Counter(point for point, _ in turns)),
+        victims=verdict.victims,
+        points=verdict.points,
         records=verdict.records,
         lost=len(verdict.lost),
         twice=len(verdict.repeated),
         disordered=len(verdict.disordered),
+        different=len(verdict.different),
+        errors=len(verdict.errors),
         took_s=round(time.monotonic() - began_s),
     )
     if settings.results is not None:
         with settings.results.open("a") as file:
             file.write(result.to_line() + "\n")
-    what = f"{sink}{', with state' if stateful else ''}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
+    what = f"{sink}, {kind}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
     print(f"{what}, seed {settings.seed}, {result.took_s} s: {verdict}", flush=True)
     return verdict.holds
 
@@ -619,23 +698,28 @@ def main() -> int:
     parser.add_argument("sinks", nargs="+", choices=sinks)
     parser.add_argument("--kills", type=int, default=100, help="for each sink and protocol")
     parser.add_argument("--protocols", nargs="+", choices=protocols, default=protocols, help="of the group")
+    parser.add_argument("--kind", choices=KINDS, default="stateless", help="of the queries")
+    parser.add_argument("--members", type=int, choices=(1, 2, 3, 4), default=2, help="the number of queries")
     parser.add_argument(
-        "--stateful", action="store_true", help="of a query that keeps state, instead of two that share a group"
+        "--victims", nargs="+", choices=WINDOWS_VICTIMS, default=WINDOWS_VICTIMS, help="what happens at the points"
     )
-    parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=VICTIMS, help="what happens at the points")
-    parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: the campaign must notice")
+    parser.add_argument(
+        "--sabotaged", choices=(*SABOTAGES, *STATE_SABOTAGES), default="", help="take it away: the campaign must notice"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
     parser.add_argument("--results", type=Path, help="a file; the result of each campaign is added as one line")
     given = parser.parse_args()
-    requested = Settings(given.kills, given.victims, given.sabotaged, given.seed, given.timeout, given.results)
+    requested = Settings(
+        given.kills, given.victims, given.sabotaged, given.members, given.seed, given.timeout, given.results
+    )
     holds = []
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
         kafka = stack.enter_context(EmbeddedKafka(data_dir=data_dir, properties=BROKER_PROPERTIES))
         for sink in given.sinks:
             for protocol in given.protocols:
-                holds.append(one(kafka, requested, sink, protocol, stateful=given.stateful))
+                holds.append(one(kafka, requested, sink, protocol, given.kind))
     return int(not all(holds))
 
 

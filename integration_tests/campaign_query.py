@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.campaign_windows import windows
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_testkit.spark_sessions import JVM, session_builder
 
@@ -56,8 +57,10 @@ def main(config: dict[str, Any]) -> int:
 
     def start() -> StreamingQuery:
         source = spark.readStream.format("streamgroups").options(**config["options"]).load()
-        if config["stateful"]:
+        if config["kind"] == "stateful":
             source = source.dropDuplicates(["partition", "offset"])
+        if config["kind"] == "windows":
+            source = windows(source)
         to_write = output(source, config["sink"])
         writer = sg.exactly_once(to_write, sink=sink_of(config), checkpoint=config["checkpoint"])
         return writer.trigger(processingTime="1 second").start()

@@ -1,4 +1,4 @@
-"""Results of campaigns: one line of JSON each, and the tables in ``docs/sinks.rst``. Used by
+"""Results of campaigns: one line of JSON each, and the tables in ``docs/sinks.rst`` and ``docs/state.rst``. Used by
 ``integration_tests.campaign``.
 
 ``python -m integration_tests.campaign_results FILE`` prints the tables of a file. Each line contains the commit, the
@@ -29,15 +29,17 @@ class Result:
         versions: the versions of Python, Spark and Kafka.
         sink: ``kafka``, ``postgres`` or ``delta``.
         protocol: the group protocol.
-        stateful: whether the query kept state.
+        kind: what the queries did: ``stateless``, ``stateful`` or ``windows``.
         sabotaged: the disabled safeguard; empty if all were enabled.
         seed: the seed of the order of turns.
         victims: how often each fault was injected.
         points: how often a fault was injected at each point.
         records: the number of records that were produced.
-        lost: the number of records that did not arrive.
-        twice: the number of records that arrived more than once.
+        lost: the number of records that did not arrive; of windows: of results.
+        twice: the number of records that arrived more than once; of windows: of rows.
         disordered: the number of partitions out of order.
+        different: the number of rows with another result.
+        errors: the number of errors of states.
         took_s: the duration in seconds.
     """
 
@@ -46,7 +48,7 @@ class Result:
     versions: Mapping[str, str]
     sink: str
     protocol: str
-    stateful: bool
+    kind: str
     sabotaged: str
     seed: int
     victims: Mapping[str, int]
@@ -55,6 +57,8 @@ class Result:
     lost: int
     twice: int
     disordered: int
+    different: int
+    errors: int
     took_s: int
 
     @property
@@ -90,7 +94,7 @@ def here(kafka_version: str) -> tuple[str, str, dict[str, str]]:
 
 
 def tables(results: Iterable[Result]) -> str:
-    """The tables of the document. Campaigns with a disabled safeguard are last.
+    """The tables of the documents. Windows have their own, and campaigns with a disabled safeguard are last.
 
     >>> print(tables([EXAMPLE]))
     =====  ========  =====  =======  ====  =====  ============  ====  ==========  =========
@@ -99,52 +103,46 @@ def tables(results: Iterable[Result]) -> str:
     Delta  classic   3      1,200    0     1      none          7     2013-01-01  0123abcde
     =====  ========  =====  =======  ====  =====  ============  ====  ==========  =========
     """
-    ordered = sorted(results, key=lambda r: (r.stateful, r.sink, r.protocol, r.sabotaged))
-    whole = [r for r in ordered if not r.sabotaged]
-    without = [r for r in ordered if r.sabotaged]
-    parts = [_table(whole), _table(without, names_what_is_missing=True)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _table(results: Sequence[Result], *, names_what_is_missing: bool = False) -> str:
-    if not results:
-        return ""
-    missing = ["without"] if names_what_is_missing else []
-    header = [
-        "sink",
-        "protocol",
-        *missing,
-        "kills",
-        "records",
-        "lost",
-        "twice",
-        "out of order",
-        "seed",
-        "day",
-        "commit",
+    ordered = sorted(results, key=lambda r: (r.kind == "stateful", r.sink, r.protocol, r.sabotaged))
+    groups = [
+        [r for r in ordered if bool(r.sabotaged) is sabotaged and (r.kind == "windows") is windows]
+        for windows in (False, True)
+        for sabotaged in (False, True)
     ]
-    rows = [header]
-    for r in results:
-        rows.append(
-            [
-                _NAMES[r.sink] + (", with state" if r.stateful else ""),
-                r.protocol,
-                *([r.sabotaged] if names_what_is_missing else []),
-                str(r.kills),
-                f"{r.records:,}",
-                f"{r.lost:,}",
-                f"{r.twice:,}",
-                # Spark processes grouped records in no defined order.
-                "" if r.stateful else str(r.disordered or "none"),
-                str(r.seed),
-                r.day,
-                r.commit,
-            ]
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    return "\n\n".join(_table(group) for group in groups if group)
+
+
+def _table(results: Sequence[Result]) -> str:
+    rows = [_cells(r) for r in results]
+    header = list(rows[0])
+    texts = [header, *(list(row.values()) for row in rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
     rule = "  ".join("=" * width for width in widths)
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts]
     return "\n".join([rule, lines[0], rule, *lines[1:], rule])
+
+
+def _cells(r: Result) -> dict[str, str]:
+    """The cells of a row, by the heading of their column."""
+    if r.kind == "windows":
+        differences = {"missing": r.lost, "different": r.different, "twice": r.twice}
+        differences |= {"errors": r.errors} if r.sabotaged else {}
+        found = {name: f"{number:,}" for name, number in differences.items()}
+    else:
+        # Spark processes grouped records in no defined order.
+        order = "" if r.kind == "stateful" else str(r.disordered or "none")
+        found = {"lost": f"{r.lost:,}", "twice": f"{r.twice:,}", "out of order": order}
+    return {
+        "sink": _NAMES[r.sink] + (", with state" if r.kind == "stateful" else ""),
+        "protocol": r.protocol,
+        **({"without": r.sabotaged} if r.sabotaged else {}),
+        "kills": str(r.kills),
+        "records": f"{r.records:,}",
+        **found,
+        "seed": str(r.seed),
+        "day": r.day,
+        "commit": r.commit,
+    }
 
 
 #: A result for the examples.
@@ -154,7 +152,7 @@ EXAMPLE = Result(
     versions={"python": "3.12.1", "spark": "4.2.1", "kafka": "4.1.2"},
     sink="delta",
     protocol="classic",
-    stateful=False,
+    kind="stateless",
     sabotaged="",
     seed=7,
     victims={"worker": 2, "query": 1},
@@ -163,6 +161,8 @@ EXAMPLE = Result(
     lost=0,
     twice=1,
     disordered=0,
+    different=0,
+    errors=0,
     took_s=99,
 )
 

@@ -45,7 +45,7 @@ def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp
     """
     turns = [("after-commit", "silence"), ("mid-read", "query")]
     with target("kafka", bootstrap, tmp_path) as (to, read_back):
-        verdict = campaign(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, alone=True, timeout_s=300)
+        verdict = campaign(bootstrap, tmp_path, "kafka", to, read_back, turns=turns, n_members=1, timeout_s=300)
     assert verdict.holds, verdict
     assert "was unresponsive for" in (tmp_path / "ann.log").read_text(errors="replace")
 

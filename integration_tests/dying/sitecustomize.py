@@ -76,6 +76,7 @@ def _in_the_middle(point: str) -> Callable[[Callable[..., Any]], Callable[..., A
 #: The wrapped functions by module: attribute and wrapper.
 _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
     "streamgroups.query.micro_batches": [("MicroBatches.latest_offset", _around(None, "before-offset-log"))],
+    "streamgroups_state.store": [("StateStore.write", _around("before-state-file", "after-state-file"))],
     "streamgroups_spark.source.data_source": [("read_ranges", _in_the_middle("mid-read"))],
     "streamgroups_kafka.transactions.writer": [("TransactionWriter.write", _around(None, "inside-transaction"))],
     "streamgroups_kafka.transactions.coordinator": [
@@ -144,6 +145,47 @@ def _by_batch_id(commit: Callable[..., Any]) -> Callable[..., Any]:
     return commit_once
 
 
+def _earlier_state(find: Callable[..., Any]) -> Callable[..., Any]:
+    """A batch continues with the state of an earlier offset."""
+
+    def found(self: Any, position: Any) -> Any:
+        from streamgroups.state.lookup import Stored
+
+        choice, tp = find(self, position), position.topic_partition
+        if not isinstance(choice, Stored):
+            return choice
+        stored = [self._open(file, tp)[0] for file in self._files.list() if file < choice.file]
+        earlier = [Stored(it.file, state) for it in stored if (state := it.state_of(tp)) is not None]
+        earlier = [it for it in earlier if it.state.next_offset < choice.state.next_offset]
+        return max(earlier, key=lambda it: it.file, default=choice)
+
+    return found
+
+
+def _without_a_segment(write: Callable[..., Any]) -> Callable[..., Any]:
+    """A new state does not name the oldest segment of its windows."""
+
+    def written(self: Any, file: Any, states: Any) -> Any:
+        cut = [replace(it, parts={name: part[1:] or part for name, part in it.parts.items()}) for it in states]
+        return write(self, file, cut)
+
+    return written
+
+
+def _file_of_another_attempt(states_after: Callable[..., Any]) -> Callable[..., Any]:
+    """A commit names the file of a task of an earlier batch, as if its report had come late."""
+    known: dict[Any, list[Any]] = {}
+
+    def states(batch: Any, reports: Any, group_id: str) -> Any:
+        named = states_after(batch, reports, group_id)
+        for tp, state in named.items():
+            files = known.setdefault(tp, [])
+            files += [state.file] if state.file not in files else []
+        return {tp: replace(state, file=known[tp][-2:][0]) for tp, state in named.items()}
+
+    return states
+
+
 _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]]] = {
     "ledger": {
         "streamgroups.ledgers.commit": [("judge", _all_is_new)],
@@ -159,6 +201,9 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
         "streamgroups_spark.sinks.ledger": [("LedgerStreamWriter.commit", _by_batch_id)],
         "streamgroups_spark.sinks.kafka": [("KafkaStreamWriter.commit", _by_batch_id)],
     },
+    "state-offset": {"streamgroups_state.store": [("StoredStates.find", _earlier_state)]},
+    "state-segment": {"streamgroups_state.store": [("StateStore.write", _without_a_segment)]},
+    "state-file": {"streamgroups.query.operator_states": [("states_after", _file_of_another_attempt)]},
 }
 for _module, _instead in _SABOTAGES.get(os.environ.get("STREAMGROUPS_SABOTAGE", ""), {}).items():
     # The wrapper of a point encloses a disabled safeguard, so the safeguard is first in the list.
