@@ -34,7 +34,7 @@ _START_MS = 1_750_000_000_000
 #: The columns of a record in SQL; :func:`_records` has the same in pandas.
 _NUMBER = "cast(cast(key AS string) AS bigint)"
 _TIME_MS = f"{_START_MS} + number * 10 - (number * 7919 % 1009 div 700) * (number * 104729 % 20011)"
-_PLACE = "concat(partition, '-', number * 613 % 21)"
+_PLACE = "concat(partition, '-', number * 613 % 7)"
 #: A row of the output, without its result.
 _PANE = ["start", "place", "revision"]
 
@@ -72,7 +72,7 @@ def _records(count: int) -> pd.DataFrame:
     number = np.concatenate([np.arange(count), np.arange(CLOSING, CLOSING + PARTITIONS)])
     found = pd.DataFrame({"number": number, "partition": number % PARTITIONS})
     found["time"] = _START_MS + number * 10 - (number * 7919 % 1009 // 700) * (number * 104729 % 20011)
-    found["place"] = found.partition.astype(str) + "-" + (number * 613 % 21).astype(str)
+    found["place"] = found.partition.astype(str) + "-" + (number * 613 % 7).astype(str)
     found["offset"] = found.groupby("partition").cumcount()
     found = found.sort_values(["partition", "offset"], ignore_index=True)
     found["newest"] = found.groupby("partition").time.cummax()
