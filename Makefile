@@ -41,6 +41,7 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 	STREAMGROUPS_READER=plain $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
 	$(BIN)/python -m pytest integration_tests -m alone
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK_MINUTES)
 
 lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid

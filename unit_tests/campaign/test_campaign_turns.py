@@ -5,32 +5,78 @@ from __future__ import annotations
 import doctest
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from integration_tests import campaign_results
 from integration_tests.campaign import (
+    KINDS,
     LEDGER_POINTS,
     POINTS,
-    STATEFUL_VICTIMS,
-    VICTIMS,
+    STATE_POINTS,
+    VICTIMS_OF,
+    CampaignMember,
+    Verdict,
     all_turns,
 )
 from integration_tests.campaign_results import EXAMPLE, tables
 
 
-@pytest.mark.parametrize(("sink", "points"), [("kafka", POINTS), ("delta", LEDGER_POINTS)])
-def test_every_victim_is_killed_at_every_point_before_any_is_killed_again(sink: str, points: tuple[str, ...]) -> None:
-    n_round = len(points) * len(VICTIMS) + 1
-    turns = all_turns(sink, 2 * n_round)
-    every = Counter((point, victim) for point in points for victim in VICTIMS) + Counter([("after-commit", "answer")])
+@pytest.mark.parametrize(
+    ("sink", "kind", "points"),
+    [
+        ("kafka", "stateless", POINTS),
+        ("delta", "stateless", LEDGER_POINTS),
+        ("postgres", "windows", LEDGER_POINTS + STATE_POINTS),
+    ],
+)
+def test_every_victim_is_killed_at_every_point_before_any_is_killed_again(
+    sink: str, kind: str, points: tuple[str, ...]
+) -> None:
+    victims = VICTIMS_OF[kind]
+    n_round = len(points) * len(victims) + 1
+    turns = all_turns(sink, 2 * n_round, victims, kind=kind)
+    every = Counter((point, victim) for point in points for victim in victims) + Counter([("after-commit", "answer")])
     assert Counter(turns[:n_round]) == Counter(turns[n_round:]) == every
 
 
-@pytest.mark.parametrize("victims", [VICTIMS, STATEFUL_VICTIMS])
-def test_a_short_campaign_has_as_many_victims_as_it_can(victims: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_short_campaign_has_as_many_victims_as_it_can(kind: str) -> None:
+    victims = VICTIMS_OF[kind]
     for n in range(1, len(victims) + 1):
-        assert len({victim for _, victim in all_turns("kafka", n, victims)}) == n
+        assert len({victim for _, victim in all_turns("kafka", n, victims, kind=kind)}) == n
+
+
+def test_an_error_of_a_state_ends_a_campaign() -> None:
+    assert Verdict(Counter(), 7).holds
+    assert not Verdict(Counter(), 7, errors=["StateMissing: gone"]).holds
+    assert not Verdict(Counter(), 7, different=["0-1 at 5, revision 0"]).holds
+
+
+def test_checkpoints_are_deleted_replaced_and_restored_in_turn(tmp_path: Path) -> None:
+    member = CampaignMember(tmp_path, "ann", {"options": {}})
+    first, second = tmp_path / "checkpoint-ann", tmp_path / "checkpoint-ann+"
+    first.mkdir()
+    (first / "metadata").write_text("old")
+    member.lose_checkpoint()
+    assert not first.exists()
+    member.lose_checkpoint()
+    second.mkdir()
+    member.lose_checkpoint()
+    assert (second / "metadata").read_text() == "old"
+    member.lose_checkpoint()
+    assert not second.exists()
+    member.lose_checkpoint()
+    member.lose_checkpoint()
+    assert (tmp_path / "checkpoint-ann++" / "metadata").read_text() == "old"
+
+
+def test_errors_of_states_are_found_in_the_log(tmp_path: Path) -> None:
+    member = CampaignMember(tmp_path, "ann", {"options": {}})
+    assert member.state_errors() == []
+    (tmp_path / "ann.log").write_text("x\nstreamgroups.errors.StateMissing: flights-0: gone\nStateUnreachable: later\n")
+    assert member.state_errors() == ["StateMissing: flights-0: gone"]
 
 
 def test_the_order_is_the_seed_s() -> None:
@@ -43,7 +89,7 @@ def test_what_is_written_down_is_read_back_and_printed() -> None:
 
 def test_results_are_ordered_and_those_of_sabotaged_code_have_a_table_of_their_own() -> None:
     kafka = replace(EXAMPLE, sink="kafka", protocol="consumer", disordered=2)
-    with_state = replace(EXAMPLE, sink="kafka", stateful=True)
+    with_state = replace(EXAMPLE, sink="kafka", kind="stateful")
     whole, without = tables([replace(EXAMPLE, sabotaged="fence"), with_state, kafka, EXAMPLE]).split("\n\n")
     assert [line.split("  ")[0] for line in whole.splitlines()[3:-1]] == ["Delta", "Kafka", "Kafka, with state"]
     assert "  2  " in whole.splitlines()[4]
@@ -64,3 +110,14 @@ def test_results_are_ordered_and_those_of_sabotaged_code_have_a_table_of_their_o
         "commit",
     ]
     assert without.splitlines()[3].split()[:4] == ["Delta", "classic", "fence", "3"]
+
+
+def test_windows_have_tables_with_differences() -> None:
+    windows = replace(EXAMPLE, kind="windows", different=4)
+    sabotaged = replace(windows, sabotaged="state-file", errors=1)
+    records, whole, without = tables([sabotaged, windows, EXAMPLE]).split("\n\n")
+    assert "out of order" in records
+    columns = ["sink", "protocol", "kills", "records", "missing", "different", "twice", "seed", "day", "commit"]
+    assert whole.splitlines()[1].split() == columns
+    assert whole.splitlines()[3].split()[4:7] == ["0", "4", "1"]
+    assert without.splitlines()[1].split() == [*columns[:2], "without", *columns[2:7], "errors", *columns[7:]]
