@@ -5,7 +5,7 @@ short one. Two queries share a group and write exactly once. ``sg.supervise`` ru
 second on separate executors, while a producer appends records.
 
 In each turn the campaign arms a point (``dying/sitecustomize.py``). The first process that reaches the point waits
-there, and the campaign injects one fault of :data:`VICTIMS`. At the end an independent reader checks that every record
+there, and the campaign injects one fault (``campaign_turns``). At the end an independent reader checks that every record
 arrived once and in the order of its partition.
 
 A stateful query (``--kind stateful``) is the only member of its group, and drops the records that its state contains. If
@@ -17,85 +17,38 @@ X1-X4, S10.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import random
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import psutil
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from integration_tests.campaign_faults import MASTER, CampaignMember, FaultInjector
 from integration_tests.campaign_results import Result, here
+from integration_tests.campaign_turns import (
+    KINDS,
+    SABOTAGES,
+    STATE_SABOTAGES,
+    VICTIMS_OF,
+    WINDOWS_VICTIMS,
+    Turn,
+    all_turns,
+    revealing_turns,
+)
 from integration_tests.campaign_windows import CLOSING, PARTITIONS, Reset, Resets, compare
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
-from streamgroups_testkit.spark_sessions import spark_home
 from streamgroups_testkit.waits import wait_until
 
-#: What the queries do with the records. ``stateless``: write them. ``stateful``: drop duplicates. ``windows``: count them
-#: in windows whose state follows its partition.
-KINDS = ("stateless", "stateful", "windows")
-POINTS = (
-    "before-offset-log",
-    "mid-read",
-    "transaction-begun",
-    "inside-transaction",
-    "before-offsets",
-    "before-commit",
-    "after-commit",
-)
-#: A ledger stores the positions in the transaction of the sink.
-LEDGER_POINTS = tuple(point for point in POINTS if point != "before-offsets")
-#: The points of a task with windows, beside those of its sink.
-STATE_POINTS = ("before-state-file", "after-state-file")
-#: The faults at a point. ``worker``: kill the Python process that reached the point. ``executor``: kill the JVM of its
-#: executor; at a point of the driver, any executor. ``query``: kill the driver and all its processes. ``checkpoint``:
-#: the same, and delete the checkpoint, configure another one, or restore an older one, in turn. ``broker``: kill and restart the
-#: broker. ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query for less
-#: than the session timeout. ``answer``: lose the response to a commit that has succeeded.
-VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "zombie", "silence")
-#: The faults of a query that is the only member of its group. No other member can own its partitions, and its state
-#: needs its checkpoint.
-STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "silence")
-#: The faults of queries with windows. ``reset``: a tool resets the group back while the process waits.
-WINDOWS_VICTIMS = (*VICTIMS, "reset")
-#: The faults of each kind.
-VICTIMS_OF = {"stateless": VICTIMS, "stateful": STATEFUL_VICTIMS, "windows": WINDOWS_VICTIMS}
-#: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
-#: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
-#: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments
-#: of a state. ``state-file``: name the file of the attempt that has succeeded.
-SABOTAGES = ("ledger", "fence", "batch-id")
-STATE_SABOTAGES = ("state-offset", "state-segment", "state-file")
-#: The Spark master of the queries with separate executors.
-_MASTER = "local-cluster[2,1,1024]"
-_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-#: Longer than the time without polls after which a member checks its membership, and shorter than the session timeout
-#: of 6 s.
-_SILENCE_S = 4.0
-#: An error of a state, in the log of a query.
-_STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): .*")
-#: The time for this check while the process still waits at the point.
-_AFTER_SILENCE_S = 1.0
-_HERE = Path(__file__).parent
-
-#: A point, and the fault to inject there.
-Turn = tuple[str, str]
 #: Returns (partition, value) of the whole output, in the order of arrival within a partition.
 ReadBack = Callable[[], list[tuple[int, str]]]
 
@@ -150,249 +103,6 @@ def _from_to(values: Sequence[str]) -> str:
     return f" (between {values[0]} and {values[-1]})" if values else ""
 
 
-class CampaignMember:
-    """A query that restarts after every failure.
-
-    Args:
-        directory: the directory of its checkpoint and log.
-        name: its name.
-        config: the configuration for ``campaign_query``.
-        master: the Spark master. Separate executors write their files to ``spark_home``.
-    """
-
-    def __init__(self, directory: Path, name: str, config: dict[str, Any], master: str = "local[2]") -> None:
-        self.name, self._directory = name, directory
-        self._config = {**config, "name": name, "master": master, "checkpoint": str(directory / f"checkpoint-{name}")}
-        self._config["options"] = {**config["options"], "kafka.client.id": name}
-        self._process: subprocess.Popen[bytes] | None = None
-        self._n_lost = 0
-
-    def see_to_it(self) -> None:
-        """Starts it if it is not running."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        python_path = [str(_HERE / "dying"), str(_HERE.parent), str(_HERE.parent / "connectors")]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(python_path),
-            "PYSPARK_PYTHON": sys.executable,
-            "STREAMGROUPS_DEATHS": str(self._directory / "deaths"),
-            "STREAMGROUPS_MEMBER": self.name,
-            "STREAMGROUPS_SABOTAGE": self._config["sabotaged"],
-        }
-        if self._config["master"] == _MASTER:
-            environment["SPARK_HOME"] = str(spark_home(self._directory / "spark"))
-        with (self._directory / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration_tests.campaign_query", json.dumps(self._config)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-            )
-
-    def processes(self) -> list[psutil.Process]:
-        """All processes of the query, the driver first."""
-        assert self._process is not None
-        driver = psutil.Process(self._process.pid)
-        return [driver, *driver.children(recursive=True)]
-
-    def kill(self) -> None:
-        """Kills all its processes with ``kill -9``."""
-        processes = self.processes()
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        _, left = psutil.wait_procs(processes, 30)
-        assert not left, left
-
-    def lose_checkpoint(self) -> None:
-        """Deletes its checkpoint, configures another one, or restores the one that was deleted last, in turn."""
-        self._n_lost += 1
-        checkpoint, deleted = Path(self._config["checkpoint"]), self._directory / f"deleted-{self.name}"
-        if self._n_lost % 3 == 2:
-            self._config["checkpoint"] += "+"
-            return
-        if self._n_lost % 3 == 0 and deleted.exists():
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            deleted.rename(checkpoint)
-            return
-        shutil.rmtree(deleted, ignore_errors=True)
-        # A kill can precede the first write to the checkpoint.
-        with suppress(FileNotFoundError):
-            checkpoint.rename(deleted)
-
-    def state_errors(self) -> list[str]:
-        """The errors of states in its log."""
-        log = self._directory / f"{self.name}.log"
-        return _STATE_ERROR.findall(log.read_text(errors="replace")) if log.exists() else []
-
-    def stop(self) -> None:
-        """Stops it with SIGTERM; kills it after a timeout."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(f"{self.name} did not stop") from None
-
-
-class FaultInjector:
-    """Arms points, and injects faults into the processes that reach them.
-
-    Args:
-        bootstrap: the broker.
-        directory: the directory of the files that arm points.
-        group: the members' group.
-        members: the members that a fault can hit.
-        kafka: the broker, if it is a target of faults.
-        resets: resets of the group.
-        ends: returns the end offsets of the partitions.
-    """
-
-    def __init__(
-        self,
-        bootstrap: str,
-        directory: Path,
-        group: str,
-        members: Sequence[CampaignMember],
-        kafka: EmbeddedKafka | None,
-        resets: Resets,
-        ends: Callable[[], dict[int, int]],
-    ) -> None:
-        directory.mkdir(parents=True)
-        self._directory, self._group, self._kafka = directory, group, kafka
-        self._resets, self._ends = resets, ends
-        self._members = {member.name: member for member in members}
-        self._bootstrap = bootstrap
-        #: The injection by the name of the fault. Its arguments are the process at the point and its member.
-        self._ways: dict[str, Callable[[psutil.Process, CampaignMember], None]] = {
-            "worker": lambda process, _: process.kill(),
-            "executor": _kill_executor,
-            "query": lambda _, member: member.kill(),
-            "checkpoint": self._lose_checkpoint,
-            "broker": self._kill_broker,
-            "zombie": lambda _, member: self._freeze(member, self._until_others_have_all),
-            "silence": lambda _, member: self._silence(member),
-            "answer": self._lose_answer,
-            "reset": lambda _, __: self._resets.begin(),
-        }
-
-    def inject(self, point: str, victim: str, timeout_s: float) -> None:
-        """Waits until a process reaches a point, and injects a fault. An error of a state ends the wait.
-
-        Raises:
-            AssertionError: if no process reaches the point in time.
-        """
-        # Only the last member has executors.
-        named = list(self._members)[-1:] if victim == "executor" else list(self._members)
-        (self._directory / f".{point}").write_text(" ".join(named))
-        (self._directory / f".{point}").rename(self._directory / point)
-        wait_until(
-            lambda: self.all_are_up() and (list(self._directory.glob("reached.*")) or self.state_errors()),
-            f"a member passes {point}; see {self._directory}",
-            timeout_s,
-        )
-        if self.state_errors():
-            return
-        (reached,) = self._directory.glob("reached.*")
-        _, name, pid = reached.name.split(".")
-        # The query can end the process at the point in the meantime.
-        with suppress(psutil.NoSuchProcess):
-            self._ways[victim](psutil.Process(int(pid)), self._members[name])
-        reached.unlink()
-        if victim == "broker":
-            assert self._kafka is not None
-            self._kafka.restart_node(1)
-        if victim == "reset":
-            wait_until(lambda: self.all_are_up() and self._resets.has_ended, "the reset is applied", 150)
-            self._resets.finish(self._ends)
-
-    def state_errors(self) -> list[str]:
-        """The errors of states in the logs of all members."""
-        return sorted({error for member in self._members.values() for error in member.state_errors()})
-
-    def all_are_up(self) -> bool:
-        """Starts the members that are not running."""
-        for member in self._members.values():
-            member.see_to_it()
-        return True
-
-    def give_up(self) -> None:
-        """Disarms all points and releases all waiting processes."""
-        for left in self._directory.iterdir():
-            if left.name.startswith("reached.") or left.name in (*POINTS, *STATE_POINTS):
-                left.unlink()
-
-    def _lose_checkpoint(self, _: psutil.Process, member: CampaignMember) -> None:
-        member.kill()
-        member.lose_checkpoint()
-
-    def _kill_broker(self, _: psutil.Process, __: CampaignMember) -> None:
-        assert self._kafka is not None
-        self._kafka.kill_node(1)
-
-    def _lose_answer(self, process: psutil.Process, member: CampaignMember) -> None:
-        (self._directory / f"lost.{member.name}.{process.pid}").touch()
-
-    def _silence(self, member: CampaignMember) -> None:
-        self._freeze(member, lambda _: time.sleep(_SILENCE_S))
-        time.sleep(_AFTER_SILENCE_S)
-
-    def _freeze(self, member: CampaignMember, until: Callable[[CampaignMember], None]) -> None:
-        frozen = member.processes()
-        for process in frozen:
-            with suppress(psutil.NoSuchProcess):
-                process.suspend()
-        try:
-            until(member)
-        finally:
-            for process in frozen:
-                with suppress(psutil.NoSuchProcess):
-                    process.resume()
-
-    def _until_others_have_all(self, member: CampaignMember) -> None:
-        wait_until(lambda: self.all_are_up() and member.name not in self._owners(), f"{member.name} is missed", 90)
-        wait_until(
-            lambda: self.all_are_up() and sum(self._owners().values()) == PARTITIONS,
-            f"the others have all partitions of {self._group}",
-            90,
-        )
-
-    def _owners(self) -> dict[str, int]:
-        """The number of partitions of each member."""
-        # A new client for each call. After a failure of the coordinator, an existing client can use the wrong broker
-        # for minutes.
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        try:
-            found = admin.describe_consumer_groups([self._group])[self._group].result(30).members
-        except (KafkaException, TimeoutError):
-            # The coordinator of the group can be unavailable for a moment.
-            return dict.fromkeys(self._members, 0)
-        return {member.client_id: len(member.assignment.topic_partitions) for member in found}
-
-
-def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:
-    """Kills the JVM of the executor that a Python worker belongs to; for other processes, any executor of the
-    member.
-    """
-
-    def is_executor(candidate: psutil.Process) -> bool:
-        with suppress(psutil.NoSuchProcess):
-            return _EXECUTOR in candidate.cmdline()
-        return False
-
-    def found() -> list[psutil.Process]:
-        return [p for p in (*process.parents(), *member.processes()) if is_executor(p)]
-
-    # After a kill, the new executor may still be starting.
-    wait_until(found, f"{member.name} has an executor", 60)
-    found()[0].kill()
-
-
 def campaign(
     bootstrap: str,
     directory: Path,
@@ -422,9 +132,9 @@ def campaign(
         timeout_s: the timeout of the whole campaign, in seconds.
         per_second: the rate of the producer, in records per second.
         protocol: the group protocol.
-        sabotaged: one of :data:`SABOTAGES` or :data:`STATE_SABOTAGES`, or empty.
+        sabotaged: one of ``SABOTAGES`` or ``STATE_SABOTAGES``, or empty.
         n_members: the number of queries, at most four. A single one reaches each point.
-        kind: one of :data:`KINDS`. A stateful query is the only member of its group.
+        kind: one of ``KINDS``. A stateful query is the only member of its group.
         kafka: the broker, if it is a target of faults.
         report: called with a description of each turn.
 
@@ -454,7 +164,7 @@ def campaign(
         "sabotaged": sabotaged,
         "kind": kind,
     }
-    last = _MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
+    last = MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
     members = [*(CampaignMember(directory, it, config) for it in others), CampaignMember(directory, name, config, last)]
     reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
@@ -506,39 +216,6 @@ def campaign(
             member.stop()
     verdict = _judged(kind, kills, load.count, read_back(), resets.done)
     return replace(verdict, errors=injector.state_errors())
-
-
-def all_turns(
-    sink: str, n_turns: int, victims: Sequence[str] = VICTIMS, seed: int = 1, kind: str = "stateless"
-) -> list[Turn]:
-    """Every fault at every point, in a random order that depends on the seed, repeated as needed.
-
-    A short campaign covers as many different faults as possible: consecutive turns use each fault once before one
-    repeats.
-    """
-    points = (POINTS if sink == "kafka" else LEDGER_POINTS) + (STATE_POINTS if kind == "windows" else ())
-    choose = random.Random(f"{sink} {seed}")
-    turns: list[Turn] = []
-    while len(turns) < n_turns:
-        order = {victim: choose.sample(points, len(points)) for victim in choose.sample(victims, len(victims))}
-        turns += [(order[victim][i], victim) for i in range(len(points)) for victim in order]
-        turns.append(("after-commit", "answer"))
-    return turns[:n_turns]
-
-
-def revealing_turns(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
-    """The turns that detect a disabled safeguard."""
-    if sabotaged == "ledger":
-        # The output is at least once, so no process begins or commits a transaction.
-        points = ("inside-transaction",) if sink == "kafka" else ("after-commit",)
-        reported = [(point, victim) for point in points for victim in ("worker", "query")]
-    elif sabotaged == "fence":
-        reported = [("before-offsets" if sink == "kafka" else "before-commit", "zombie")]
-    elif sabotaged in STATE_SABOTAGES:
-        reported = [("after-commit", "query")]
-    else:
-        reported = [("before-offset-log", "checkpoint")]
-    return [reported[i % len(reported)] for i in range(n_turns)]
 
 
 def _judged(

@@ -6,7 +6,7 @@ its name, and lists the members to stop. The first process that reaches the poin
 campaign has injected the fault, which can kill it. The tested code has no dependency on this file.
 
 ``STREAMGROUPS_SABOTAGE`` disables a safeguard of the tested code, to verify that a campaign detects it (see
-``campaign.SABOTAGES``).
+``campaign_turns.SABOTAGES``).
 """
 
 from __future__ import annotations

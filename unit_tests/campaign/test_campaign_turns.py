@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from integration_tests import campaign_results
-from integration_tests.campaign import (
+from integration_tests.campaign import Verdict
+from integration_tests.campaign_faults import CampaignMember
+from integration_tests.campaign_results import EXAMPLE, tables
+from integration_tests.campaign_turns import (
     KINDS,
     LEDGER_POINTS,
     POINTS,
     STATE_POINTS,
     VICTIMS_OF,
-    CampaignMember,
-    Verdict,
     all_turns,
 )
-from integration_tests.campaign_results import EXAMPLE, tables
 
 
 @pytest.mark.parametrize(
