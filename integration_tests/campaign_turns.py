@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-#: What the queries do with the records. ``stateless``: write them. ``stateful``: drop duplicates. ``windows``: count them
+#: The kinds of queries. ``stateless``: write them. ``stateful``: drop duplicates. ``windows``: count them
 #: in windows whose state follows its partition.
 KINDS = ("stateless", "stateful", "windows")
 POINTS = (

@@ -270,6 +270,10 @@ class KafkaCluster:
             answer = request()
         except KafkaException as e:
             error = to_streamgroups_error(e.args[0], f"{what} could not be read", redact=self._config.redact)
+            if e.args[0].code() == KafkaError._TIMED_OUT:
+                # After a failure of the coordinator, requests of this client can time out for minutes, although the
+                # broker is up again.
+                self._admin = AdminClient(dict(self._config.for_admin()))
         except BrokerUnreachable as e:
             error = e
         else:

@@ -1,0 +1,44 @@
+"""The requests of a query about groups, without a broker."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+
+from streamgroups_kafka.admin import cluster
+from streamgroups_kafka.client.config import ClientConfig
+
+
+class StuckAdmin:
+    """The first client times out, and a later one gets an answer."""
+
+    created = 0
+
+    def __init__(self, _: dict[str, object]) -> None:
+        StuckAdmin.created += 1
+        self._number = StuckAdmin.created
+
+    def describe_consumer_groups(self, group_ids: list[str], request_timeout: float) -> dict[str, Future[Any]]:
+        future = Future[Any]()
+        if self._number == 1:
+            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        else:
+            member = SimpleNamespace(
+                client_id="ann", host="h", member_id="m", group_instance_id=None,
+                assignment=SimpleNamespace(topic_partitions=[]),
+            )  # fmt: skip
+            state = ConsumerGroupState.STABLE
+            future.set_result(SimpleNamespace(members=[member], state=state, partition_assignor="range"))
+        return {group_ids[0]: future}
+
+
+def test_a_request_that_timed_out_is_repeated_with_a_new_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "AdminClient", StuckAdmin)
+    config = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"})
+    tested = cluster.KafkaCluster(config, attempts=2, retry_interval_ms=1, request_subscriptions=False)
+    assert [member.client_id for member in tested.describe("billing").members] == ["ann"]
+    assert StuckAdmin.created == 2
