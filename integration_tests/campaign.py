@@ -17,6 +17,7 @@ X1-X4, S10.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
@@ -112,6 +113,7 @@ def campaign(
     *,
     turns: Sequence[Turn],
     timeout_s: float,
+    faults_s: float = math.inf,
     per_second: int = 400,
     protocol: str = "classic",
     sabotaged: str = "",
@@ -130,6 +132,7 @@ def campaign(
         read_back: the independent reader of the output.
         turns: the points and their faults, in order.
         timeout_s: the timeout of the whole campaign, in seconds.
+        faults_s: the time after which no more faults are injected, in seconds.
         per_second: the rate of the producer, in records per second.
         protocol: the group protocol.
         sabotaged: one of ``SABOTAGES`` or ``STATE_SABOTAGES``, or empty.
@@ -173,6 +176,7 @@ def campaign(
     injector = FaultInjector(bootstrap, directory / "deaths", group, members, kafka, resets, ends)
     kills = Counter[Turn]()
     deadline_s = time.monotonic() + timeout_s
+    last_fault_s = time.monotonic() + faults_s
 
     def left_s() -> float:
         return max(1.0, deadline_s - time.monotonic())
@@ -195,11 +199,12 @@ def campaign(
                 )
             for point, victim in turns:
                 began_s = time.monotonic()
-                injector.inject(point, victim, min(300, left_s()))
-                if injector.state_errors():
+                if not injector.inject(point, victim, min(300, left_s())):
                     break
                 kills[point, victim] += 1
                 report(f"{kills.total()}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
+                if time.monotonic() > last_fault_s:
+                    break
         if kind == "windows":
             produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING)
         wait_until(
@@ -311,6 +316,7 @@ class Settings:
     n_members: int
     seed: int
     timeout_s: float
+    faults_s: float
     results: Path | None
 
 
@@ -332,6 +338,7 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
             read_back,
             turns=turns,
             timeout_s=settings.timeout_s,
+            faults_s=settings.faults_s,
             protocol=protocol,
             sabotaged=settings.sabotaged,
             n_members=settings.n_members,
@@ -385,10 +392,18 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="of faults, for each sink and protocol")
     parser.add_argument("--results", type=Path, help="a file; the result of each campaign is added as one line")
     given = parser.parse_args()
     requested = Settings(
-        given.kills, given.victims, given.sabotaged, given.members, given.seed, given.timeout, given.results
+        given.kills,
+        given.victims,
+        given.sabotaged,
+        given.members,
+        given.seed,
+        given.timeout,
+        given.minutes * 60,
+        given.results,
     )
     holds = []
     with ExitStack() as stack:

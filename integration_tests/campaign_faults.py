@@ -168,8 +168,8 @@ class FaultInjector:
             "reset": lambda _, __: self._resets.begin(),
         }
 
-    def inject(self, point: str, victim: str, timeout_s: float) -> None:
-        """Waits until a process reaches a point, and injects a fault. An error of a state ends the wait.
+    def inject(self, point: str, victim: str, timeout_s: float) -> bool:
+        """Waits until a process reaches a point, and injects a fault; ``False`` after an error of a state.
 
         Raises:
             AssertionError: if no process reaches the point in time.
@@ -184,7 +184,7 @@ class FaultInjector:
             timeout_s,
         )
         if self.state_errors():
-            return
+            return False
         (reached,) = self._directory.glob("reached.*")
         _, name, pid = reached.name.split(".")
         # The query can end the process at the point in the meantime.
@@ -197,6 +197,7 @@ class FaultInjector:
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.has_ended, "the reset is applied", 150)
             self._resets.finish(self._ends)
+        return True
 
     def state_errors(self) -> list[str]:
         """The errors of states in the logs of all members."""
