@@ -195,8 +195,7 @@ class FaultInjector:
             assert self._kafka is not None
             self._kafka.restart_node(1)
         if victim == "reset":
-            wait_until(lambda: self.all_are_up() and self._resets.has_ended, "the reset is applied", 150)
-            self._resets.finish(self._ends)
+            wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         return True
 
     def state_errors(self) -> list[str]:

@@ -196,16 +196,15 @@ class Resets:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "connectors")])}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         # The command writes this file immediately before the request.
-        wait_until(lambda: undo_file.exists() or self.has_ended, "the reset has begun", 60)
+        wait_until(lambda: undo_file.exists() or self._has_ended, "the reset has begun", 60)
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the command has ended."""
+    def _has_ended(self) -> bool:
         assert self._process is not None
         return self._process.poll() is not None
 
-    def finish(self, ends: Callable[[], Mapping[int, int]]) -> None:
-        """Waits for the end of the command.
+    def is_applied(self, ends: Callable[[], Mapping[int, int]]) -> bool:
+        """Whether all members have applied the reset. Starts it again if the group was in a rebalance.
 
         Args:
             ends: returns the end offsets of the partitions.
@@ -214,8 +213,14 @@ class Resets:
             AssertionError: if the command has failed.
         """
         assert self._process is not None
+        if not self._has_ended:
+            return False
         output, error = self._process.communicate()
+        if '"group_rejected"' in error and "nothing was changed" in error:
+            self.begin()
+            return False
         assert self._process.returncode == 0, error
         end_offsets = ends()
         moves = json.loads(output)["moves"]
         self.done += [Reset(it["partition"], it["to_offset"], end_offsets[it["partition"]]) for it in moves]
+        return True
