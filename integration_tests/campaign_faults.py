@@ -30,8 +30,8 @@ _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 #: Longer than the time without polls after which a member checks its membership, and shorter than the session timeout
 #: of 6 s.
 _SILENCE_S = 4.0
-#: An error of a state, in the log of a query.
-_STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): .*")
+#: An error of a state in the log of a query, with the partition.
+_STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): [^\s:]+")
 #: The time for this check while the process still waits at the point.
 _AFTER_SILENCE_S = 1.0
 _HERE = Path(__file__).parent
