@@ -275,16 +275,8 @@ class TestRejected:
             (lambda df: df, {"by": ["value"]}, "the values of value.*prepartitioned=True"),
             (lambda df: df, {}, "the values of no column.*prepartitioned=True"),
             (lambda df: df.repartition(2), {"by": ["key"]}, r"moves records between tasks \(Repartition\)"),
-            (
-                lambda df: df,
-                {"by": ["key"], "idle_timeout": "1 minute"},
-                "'idle_timeout' of sg.windows is not supported",
-            ),
-            (
-                lambda df: df,
-                {"by": ["key"], "window": sg.session("5s")},
-                "is not supported over a stream that queries share",
-            ),
+            (lambda df: df, {"by": ["key"], "time": "query"}, "'time' of sg.windows is 'query', but queries share"),
+            (lambda df: df, {"by": ["key"], "time": "key"}, "'time' is 'key'.*partition, query"),
         ],
     )
     def test_when_the_query_is_built(

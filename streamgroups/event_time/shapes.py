@@ -6,6 +6,8 @@ rules are those of :mod:`streamgroups.event_time.settings`, where the same setti
 
 from __future__ import annotations
 
+from enum import Enum
+
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
@@ -139,3 +141,33 @@ def _boundary(boundary: str, allowed_lateness: str | None, idle_timeout: str | N
     lateness_ms = 0 if allowed_lateness is None else parse_duration_ms(allowed_lateness, option="allowed_lateness")
     timeout_ms = None if idle_timeout is None else parse_duration_ms(idle_timeout, option="idle_timeout")
     return EventTime(lateness_ms, timeout_ms)
+
+
+class Scope(Enum):
+    """Which records have common windows and a common watermark: the argument ``time`` of ``sg.windows``."""
+
+    PARTITION = "partition"
+    QUERY = "query"
+
+
+def scope_of(time: str | None, *, is_shared: bool) -> Scope:
+    """Returns the scope of windows.
+
+    Args:
+        time: the argument; ``None`` for the default.
+        is_shared: whether several queries share the stream.
+
+    Raises:
+        InvalidOption: if the argument is not valid, or the stream does not support it.
+
+    >>> scope_of(None, is_shared=True), scope_of(None, is_shared=False)
+    (<Scope.PARTITION: 'partition'>, <Scope.QUERY: 'query'>)
+    """
+    default = Scope.PARTITION if is_shared else Scope.QUERY
+    scope = default if time is None else choice({"time": time}, "time", Scope, default)
+    if is_shared and scope is Scope.QUERY:
+        raise InvalidOption(
+            "Option 'time' of sg.windows is 'query', but queries share the stream.",
+            remedy="Set time='partition'. Or set membership=exclusive on the source.",
+        )
+    return scope

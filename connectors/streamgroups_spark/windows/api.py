@@ -1,7 +1,8 @@
 """``sg.windows(df, ...)``: tumbling, hopping and session windows that report late records.
 
-Called by users on the driver. It checks the arguments and chooses one of two implementations. Spark's own window
-aggregation runs if it supports all arguments. Otherwise ``windows.processor`` runs on ``transformWithState``. Source:
+Called by users on the driver. It checks the arguments and chooses one of three implementations. Windows of each
+partition run in the stage that reads (``windows.by_offset``). For windows of the whole query, Spark's own window
+aggregation runs if it supports all arguments, and otherwise ``windows.processor`` on ``transformWithState``. Source:
 SEMANTICS W4-W7; the rules are in :mod:`streamgroups.event_time`.
 """
 
@@ -15,11 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.panes import PaneKind
-from streamgroups.event_time.shapes import policy_of, windowing_of
+from streamgroups.event_time.shapes import Scope, policy_of, scope_of, windowing_of
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
 from streamgroups_spark.source.shared_state import is_shared
-from streamgroups_spark.windows.by_offset import by_offset, check_offsets
+from streamgroups_spark.windows.by_offset import by_offset
 from streamgroups_spark.windows.by_store import by_store
 from streamgroups_spark.windows.checks import check_timestamp, check_windows
 from streamgroups_spark.windows.query_columns import column
@@ -40,6 +41,7 @@ def windows(
     on_violation: str = "keep",
     until: str | None = None,
     dead_letters: bool = False,
+    time: str | None = None,
     buckets: int = _BUCKETS,
     prepartitioned: bool = False,
     name: str = "windows",
@@ -61,10 +63,8 @@ def windows(
     ``max`` of any expression are supported, and :func:`streamgroups.python_aggregate`.
 
     Args:
-        df: a streaming DataFrame. For event-time windows, ``on`` needs a watermark. If queries share the stream, each
-            partition has windows and a watermark of its own, and the state of a partition follows it to its next owner
-            (SEMANTICS S10). The DataFrame then needs the columns ``partition`` and ``offset`` of the source, and
-            ``topic`` if it reads several topics.
+        df: a streaming DataFrame. For event-time windows, ``on`` needs a watermark. With ``time="partition"`` it needs
+            the columns ``partition`` and ``offset`` of the source, and ``topic`` if it reads several topics.
         window: ``sg.tumbling("5 minutes")``, ``sg.hopping("10 minutes", hop="5 minutes")`` or ``sg.session("30s")``.
         aggregate: the output columns and their aggregates: ``{"flights": "count(*)", "worst": "max(delay)"}``.
         on: the column with the event time, a timestamp. Optional for processing time.
@@ -77,10 +77,13 @@ def windows(
             not. ``adjust`` counts it with the watermark as its start, if it is valid until later.
         until: with ``adjust``: the column with the end of a record's validity, a timestamp.
         dead_letters: whether records that no window counts are emitted. Otherwise they are dropped.
-        prepartitioned: for a shared stream: states that all records with the same values of ``by`` are in one
+        time: ``partition``: each partition has windows and a watermark of its own, and the state of a partition follows
+            it to its next owner (SEMANTICS S10). The default over a stream that queries share, which supports no other.
+            ``query``: all partitions have the windows and the watermark of the query. The default over other streams.
+        prepartitioned: with ``time="partition"``: states that all records with the same values of ``by`` are in one
             partition, because the record key determines them. Not necessary if ``by`` contains the column ``key``.
-        name: for a shared stream: the name of the state. The state continues with the same definition only.
-        buckets: the number of parts of the state of ``windows.processor``. It must stay the same for a checkpoint.
+        name: with ``time="partition"``: the name of the state. The state continues with the same definition only.
+        buckets: with ``time="query"``: the number of parts of the state. It must stay the same for a checkpoint.
 
     Raises:
         InvalidOption: for the first invalid argument. The error contains its name.
@@ -97,14 +100,15 @@ def windows(
     check_windows(df, windowing, on, by, aggregate, buckets)
     if until is not None:
         check_timestamp(df, until)
-    if is_shared(df):
-        check_offsets(windowing, policy)
+    if scope_of(time, is_shared=is_shared(df)) is Scope.PARTITION:
         return by_offset(
             df,
             windowing,
-            str(on),
+            on,
             by,
             aggregate,
+            policy,
+            until,
             dead_letters=dead_letters,
             prepartitioned=prepartitioned,
             name=name,

@@ -1,7 +1,7 @@
 """Windows whose state follows its partition: state files, addressed by offset, in the stage that reads.
 
-Called by ``windows.api`` on the driver, for streams that queries share. Each source partition has windows of its own, so
-all records of a key must be in one partition. Source: SEMANTICS W4, W5, W7, S9, S10.
+Called by ``windows.api`` on the driver, for ``time="partition"``. Each source partition has windows of its own, so all
+records of a key must be in one partition. Source: SEMANTICS W4-W7, W9, S9, S10.
 """
 
 from __future__ import annotations
@@ -9,64 +9,47 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
-from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.windows import EventTime, Hopping, Windowing
+from streamgroups.event_time.windows import Windowing
 from streamgroups_spark.state.placement import PLACE, arrow_schema, check_keys, check_place, in_reading_stage
 from streamgroups_spark.windows.checks import WATERMARK
-from streamgroups_spark.windows.query_columns import output_columns, output_rows, record_columns, result_type
+from streamgroups_spark.windows.query_columns import column, output_columns, output_rows, record_columns, result_type
 from streamgroups_state.window_operator import WindowOperator
 from streamgroups_state.windows.definition import state_schema
 
 _CALLED = "sg.windows"
-_EXCLUSIVE = "Or set membership=exclusive on the source."
+_EXCLUSIVE = "Or set membership=exclusive on the source, and time='query'."
 
 
 def by_offset(
     df: DataFrame,
     windowing: Windowing,
-    on: str,
+    on: str | None,
     by: Sequence[str],
     aggregate: Mapping[str, str | PythonAggregate],
+    policy: OnViolation,
+    until: str | None,
     *,
     dead_letters: bool,
     prepartitioned: bool,
     name: str,
 ) -> DataFrame:
-    """Returns the windows of a stream that queries share. The arguments are those of ``sg.windows``."""
+    """Returns windows of each partition. The arguments are those of ``sg.windows``."""
     parsed = {n: parse_aggregate(n, a) if isinstance(a, str) else a for n, a in aggregate.items()}
     check_place(df, name, _CALLED, otherwise=_EXCLUSIVE)
     check_keys(by, _CALLED, prepartitioned=prepartitioned, otherwise=_EXCLUSIVE)
-    delay_ms = int((df.schema[on].metadata or {})[WATERMARK])
+    delay_ms = 0 if on is None else int((df.schema[on].metadata or {}).get(WATERMARK, 0))
     place = [it for it in ("topic", *PLACE) if it in df.columns]
-    records = df.select(*place, *record_columns(df, on, by, parsed, dead_letters=dead_letters))
+    until_ms = [] if until is None else [F.unix_millis(column(until)).alias("until")]
+    records = df.select(*place, *until_ms, *record_columns(df, on, by, parsed, dead_letters=dead_letters))
     types = [result_type(records.schema, i, a) for i, a in enumerate(parsed.values())]
     rows = output_rows(records.schema, len(by), types, dead_letters=dead_letters)
     aggregates = tuple(parsed.values())
     schema = state_schema(windowing.shape, arrow_schema(records.schema, df.sparkSession), aggregates)
     output_schema = arrow_schema(rows, df.sparkSession)
-    operator = WindowOperator(name, windowing, delay_ms, len(by), aggregates, schema, output_schema)
+    operator = WindowOperator(name, windowing, delay_ms, len(by), aggregates, schema, output_schema, policy)
     output = in_reading_stage(records, operator, rows, _CALLED, otherwise=_EXCLUSIVE)
     return output_columns(output, by, aggregate, dead_letters=dead_letters)
-
-
-def check_offsets(windowing: Windowing, policy: OnViolation) -> None:
-    """Rejects windows that are not supported over a stream that queries share.
-
-    Raises:
-        InvalidOption: for the first unsupported argument. The error contains its name.
-    """
-    unsupported = {
-        "window=sg.session(...)": not isinstance(windowing.shape, Hopping),
-        "boundary=processingTime": not isinstance(windowing.boundary, EventTime),
-        "idle_timeout": isinstance(windowing.boundary, EventTime) and windowing.boundary.idle_timeout_ms is not None,
-        "on_violation": policy is not OnViolation.KEEP,
-    }
-    for argument, is_used in unsupported.items():
-        if is_used:
-            raise InvalidOption(
-                f"Option '{argument}' of sg.windows is not supported over a stream that queries share.",
-                remedy="Set membership=exclusive on the source, or leave it out.",
-            )

@@ -1,0 +1,165 @@
+"""S10, W5, W6, W9: windows of partitions, in shared and exclusive queries: idle timeout, processing time, sessions, and
+records before the watermark.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroups as sg
+from streamgroups_testkit.queries import exclusive_options, shared_options
+from streamgroups_testkit.reading import committed_metadata, committed_offsets
+from streamgroups_testkit.waits import wait_until
+
+START_MS = 1_750_000_000_000
+Row = tuple[str, int, int, str, int | None]
+
+
+class Topic:
+    """A topic of two partitions, with records at seconds after a start."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self._producer, self.name = Producer({"bootstrap.servers": bootstrap}), name
+
+    def write(self, partition: int, *at_s: float, value: str = "") -> None:
+        for time_s in at_s:
+            time_ms = START_MS + int(time_s * 1_000)
+            self._producer.produce(self.name, value, f"key-{partition}", partition, timestamp=time_ms)
+        assert self._producer.flush(30) == 0
+
+
+class Windows:
+    """Queries with windows, whose rows are collected in memory."""
+
+    def __init__(self, spark: SparkSession, directory: Path, options: dict[str, str]) -> None:
+        self._spark, self._directory, self.options = spark, directory, options
+        self._rows: list[Row] = []
+        self._lock = threading.Lock()
+
+    def define(self, prepare: Callable[[DataFrame], DataFrame] = lambda df: df, **windows: Any) -> DataFrame:
+        records = self._spark.readStream.format("streamgroups").options(**self.options).load()
+        timed = prepare(records.withColumn("key", F.expr("cast(key AS string)"))).withWatermark("timestamp", "0s")
+        return sg.windows(timed, by=["key"], aggregate={"n": "count(*)"}, **{"on": "timestamp", **windows})
+
+    @contextmanager
+    def running(self, checkpoint: str, rows: DataFrame) -> Iterator[StreamingQuery]:
+        writer = rows.writeStream.foreachBatch(self._collect).trigger(processingTime="200 milliseconds")
+        query = writer.option("checkpointLocation", str(self._directory / checkpoint)).start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def run(self, checkpoint: str, rows: DataFrame) -> None:
+        writer = rows.writeStream.foreachBatch(self._collect).trigger(availableNow=True)
+        assert writer.option("checkpointLocation", str(self._directory / checkpoint)).start().awaitTermination(120)
+
+    def _collect(self, batch: DataFrame, _: int) -> None:
+        found = batch.select(
+            "key", F.unix_millis("window_start").alias("start"), F.unix_millis("window_end").alias("end"), "pane", "n"
+        ).collect()
+        with self._lock:
+            self._rows += [
+                (r.key, (r.start - START_MS) // 1_000, (r.end - START_MS) // 1_000, r.pane, r.n) for r in found
+            ]
+
+    @property
+    def rows(self) -> list[Row]:
+        with self._lock:
+            return sorted(self._rows)
+
+    def wait(self, query: StreamingQuery, rows: list[Row]) -> None:
+        def are_there() -> bool:
+            assert query.isActive, query.exception()
+            return len(self.rows) >= len(rows)
+
+        wait_until(are_there, f"the rows {rows}", 60)
+        assert self.rows == rows
+
+
+@pytest.fixture
+def topic(bootstrap: str, new_topic: Callable[..., str]) -> Topic:
+    return Topic(bootstrap, new_topic(2, retention_ms="-1"))
+
+
+@pytest.fixture
+def shared(spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path) -> Windows:
+    return Windows(spark, tmp_path, shared_options(bootstrap, group, topic.name, "consumer"))
+
+
+def test_W5_the_windows_of_an_idle_partition_close_and_a_filter_closes_none(
+    shared: Windows, topic: Topic, bootstrap: str, group: str
+) -> None:
+    rows = shared.define(lambda df: df.where("value != 'out'"), window=sg.tumbling("10s"), idle_timeout="2s")
+    topic.write(0, 1, 2)
+    topic.write(1, 3)
+    stop = threading.Event()
+
+    def keep_busy() -> None:
+        # No record passes the filter, and the partition is not idle.
+        while not stop.wait(0.3):
+            topic.write(1, 4, value="out")
+
+    busy = threading.Thread(target=keep_busy)
+    with shared.running("checkpoint", rows) as query:
+        busy.start()
+        try:
+            shared.wait(query, [("key-0", 0, 10, "idle", 2)])
+        finally:
+            stop.set()
+            busy.join()
+        shared.wait(query, [("key-0", 0, 10, "idle", 2), ("key-1", 0, 10, "idle", 1)])
+        # The closed window counts no record, and the next one does.
+        topic.write(0, 5, 12)
+        shared.wait(query, [*shared.rows[:1], ("key-0", 10, 20, "idle", 1), *shared.rows[1:]])
+    assert all(";state=" in it for it in committed_metadata(bootstrap, group, topic.name).values())
+
+
+def test_W6_windows_by_the_clock_are_emitted_without_new_records(shared: Windows, topic: Topic) -> None:
+    rows = shared.define(window=sg.tumbling("1s"), boundary="processingTime")
+    topic.write(0, 1, 2, 3)
+    with shared.running("checkpoint", rows) as query:
+        wait_until(lambda: len(shared.rows) == 1 and query.isActive, "the window is emitted", 60)
+    [(key, _, _, pane, n)] = shared.rows
+    assert (key, pane, n) == ("key-0", "on time", 3)
+
+
+def test_S10_sessions_continue_in_a_query_with_a_new_checkpoint(shared: Windows, topic: Topic) -> None:
+    rows = shared.define(window=sg.session("5s"), allowed_lateness="30s")
+    topic.write(0, 1, 4, 20)
+    shared.run("first", rows)
+    assert shared.rows == [("key-0", 1, 9, "on time", 2)]
+    # The first record extends the emitted session, the second one joins it with the open one.
+    topic.write(0, 8, 12, 16, 60)
+    shared.run("second", rows)
+    assert shared.rows == [
+        ("key-0", 1, 9, "on time", 2),
+        ("key-0", 1, 9, "retraction", None),
+        ("key-0", 1, 25, "on time", 6),
+    ]
+
+
+def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
+    spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
+) -> None:
+    windows = Windows(spark, tmp_path, exclusive_options(bootstrap, group, topic.name, "consumer"))
+    rows = windows.define(window=sg.tumbling("10s"), on_violation="drop", time="partition")
+    topic.write(0, 1, 5)
+    topic.write(1, 1)
+    windows.run("first", rows)
+    # The record at 4 is before the watermark of its partition. That of the other partition is not.
+    topic.write(0, 4, 7, 30)
+    topic.write(1, 4, 30)
+    windows.run("second", rows)
+    assert windows.rows == [("key-0", 0, 10, "on time", 3), ("key-1", 0, 10, "on time", 2)]
+    assert committed_offsets(bootstrap, group, topic.name) == {0: 5, 1: 3}
