@@ -22,7 +22,7 @@ from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
 from streamgroups_testkit.pytest_plugin import admin, bootstrap, group, new_topic, postgres, postgres_server
 from streamgroups_testkit.spark_kafka import spark_kafka_jars
-from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_builder
+from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_builder, shared_spark_home
 
 __all__ = ["admin", "bootstrap", "group", "new_topic", "postgres", "postgres_server"]
 
@@ -33,6 +33,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(_ROOT), str(_ROOT / "connectors"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ.setdefault("SPARK_HOME", str(shared_spark_home()))
 
 #: Tests that start several Spark processes. They run first, sequentially in one process.
 HEAVY = frozenset(

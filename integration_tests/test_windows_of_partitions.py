@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
@@ -163,3 +164,37 @@ def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
     windows.run("second", rows)
     assert windows.rows == [("key-0", 0, 10, "on time", 3), ("key-1", 0, 10, "on time", 2)]
     assert committed_offsets(bootstrap, group, topic.name) == {0: 5, 1: 3}
+
+
+def test_X2_a_ledger_contains_the_states_of_windows_that_the_clock_closes(
+    shared: Windows, topic: Topic, postgres: str, tmp_path: Path
+) -> None:
+    rows = shared.define(window=sg.tumbling("10s"), idle_timeout="1s")
+    out = rows.select("key", F.unix_millis("window_start").alias("start"), "pane", "n")
+    sink = sg.PostgresSink(conninfo=postgres, table="board")
+
+    def board() -> list[tuple[Any, ...]]:
+        with psycopg.connect(postgres) as connection:
+            if connection.execute("SELECT to_regclass('board')").fetchone() == (None,):
+                return []
+            return sorted(
+                connection.execute("SELECT key, (start - %s) / 1000, pane, n FROM board", [START_MS]).fetchall()
+            )
+
+    def run_until(checkpoint: str, expected: list[tuple[Any, ...]]) -> None:
+        writer = sg.exactly_once(out, sink=sink, checkpoint=str(tmp_path / checkpoint))
+        query = writer.trigger(processingTime="200 milliseconds").start()
+        try:
+            wait_until(lambda: len(board()) >= len(expected) or not query.isActive, f"the rows {expected}", 60)
+            assert query.isActive, query.exception()
+        finally:
+            query.stop()
+        assert board() == expected
+
+    topic.write(0, 1, 2)
+    run_until("first", [("key-0", 0, "idle", 2)])
+    topic.write(0, 12)
+    run_until("second", [("key-0", 0, "idle", 2), ("key-0", 10, "idle", 1)])
+    with psycopg.connect(postgres) as connection:
+        found = connection.execute("SELECT topic FROM streamgroups_ledger WHERE next_offset > 0").fetchall()
+    assert {name for (name,) in found} == {topic.name, f"streamgroups.state.{topic.name}"}

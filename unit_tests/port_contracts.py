@@ -16,8 +16,7 @@ import pytest
 
 from streamgroups.errors import DataLoss, FencedMember, GroupRejected, SinkUnreachable, StreamGroupsError, UnknownTopic
 from streamgroups.groups.commit_metadata import is_held_exclusively
-from streamgroups.groups.membership import Origin, Owned
-from streamgroups.identity import TopicIdentity
+from streamgroups.groups.membership import MoveLedger, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import (
     Batch,
@@ -35,7 +34,6 @@ from streamgroups.ports import (
 SHARED_MARK, EXCLUSIVE_MARK, WRITTEN = "streamgroups:shared", "streamgroups:exclusive", ";written"
 
 TakeOver = Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]]
-MoveLedger = Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, TopicIdentity]], None]
 
 
 class Transaction(Protocol):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import TaskFigures
-from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, choose
+from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_exactly
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named, New
@@ -107,8 +107,7 @@ class StoredStates:
             state = manifest.state_of(position.topic_partition)
             if state is not None:
                 found.append(manifest)
-                is_ours = not state.identity.differs_from(position.identity)
-                if is_ours and state.next_offset == position.next_offset:
+                if is_exactly(position, Stored(file, state)):
                     break
         return found
 

@@ -6,8 +6,9 @@ import threading
 from functools import lru_cache
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
+from streamgroups_testkit.topics import create_topic
 from streamgroups_testkit.waits import wait_until
 
 
@@ -92,4 +93,4 @@ def recreate_topic(admin: AdminClient, topic: str, *, partitions: int = 1) -> No
     """Deletes a topic with the committed offsets of its groups, and creates it again without records."""
     admin.delete_topics([topic])[topic].result(30)
     wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is deleted")
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    create_topic(admin, topic, partitions)

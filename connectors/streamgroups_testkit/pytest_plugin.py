@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from streamgroups_testkit.topics import create_topic
+
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
@@ -48,12 +50,10 @@ def admin(bootstrap: str) -> AdminClient:
 @pytest.fixture
 def new_topic(admin: AdminClient) -> Callable[..., str]:
     """Creates a topic with a unique name: ``new_topic(8, retention_ms="1000")``."""
-    from confluent_kafka.admin import NewTopic
 
     def create(partitions: int = 4, *, name: str | None = None, **config: str) -> str:
         topic = name or f"t-{uuid.uuid4().hex[:8]}"
-        options = {key.replace("_", "."): value for key, value in config.items()}
-        admin.create_topics([NewTopic(topic, partitions, 1, config=options)])[topic].result(30)
+        create_topic(admin, topic, partitions, {key.replace("_", "."): value for key, value in config.items()})
         return topic
 
     return create

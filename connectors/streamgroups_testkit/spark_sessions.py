@@ -44,7 +44,7 @@ def session_builder(name: str) -> SparkSession.Builder:
 def builder(name: str, jvm: str) -> SparkSession.Builder:
     """The same with additional options of the JVM."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_HOME", str(_shared_spark_home()))
+    os.environ.setdefault("SPARK_HOME", str(shared_spark_home()))
     # Another JVM precedes each session and builds its command line.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JVM)
     return (
@@ -76,7 +76,8 @@ def spark_home(directory: Path) -> Path:
 
 
 @cache
-def _shared_spark_home() -> Path:
+def shared_spark_home() -> Path:
+    """Returns the Spark home of all sessions of the tests."""
     digest = hashlib.sha256(pyspark.__file__.encode()).hexdigest()[:8]
     home = cache_root() / f"spark-home-{pyspark.__version__}-{digest}"
     try:
@@ -94,7 +95,7 @@ def class_archive() -> Path | None:
     java = shutil.which(f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else "java")
     if java is None:
         return None
-    digest = hashlib.sha256(f"{os.path.realpath(java)} {_shared_spark_home()}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{os.path.realpath(java)} {shared_spark_home()}".encode()).hexdigest()[:8]
     archive = cache_root() / f"spark-classes-{digest}.jsa"
     with suppress(OSError):
         archive.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
 from streamgroups.groups.commit_metadata import CommitMark, is_held_exclusively
 from streamgroups.groups.history import Kind, MemberEvent, no_history
-from streamgroups.groups.membership import InFlight, Membership, Origin, Owned, States
+from streamgroups.groups.membership import InFlight, Membership, MoveLedger, Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
@@ -64,9 +64,7 @@ class FakeMember:
         assign: Collection[TopicPartition] | None = None,
         exclusive: bool = False,
         take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict,
-        move_ledger: Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, TopicIdentity]], None] = (
-            lambda *_: None
-        ),
+        move_ledger: MoveLedger = (lambda *_: None),
     ) -> None:
         self.name = name
         self._group, self._topics, self._first_positions = group, topics, first_positions
@@ -171,7 +169,7 @@ class FakeMember:
     ) -> None:
         """See :meth:`streamgroups.ports.Member.move`."""
         self._check_alive()
-        self._move_ledger(next_offsets, identities)
+        self._move_ledger(next_offsets, identities, self._membership.states_at(next_offsets, states))
         moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
         self._membership = self._membership.move(next_offsets, states).identify(moved)
         self._to_commit |= {tp: n for tp, n in next_offsets.items() if tp in self._membership.owned}

@@ -15,7 +15,7 @@ The life of a partition here::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -28,6 +28,8 @@ from streamgroups.state.origins import UNNAMED, New, StateOrigin
 
 #: The states of positions.
 States: TypeAlias = Mapping[TopicPartition, StateOrigin]
+#: Sets positions of a ledger, with their topics and states.
+MoveLedger: TypeAlias = Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, TopicIdentity], States], None]
 
 
 class Origin(Enum):
@@ -138,6 +140,10 @@ class Membership:
         """
         moved = {tp: _at(self.owned[tp], n, states.get(tp)) for tp, n in next_offsets.items() if tp in self.owned}
         return replace(self, owned={**self.owned, **moved})
+
+    def states_at(self, next_offsets: Mapping[TopicPartition, int], states: States) -> States:
+        """The states of owned partitions after :meth:`move`."""
+        return {tp: o.state for tp, o in self.move(next_offsets, states).owned.items() if tp in next_offsets}
 
     def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> Membership:
         """Sets the topics of the positions of owned partitions."""

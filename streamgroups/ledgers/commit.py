@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from streamgroups.ledgers.ledger import (
 )
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.recovery import TakeOver, take_over
+from streamgroups.ledgers.states import StateChange, fingerprints, state_partition, stored_state
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Ledger, LedgerTransaction
 
@@ -42,6 +44,7 @@ def commit_batch(
     *,
     quiet: NoDataBatch | None = None,
     identities: Mapping[str, Mapping[TopicPartition, TopicIdentity]] = MappingProxyType({}),
+    states: Mapping[str, Mapping[TopicPartition, StateChange]] = MappingProxyType({}),
 ) -> CommitGroups | AlreadyDone | NothingRead:
     """Writes the output of a batch and advances the ledger in one transaction.
 
@@ -56,6 +59,8 @@ def commit_batch(
         output: the output to write; ``None`` for no output.
         quiet: the batch, if it reads no records and has output; ``None`` if its replay cannot be detected.
         identities: for each group, the topics of the ranges.
+        states: for each group, how the batch changes the states of its partitions, if it has an operator with state in
+            the stage that reads.
 
     Returns:
         The verdict of the ledger. Output is written only with :class:`~streamgroups.ledgers.ledger.CommitGroups`.
@@ -81,7 +86,7 @@ def commit_batch(
         groups = {group_id: transaction.of(group_id) for group_id in sorted(reads)}
         verdict = combine(
             {
-                group_id: _judged(group, reads[group_id], identities.get(group_id, {}))
+                group_id: _judged(group, reads[group_id], identities.get(group_id, {}), states.get(group_id, {}))
                 for group_id, group in groups.items()
             }
         )
@@ -99,10 +104,12 @@ def _judged(
     group: LedgerTransaction[_Output],
     ranges: Collection[OffsetRange],
     identities: Mapping[TopicPartition, TopicIdentity],
+    states: Mapping[TopicPartition, StateChange],
 ) -> Verdict:
-    positions = group.positions([r.topic_partition for r in ranges])
+    positions = group.positions([*(r.topic_partition for r in ranges), *map(state_partition, states)])
     known = [tp for tp in positions if identities.get(tp, UNKNOWN) != UNKNOWN]
-    return judge(ranges, positions, foreign_positions(group.identities(known) if known else {}, identities))
+    foreign = foreign_positions(group.identities(known) if known else {}, identities)
+    return judge(ranges, positions, foreign, states)
 
 
 def _judge_no_data(
@@ -120,7 +127,12 @@ def _judge_no_data(
 
 
 def take_over_partitions(
-    ledger: Ledger[_Output], owned: Mapping[TopicPartition, Owned], policy: OnRestart, *, group_id: str
+    ledger: Ledger[_Output],
+    owned: Mapping[TopicPartition, Owned],
+    policy: OnRestart,
+    *,
+    group_id: str,
+    has_states: bool = False,
 ) -> TakeOver:
     """Determines where reading of assigned partitions continues.
 
@@ -132,6 +144,7 @@ def take_over_partitions(
         owned: the assigned partitions, with the committed offsets of the group or their starting positions.
         policy: which positions apply after a tool has reset the group.
         group_id: the group, for log messages.
+        has_states: whether the ledger contains the states of positions.
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference. Nothing is changed.
@@ -145,12 +158,15 @@ def take_over_partitions(
     {TopicPartition(topic='flights', partition=0): 5}
     """
     with ledger.transaction() as transaction:
-        positions = transaction.positions(owned.keys())
+        found = transaction.positions([*owned, *(map(state_partition, owned) if has_states else ())])
+        positions = {tp: n for tp, n in found.items() if tp in owned}
         decided = take_over(owned, positions, policy, transaction.identities(positions.keys()))
-        moved = {tp: to for tp, (_, to) in decided.move.items()}
-        if decided.open_at or moved:
-            new = {**decided.open_at, **moved}
-            transaction.advance(new, {tp: owned[tp].identity for tp in new})
+        new = {**decided.open_at, **{tp: to for tp, (_, to) in decided.move.items()}}
+        if new:
+            marks = fingerprints({tp: owned[tp].state for tp in new}) if has_states else {}
+            transaction.advance({**new, **marks}, {tp: owned[tp].identity for tp in new})
+        kept = {tp: stored_state(tp, found, o.state) for tp, o in owned.items() if tp not in new}
+        decided = replace(decided, states={tp: state for tp, state in kept.items() if state is not None})
     for difference in decided.differences:
         wins = "the group" if difference.topic_partition in decided.move else "the ledger"
         logger.warning("Group '%s' and its ledger differ; the positions of %s are used: %s", group_id, wins, difference)

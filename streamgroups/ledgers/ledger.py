@@ -16,6 +16,8 @@ between the two     overlaps        part of the range is written
 after ``to``        is passed       others have read further: this is a zombie, or an old replay
 before ``from``     leaves a gap    ``[p, from)`` is not written: the ledger was set back, or is another one
 missing             is unknown      the ledger was emptied, or never opened for the partition
+``from`` or ``to``  has another     an operator with state: another run has changed the state at this position
+                    state
 of another topic    is foreign      the topic was recreated, or is one of another cluster: whatever the number
 ==================  ==============  ============================================================================
 
@@ -36,6 +38,7 @@ from typing import TypeAlias
 
 from streamgroups.errors import FencedBatch
 from streamgroups.identity import TopicIdentity
+from streamgroups.ledgers.states import StateChange, state_partition
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -49,6 +52,7 @@ class RangeStatus(Enum):
     LEAVES_A_GAP = "leaves a gap"
     UNKNOWN = "has no ledger position"
     FOREIGN = "belongs to another topic or cluster"
+    ANOTHER_STATE = "continues from another state than that of the ledger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,13 @@ class Finding:
         range: the range of the batch.
         position: the position of the ledger; ``None`` if it has none for the partition.
         identities: the topics of ledger and batch, if they differ.
+        states: the fingerprint in the ledger, and the change by the batch; ``None`` without an operator with state.
     """
 
     range: OffsetRange
     position: int | None
     identities: tuple[TopicIdentity, TopicIdentity] | None = None
+    states: tuple[int, StateChange] | None = None
 
     @property
     def status(self) -> RangeStatus:
@@ -78,6 +84,8 @@ class Finding:
             return RangeStatus.FOREIGN
         if position is None:
             return RangeStatus.UNKNOWN
+        if self.states is not None and position in (begin, end):
+            return self._status_by_state()
         if position == begin:
             return RangeStatus.NEXT
         if position == end:
@@ -85,6 +93,17 @@ class Finding:
         if position < begin:
             return RangeStatus.LEAVES_A_GAP
         return RangeStatus.OVERLAPS if position < end else RangeStatus.PASSED
+
+    def _status_by_state(self) -> RangeStatus:
+        assert self.states is not None
+        stored, change = self.states
+        if self.position == self.range.next_offset and stored == change.before:
+            return RangeStatus.NEXT
+        if self.position == self.range.end_offset and (
+            stored == change.after or (change.after is None and len(self.range))
+        ):
+            return RangeStatus.DONE
+        return RangeStatus.ANOTHER_STATE
 
     def __str__(self) -> str:
         if self.identities is not None:
@@ -181,14 +200,16 @@ def judge(
     ranges: Iterable[OffsetRange],
     positions: Mapping[TopicPartition, int],
     foreign: Mapping[TopicPartition, tuple[TopicIdentity, TopicIdentity]] = MappingProxyType({}),
+    states: Mapping[TopicPartition, StateChange] = MappingProxyType({}),
 ) -> Verdict:
     """The verdict of the ledger on a batch.
 
     Args:
-        ranges: the ranges of the batch, at most one of each partition. Empty ranges are ignored.
+        ranges: the ranges of the batch, at most one of each partition. Empty ranges are ignored without a state.
         positions: the positions of the ledger, read in the transaction that will write the batch.
         foreign: the partitions whose ledger position is of another topic than the batch, and both topics:
             :func:`foreign_positions`.
+        states: how the batch changes the states of its partitions, if it has an operator with state.
 
     Raises:
         ValueError: if two ranges are of one partition.
@@ -202,19 +223,32 @@ def judge(
     >>> [str(f) for f in judge(batch, {p0: 20, p1: 5}).findings]
     ['flights-0[10,20) was already written (ledger position: 20)', 'flights-1[5,6) is next (ledger position: 5)']
     """
-    read = sorted(r for r in ranges if len(r))
+    read = sorted(r for r in ranges if len(r) or r.topic_partition in states)
     partitions = [r.topic_partition for r in read]
     if len(set(partitions)) < len(partitions):
         raise ValueError(f"a batch reads one range of each partition, not {', '.join(map(str, read))}")
-    findings = tuple(Finding(r, positions.get(r.topic_partition), foreign.get(r.topic_partition)) for r in read)
+    findings = tuple(_compared(r, positions, foreign, states) for r in read)
     statuses = {f.status for f in findings}
     if not statuses:
         return NothingRead()
     if statuses == {RangeStatus.NEXT}:
-        return Commit({r.topic_partition: r.end_offset for r in read})
+        marks = {state_partition(tp): it.after for tp, it in states.items() if it.after is not None}
+        return Commit({r.topic_partition: r.end_offset for r in read} | marks)
     if statuses == {RangeStatus.DONE}:
         return AlreadyDone()
     return Fenced(findings)
+
+
+def _compared(
+    r: OffsetRange,
+    positions: Mapping[TopicPartition, int],
+    foreign: Mapping[TopicPartition, tuple[TopicIdentity, TopicIdentity]],
+    states: Mapping[TopicPartition, StateChange],
+) -> Finding:
+    tp = r.topic_partition
+    change = states.get(tp)
+    compared = None if change is None else (positions.get(state_partition(tp), 0), change)
+    return Finding(r, positions.get(tp), foreign.get(tp), compared)
 
 
 def combine(verdicts: Mapping[str, Verdict]) -> CommitGroups | AlreadyDone | NothingRead:

@@ -28,7 +28,7 @@ from types import MappingProxyType
 
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import PositionsDiffer
-from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.membership import Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 
@@ -59,6 +59,7 @@ class TakeOver:
         follow: committed offsets of the group to set to the positions of the ledger.
         differences: the differences between ledger and group, whatever was decided.
         identities: the topics of ``next_offsets``, as far as they are known.
+        states: the states of ``next_offsets`` by the ledger, as far as it contains them.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -67,6 +68,7 @@ class TakeOver:
     follow: Mapping[TopicPartition, int]
     differences: tuple[LedgerDifference, ...]
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
+    states: States = field(default_factory=dict)
 
 
 def take_over(

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.membership import Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.commit import take_over_partitions
 from streamgroups.ledgers.staging import StagingSink
+from streamgroups.ledgers.states import fingerprints
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.origins import UNNAMED
 
@@ -26,10 +27,18 @@ class LedgerPositions:
         sink: the sink that keeps the ledger.
         group_id: the group of the ledger.
         policy: which positions apply after a tool has reset the group.
+        has_states: whether an operator of the query stores states by offset, so that the ledger contains them too.
     """
 
-    def __init__(self, sink: StagingSink[Any, Any, Any, Any], group_id: str, policy: OnRestart) -> None:
-        self._sink, self._group_id, self._policy = sink, group_id, policy
+    def __init__(
+        self,
+        sink: StagingSink[Any, Any, Any, Any],
+        group_id: str,
+        policy: OnRestart,
+        *,
+        has_states: bool = False,
+    ) -> None:
+        self._sink, self._group_id, self._policy, self._has_states = sink, group_id, policy, has_states
 
     def take_over(self, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
         """Returns where reading of assigned partitions continues. Runs on the thread of the member.
@@ -44,7 +53,9 @@ class LedgerPositions:
         if not owned:
             return {}
         with self._sink.open(self._group_id) as ledger:
-            decided = take_over_partitions(ledger, owned, self._policy, group_id=self._group_id)
+            decided = take_over_partitions(
+                ledger, owned, self._policy, group_id=self._group_id, has_states=self._has_states
+            )
         fresh = decided.open_at.keys() | decided.move.keys()
         return {
             # Up to the position of the ledger the output is written. For other partitions the origin stays that of the
@@ -53,13 +64,16 @@ class LedgerPositions:
                 n,
                 owned[tp].origin if tp in fresh else Origin.WRITTEN,
                 decided.identities.get(tp, UNKNOWN),
-                owned[tp].state if owned[tp].next_offset == n else UNNAMED,
+                decided.states.get(tp, owned[tp].state if owned[tp].next_offset == n else UNNAMED),
             )
             for tp, n in decided.next_offsets.items()
         }
 
     def move(
-        self, next_offsets: Mapping[TopicPartition, int], identities: Mapping[TopicPartition, TopicIdentity]
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        identities: Mapping[TopicPartition, TopicIdentity],
+        states: States,
     ) -> None:
         """Sets positions, before the member moves there.
 
@@ -67,5 +81,6 @@ class LedgerPositions:
             StreamGroupsError: if the sink rejects the change or does not answer.
         """
         with self._sink.open(self._group_id) as ledger, ledger.transaction() as transaction:
-            transaction.positions(next_offsets.keys())
-            transaction.advance(next_offsets, identities)
+            marks = fingerprints(states) if self._has_states else {}
+            transaction.positions([*next_offsets, *marks])
+            transaction.advance({**next_offsets, **marks}, identities)

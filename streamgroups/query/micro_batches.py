@@ -25,7 +25,7 @@ from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
 from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent
-from streamgroups.groups.membership import InFlight, Owned
+from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
@@ -219,6 +219,11 @@ class MicroBatches:
         """
         run = self._run
         return InFlight(decode(end_json).number, run[1]) if run is not None and run[0] == end_json else None
+
+    @property
+    def states_before(self) -> States:
+        """The states of the partitions when the last batch was planned. Safe to read from any thread."""
+        return {tp: it.state for tp, it in self._owned.items()}
 
     def _tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         if start_json == end_json:

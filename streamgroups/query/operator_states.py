@@ -19,7 +19,7 @@ from streamgroups.query.query_ports import BatchStates
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, total
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New, StateOrigin, Unnamed
+from streamgroups.state.origins import Named, New, StateOrigin
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class OperatorStates(BatchStates):
 
     def _range_plan(self, r: OffsetRange, owned: Owned) -> RangePlan:
         idle_until_ms = None if len(r) else self._idle_until_ms
-        if not isinstance(owned.state, Unnamed):
+        if isinstance(owned.state, New | Named):
             return RangePlan(r, owned.state, r.next_offset, owned.identity, idle_until_ms)
         choice = self._find(Position(r.topic_partition, r.next_offset, owned.state, owned.identity))
         if isinstance(choice, Empty):
@@ -213,4 +213,4 @@ def _is_due(state: StateOrigin, now_ms: int) -> bool:
     """A position that names no state is due once: its state can be due, and is named afterwards."""
     if isinstance(state, Named):
         return state.due_ms is not None and state.due_ms <= now_ms
-    return isinstance(state, Unnamed)
+    return not isinstance(state, New)

@@ -16,6 +16,7 @@ names none; earlier states exist       the latest of them, and the records from 
 names none; ``o`` is not after the      an empty state: a new group that starts at ``o`` has the same
 offset at which the states began
 names none; anything else              the policy: an error, or an empty state
+is that of a ledger                    the state of ``o`` with the fingerprint in the ledger. Otherwise the policy
 =====================================  =================================================================================
 """
 
@@ -31,7 +32,7 @@ from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New, StateOrigin
+from streamgroups.state.origins import Fingerprinted, Named, New, StateOrigin, fingerprint
 
 
 class OnMissingState(Enum):
@@ -118,6 +119,8 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
     if isinstance(position.origin, Named):
         return _named(position, position.origin, found)
     ours = [it for it in found if not it.state.identity.differs_from(position.identity)]
+    if isinstance(position.origin, Fingerprinted):
+        return _in_ledger(position, position.origin, ours, on_missing)
     before = [it for it in ours if it.read_from <= here]
     if before:
         return max(before, key=lambda it: (it.read_from, it.file))
@@ -172,6 +175,32 @@ def _named(position: Position, named: Named, found: list[Stored]) -> Stored:
             partition=tp.partition,
         )
     return stored
+
+
+def _in_ledger(position: Position, origin: Fingerprinted, ours: list[Stored], on_missing: OnMissingState) -> Choice:
+    for it in ours:
+        if is_exactly(position, it):
+            return it
+    if on_missing is OnMissingState.EMPTY:
+        return Empty(position.next_offset)
+    tp = position.topic_partition
+    raise StateMissing(
+        f"{tp}: the file of the state at offset {position.next_offset}, which the ledger of the sink identifies, does not "
+        "exist.",
+        remedy="Check that all queries of the group have the same 'stateLocation'. If the file is lost, reset the group "
+        "to an earlier offset whose state is stored, or set onMissingState=empty.",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
+
+
+def is_exactly(position: Position, stored: Stored) -> bool:
+    """Whether a state is the one of a position, so that no other state has to be searched."""
+    if stored.state.identity.differs_from(position.identity):
+        return False
+    if isinstance(position.origin, Fingerprinted):
+        return fingerprint(stored.origin) == position.origin.fingerprint
+    return stored.read_from == position.next_offset
 
 
 def _missing(position: Position, ours: list[Stored]) -> StateMissing:

@@ -5,6 +5,7 @@ Used by :mod:`streamgroups.groups` and by :mod:`streamgroups.state.lookup`. Sour
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -37,12 +38,41 @@ class Unnamed:
     """A position without a state: a tool has set it, or the query has no operator with state."""
 
 
-StateOrigin: TypeAlias = New | Named | Unnamed
+@dataclass(frozen=True, slots=True)
+class Fingerprinted:
+    """A position in a ledger, which stores a number instead of the name of the state.
+
+    Args:
+        fingerprint: see :func:`fingerprint`.
+    """
+
+    fingerprint: int
+
+
+StateOrigin: TypeAlias = New | Named | Unnamed | Fingerprinted
 UNNAMED = Unnamed()
+#: A ledger of offsets stores integers of 64 bits that are not negative.
+_LIMIT = 1 << 63
+
+
+def fingerprint(origin: StateOrigin) -> int:
+    """The number that identifies a state in a ledger; 0 for an origin that names no state.
+
+    >>> fingerprint(New()), fingerprint(UNNAMED)
+    (0, 0)
+    >>> 0 < fingerprint(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700)) < 2**63
+    True
+    """
+    if isinstance(origin, Fingerprinted):
+        return origin.fingerprint
+    if not isinstance(origin, Named):
+        return 0
+    digest = int.from_bytes(hashlib.sha256(str(origin.file).encode()).digest()[:8], "big")
+    return digest % (_LIMIT - 1) + 1
 
 
 def encode(origin: StateOrigin) -> str:
-    """The origin as text; empty for :class:`Unnamed`.
+    """The origin as text; empty for an origin that names no state.
 
     >>> encode(New()), encode(UNNAMED)
     ('empty', '')

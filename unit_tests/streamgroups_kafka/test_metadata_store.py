@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -135,3 +136,16 @@ def test_few_groups_stay_connected_those_that_were_used_last(
     assert [group_id for group_id, consumer in consumers.of.items() if consumer.closed] == ["group-1"]
     metadata_store.read("group-0", [P0])
     assert consumers.made.count("group-0") == 1
+
+
+def test_a_commit_that_never_returns_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, metadata_store: KafkaMetadataStore
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(ScriptedConsumer, "commit", lambda *_, **__: released.wait(60) and [])
+    monkeypatch.setattr(metadata_store, "_wait_s", 0.05)
+    try:
+        with pytest.raises(BrokerUnreachable, match="Committing to group 'g': no response within 0 s"):
+            metadata_store.write("g", {P0: Committed(1)})
+    finally:
+        released.set()

@@ -118,7 +118,9 @@ def test_the_ledger_is_that_of_one_group(monkeypatch: pytest.MonkeyPatch) -> Non
         joins=True,
     )
     monkeypatch.setattr(foreach_ledger, "batch_info", lambda *_: BatchInfo((facts,), 3))
-    assert BatchLedger("board", "checkpoint").batch(3) == replace(ONE, identities={P0: FIRST})
+    batch = BatchLedger("board", "checkpoint").batch(3)
+    assert replace(batch, states_after=dict) == replace(ONE, identities={P0: FIRST})
+    assert batch.states_after() == {}
     with pytest.raises(InvalidOption, match="also reads for group board"):
         BatchLedger("gates", "checkpoint").batch(3)
 

@@ -71,7 +71,7 @@ def test_a_tool_has_reset_the_group() -> None:
 
 def test_S6_the_ledger_moves_with_the_group() -> None:
     sink = Sink(p0=20, p1=7)
-    ledger_of(sink).move({P0: 3}, {})
+    ledger_of(sink).move({P0: 3}, {}, {})
     assert sink.positions == {P0: 3, P1: 7}
 
 
@@ -89,7 +89,7 @@ def test_S11_a_position_of_the_ledger_comes_with_its_topic() -> None:
 
 def test_S11_a_moved_position_is_of_the_topic_that_it_was_moved_in() -> None:
     sink = Sink(p0=20)
-    ledger_of(sink).move({P0: 3}, {P0: SECOND})
+    ledger_of(sink).move({P0: 3}, {P0: SECOND}, {})
     assert sink.ledger.identities_of("board", [P0]) == {P0: SECOND}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import wait
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -44,6 +45,7 @@ class KafkaMetadataStore:
 
     def __init__(self, config: ClientConfig, *, retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
         self._config, self._timeout_s = config, min(_TIMEOUT_S, retry_timeout_s)
+        self._wait_s = retry_timeout_s + _TIMEOUT_S
         self._retrying = retrying(retry_timeout_s, every_s=0.1)
         self._owner = OwnerThread("streamgroups-metadata")
         self._log = client_log(config.get("bootstrap.servers"))
@@ -96,7 +98,14 @@ class KafkaMetadataStore:
                 self._log.failed(error.what)
             raise error
 
-        result: _T = self._owner.run(lambda: self._retrying(once))
+        answer = self._owner.start(lambda: self._retrying(once))
+        if not wait([answer], self._wait_s).done:
+            # A commit of librdkafka has no timeout, and waits for its coordinator. The caller must not wait with it.
+            answer.cancel()
+            raise BrokerUnreachable(
+                f"{what}: no response within {self._wait_s:.0f} s.", remedy="Check the brokers.", group=group_id
+            )
+        result: _T = answer.result()
         return result
 
     def _told_better(self, error: KafkaError, group_id: str) -> KafkaError:

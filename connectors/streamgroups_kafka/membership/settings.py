@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from streamgroups.groups.batch_lease import LeaseLimits
-from streamgroups.groups.membership import Owned
-from streamgroups.identity import TopicIdentity
+from streamgroups.groups.membership import MoveLedger, Owned
 from streamgroups.partitions import TopicPartition
 
 
@@ -55,6 +54,4 @@ class MemberSettings:
     has_others: Callable[[], bool] = lambda: False
     is_done: Callable[[int], bool] = lambda _: False
     take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict
-    move_ledger: Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, TopicIdentity]], None] = lambda *_: (
-        None
-    )
+    move_ledger: MoveLedger = lambda *_: None

@@ -211,7 +211,7 @@ class MemberState:
         """See :meth:`streamgroups.ports.Member.move`. If the ledger of a sink cannot move, no position changes."""
         if detail:
             logger.warning("%s: %s", self._settings.name, detail)
-        self._settings.move_ledger(next_offsets, identities)
+        self._settings.move_ledger(next_offsets, identities, self.membership.states_at(next_offsets, states))
         with self._changed:
             moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
             self._membership = self._membership.move(next_offsets, states).identify(moved)

@@ -16,15 +16,18 @@ from typing import Any
 
 from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
+from streamgroups.groups.membership import InFlight, States
 from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.event_time.punctuation_source import group_in
 from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchRequest
+from streamgroups_spark.state.requests import request_reports
 
 #: How long a source may take to confirm its membership after a pause.
 _RETRY_TIMEOUT_S = 10.0
@@ -124,6 +127,23 @@ def batch_info(checkpoint: str, session: str, batch_id: int | None = None, *, to
         quiet = None if moved or not has_state else log.identity(batch_id)
     partitions = {tp for end, _ in reads for tp in decode(end).next_offsets}
     return BatchInfo(sources, batch_id, quiet, tuple(sorted(partitions)))
+
+
+def reported_states(session: str, source: BatchFacts) -> States:
+    """Returns the states after a batch, from the reports of its tasks. Empty without an operator with state.
+
+    Args:
+        session: the session in which the sources of the query run.
+        source: the facts of the source.
+
+    Raises:
+        StateMissing: if no task has reported the state of a range.
+    """
+    if source.states_run_id is None:
+        return {}
+    batch = InFlight(decode(source.end).number, source.ranges)
+    reports = request_reports(session, source.states_run_id, batch.number)
+    return states_after(batch, reports, source.group_id)
 
 
 def query_id_of(checkpoint: str) -> str | None:

@@ -8,19 +8,21 @@ partitions are assigned, as from the built-in ledgers (``streamgroups.query.ledg
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.membership import States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.ledger import AlreadyDone, Fenced, foreign_positions, judge
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
+from streamgroups.ledgers.states import changes, fingerprints
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.sinks.batch_info import batch_info
+from streamgroups_spark.sinks.batch_info import batch_info, reported_states
 from streamgroups_spark.sinks.ledger_registry import keep
 
 
@@ -66,12 +68,16 @@ class LedgerBatch:
         ranges: the range of each partition. Empty for a no-data batch.
         quiet: the identity of a no-data batch. ``None`` for other batches.
         identities: the identities of the topics of the ranges.
+        states: the states from which the batch continues, if it has an operator with state in the stage that reads.
+        states_after: returns the states after the batch.
     """
 
     group_id: str
     ranges: tuple[OffsetRange, ...]
     quiet: NoDataBatch | None = None
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
+    states: States = field(default_factory=dict)
+    states_after: Callable[[], States] = dict
 
     def is_written(self, positions: LedgerPositions) -> bool:
         """Returns whether the batch is written.
@@ -95,7 +101,8 @@ class LedgerBatch:
         if self.quiet is not None:
             noted = self.quiet.in_ledger(found)
             return isinstance(judge_no_data(self.quiet, noted, group_id=self.group_id), AlreadyDone)
-        verdict = judge(self.ranges, found, foreign_positions(_identities(rows), self.identities))
+        foreign = foreign_positions(_identities(rows), self.identities)
+        verdict = judge(self.ranges, found, foreign, changes(self.states))
         if isinstance(verdict, Fenced):
             raise verdict.error(self.group_id)
         return isinstance(verdict, AlreadyDone)
@@ -104,10 +111,16 @@ class LedgerBatch:
     def positions(self) -> dict[tuple[str, int], LedgerPosition]:
         """The positions of the ledger after the batch is written.
 
+        With an operator with state (SEMANTICS S10), read this after all rows of the batch: one more position of each
+        partition identifies its new state, of a topic ``streamgroups.state...`` that does not exist in Kafka.
+
+        Raises:
+            StateMissing: if the rows of the batch are not read yet.
+
         >>> LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),)).positions
         {('flights', 0): LedgerPosition(next_offset=20, cluster_id=None, topic_id=None)}
         """
-        reached = {r.topic_partition: r.end_offset for r in self.ranges}
+        reached = {r.topic_partition: r.end_offset for r in self.ranges} | fingerprints(self.states_after())
         return _rows(self.quiet.positions if self.quiet else reached, self.identities)
 
 
@@ -140,7 +153,15 @@ class BatchLedger:
                 f"'{self.group_id}'.",
                 remedy="Read all topics with one source ('subscribe' accepts several).",
             )
-        return LedgerBatch(self.group_id, seen.ranges, seen.quiet, seen.identities.get(self.group_id, {}))
+        states = {tp: state for source in seen.sources for tp, state in source.states.items()}
+        return LedgerBatch(
+            self.group_id,
+            seen.ranges,
+            seen.quiet,
+            seen.identities.get(self.group_id, {}),
+            states,
+            lambda: {tp: it for source in seen.sources for tp, it in reported_states(SESSION, source).items()},
+        )
 
 
 def ledger(group_id: str, *, checkpoint: str, positions: LedgerTable) -> BatchLedger:

@@ -32,11 +32,10 @@ from streamgroups.errors import (
 )
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import InFlight, States
+from streamgroups.groups.membership import States
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
-from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups.state.origins import UNNAMED
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
@@ -45,11 +44,10 @@ from streamgroups_kafka.transactions.output import OutputSettings, write_records
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of
+from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of, reported_states
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import Delivery, SinkOptions
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
-from streamgroups_spark.state.requests import request_reports
 
 logger = logging.getLogger(__name__)
 
@@ -145,13 +143,6 @@ class KafkaStreamWriter(ExactlyOnceWriter):
             request_all(self._session, BatchWritten(source.end))
         logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
 
-    def _states_after(self, source: BatchFacts) -> States:
-        if source.states_run_id is None:
-            return {}
-        batch = InFlight(decode(source.end).number, source.ranges)
-        reports = request_reports(self._session, source.states_run_id, batch.number)
-        return states_after(batch, reports, source.group_id)
-
     def _commit_offsets(
         self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
     ) -> None:
@@ -159,7 +150,7 @@ class KafkaStreamWriter(ExactlyOnceWriter):
 
         Retries with a newer generation in which the member still owns all ranges.
         """
-        offsets, group_metadata = _offsets(source, self._states_after(source)), source.group_metadata
+        offsets, group_metadata = _offsets(source, reported_states(self._session, source)), source.group_metadata
         while True:
             assert group_metadata is not None, "batch_info waits for it"
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -23,10 +23,12 @@ from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.ledger import AlreadyDone
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.staging import StagingSink
+from streamgroups.ledgers.states import StateChange, changes
+from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info
+from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, reported_states
 
 logger = logging.getLogger(__name__)
 
@@ -102,13 +104,19 @@ class LedgerStreamWriter(ExactlyOnceWriter):
     def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
         batch = batch_info(self._checkpoint, self._session, batch_id)
         staged = [part.written for part in parts] if sum(part.records for part in parts) else None
-        retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(self._commit_in, batch, staged)
+        states = {it.group_id: changes(it.states, reported_states(self._session, it)) for it in batch.sources}
+        retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(self._commit_in, batch, staged, states)
         self._abort(parts[0].begun)
 
-    def _commit_in(self, batch: BatchInfo, staged: Sequence[Any] | None) -> None:
+    def _commit_in(
+        self,
+        batch: BatchInfo,
+        staged: Sequence[Any] | None,
+        states: Mapping[str, Mapping[TopicPartition, StateChange]],
+    ) -> None:
         reads = {group_id: batch.reads.get(group_id, ()) for group_id in self._group_ids}
         with self._sink.open(self._group_ids[0]) as ledger:
-            verdict = commit_batch(ledger, reads, staged, quiet=batch.quiet, identities=batch.identities)
+            verdict = commit_batch(ledger, reads, staged, quiet=batch.quiet, identities=batch.identities, states=states)
         logger.info("Batch %d of group %s: %s", batch.batch_id, ", ".join(self._group_ids), type(verdict).__name__)
 
     def _abort(self, begun: Any) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pyspark import cloudpickle
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import InFlight
+from streamgroups.groups.membership import InFlight, States
 from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.state import MemberSnapshot
@@ -123,6 +124,7 @@ class BatchFacts:
         joins: whether the source joins the group. With the option ``assign`` it does not.
         states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
             stage that reads.
+        states: the states from which the ranges continue. Empty without such an operator.
     """
 
     end: Mapping[str, Any]
@@ -135,6 +137,7 @@ class BatchFacts:
     mode: MembershipMode
     joins: bool
     states_run_id: str | None = None
+    states: States = field(default_factory=dict)
 
 
 def facts_of(
@@ -148,6 +151,7 @@ def facts_of(
     mode: MembershipMode,
     joins: bool,
     states_run_id: str | None = None,
+    states: States = MappingProxyType({}),
 ) -> BatchFacts:
     """Builds the facts of the batch that Spark runs.
 
@@ -162,6 +166,7 @@ def facts_of(
         joins: whether the source joins the group.
         states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
             stage that reads.
+        states: the states of the partitions when the batch was planned.
 
     >>> from streamgroups.partitions import TopicPartition
     >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
@@ -184,4 +189,5 @@ def facts_of(
         mode=mode,
         joins=joins,
         states_run_id=states_run_id,
+        states={} if states_run_id is None else {r.topic_partition: states[r.topic_partition] for r in planned},
     )

@@ -48,6 +48,7 @@ from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.event_time import header_column as header_time
 from streamgroups_spark.event_time.observed_times import Tell, measured
+from streamgroups_spark.internals.process_exit import exit_within, is_runner
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.source.options import SourceOptions, parse
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: How long the process of a query may take to leave the group and to exit. The steps have shorter timeouts of their own.
+_LEAVE_TIMEOUT_S = 90.0
 #: The greatest number of rows that Spark's protocol can express.
 _NO_LIMIT = 2**63 - 1
 _COLUMNS = {
@@ -277,6 +280,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def stop(self) -> None:
         """Leaves the group."""
         if self._query is not None:
+            if is_runner():
+                exit_within(_LEAVE_TIMEOUT_S)
             self._query.stop()
 
     def _running(self) -> MicroBatches:

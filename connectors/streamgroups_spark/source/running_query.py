@@ -212,7 +212,8 @@ class RunningQuery:
             is_done=lambda number: self.micro_batches.is_done(number),
         )
         if sink is not None:
-            ledger = LedgerPositions(sink, self._group_id, options.on_restart)
+            has_states = self._states_run_id is not None
+            ledger = LedgerPositions(sink, self._group_id, options.on_restart, has_states=has_states)
             settings = replace(settings, take_over=ledger.take_over, move_ledger=ledger.move)
         self._member = KafkaMember(settings, first_positions, self._record)
         return self._member
@@ -273,6 +274,7 @@ class RunningQuery:
             mode=self._options.mode,
             joins=not isinstance(self._options.subscription, Partitions),
             states_run_id=self._states_run_id,
+            states=self.micro_batches.states_before,
         )
 
 

@@ -1,0 +1,39 @@
+"""Ends the process of a stopped query within a time, whatever its clients wait for.
+
+Called by ``source.data_source`` when a query stops. Spark ends the Python process of a query with SIGTERM and does not
+wait for it. A client of a broker that is gone can block its thread, and Python waits for threads at exit. Such a process
+would remain forever. Source: Spark's ``python_streaming_source_runner``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+
+logger = logging.getLogger(__name__)
+
+_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+def is_runner() -> bool:
+    """Whether this process serves one query only."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name == _RUNNER
+
+
+def exit_within(timeout_s: float) -> None:
+    """Ends this process after a time if it still runs then, with exit code 1.
+
+    Args:
+        timeout_s: the time in seconds.
+    """
+
+    def end() -> None:
+        logger.error("The process of a stopped query did not exit within %.0f s. It exits now.", timeout_s)
+        os._exit(1)
+
+    timer = threading.Timer(timeout_s, end)
+    timer.name, timer.daemon = "streamgroups-exit", True
+    timer.start()
