@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.membership import MoveLedger
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Member, MetadataStore, Records
 from streamgroups_kafka.admin.cluster import KafkaCluster
@@ -27,7 +28,7 @@ from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_testkit.waits import wait_until
-from unit_tests.port_contracts import MoveLedger, TakeOver
+from unit_tests.port_contracts import TakeOver
 
 
 class OpenTransaction:

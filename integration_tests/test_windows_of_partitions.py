@@ -49,7 +49,9 @@ class Windows:
 
     def define(self, prepare: Callable[[DataFrame], DataFrame] = lambda df: df, **windows: Any) -> DataFrame:
         records = self._spark.readStream.format("streamgroups").options(**self.options).load()
-        timed = prepare(records.withColumn("key", F.expr("cast(key AS string)"))).withWatermark("timestamp", "0 seconds")
+        timed = prepare(records.withColumn("key", F.expr("cast(key AS string)"))).withWatermark(
+            "timestamp", "0 seconds"
+        )
         return sg.windows(timed, by=["key"], aggregate={"n": "count(*)"}, **{"on": "timestamp", **windows})
 
     @contextmanager

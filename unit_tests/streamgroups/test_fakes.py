@@ -25,7 +25,7 @@ from streamgroups.fakes import (
 )
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Kind
-from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.membership import MoveLedger, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Cluster, Committed, FirstPositions, Member, Records
 from unit_tests.admin_contract import AdminContract
@@ -33,7 +33,6 @@ from unit_tests.port_contracts import (
     ClusterContract,
     MemberContract,
     MetadataStoreContract,
-    MoveLedger,
     RecordsContract,
     TakeOver,
 )
