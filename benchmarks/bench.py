@@ -21,6 +21,7 @@ import streamgroups as sg
 from benchmarks.figures import Missing
 from benchmarks.jdbc import jdbc_driver
 from benchmarks.rounds import NotHere, Rounds, interleave
+from benchmarks.timed_topics import TimedSpec, write_timed
 from benchmarks.workload import TopicSpec, write
 from streamgroups_testkit.spark_kafka import SparkKafkaJars, spark_kafka_jars
 
@@ -34,6 +35,7 @@ _ROUNDS = Rounds(3)
 _SHAPE_ROUNDS = Rounds(4, budget_s=60, slow_s=25)
 #: Members are new processes in every round, so there is no warm-up.
 _HANDOVER_ROUNDS = Rounds(3, warm_up=0, budget_s=240)
+_STATE_ROUNDS = Rounds(3, budget_s=240, slow_s=90)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,11 @@ class Scale:
         rounds: the rounds of the main measurements.
         shape_rounds: the rounds of the measurements by partitions, size and codec.
         handover_rounds: the rounds of handovers.
+        state_windows, state_window_records: the number of windows in a topic for state, and the records of each.
+        state_batch: the number of records of a micro-batch during a catch-up with state.
+        state_trigger: the number of records of a small micro-batch with state.
+        state_keys: the numbers of keys of each partition.
+        state_rounds: the rounds of the measurements of state.
     """
 
     bulk: int = 5_000_000
@@ -74,6 +81,12 @@ class Scale:
     rounds: Rounds = _ROUNDS
     shape_rounds: Rounds = _SHAPE_ROUNDS
     handover_rounds: Rounds = _HANDOVER_ROUNDS
+    state_windows: int = 5
+    state_window_records: int = 960_000
+    state_batch: int = 480_000
+    state_trigger: int = 8_000
+    state_keys: tuple[int, ...] = (1_000, 100_000)
+    state_rounds: Rounds = _STATE_ROUNDS
 
 
 #: A minimal run of everything as a test; its figures have no meaning.
@@ -95,6 +108,11 @@ QUICK = Scale(
     rounds=Rounds(1, warm_up=0),
     shape_rounds=Rounds(1, warm_up=0),
     handover_rounds=Rounds(1, warm_up=0),
+    state_window_records=8_000,
+    state_batch=8_000,
+    state_trigger=800,
+    state_keys=(100,),
+    state_rounds=Rounds(1, warm_up=0),
 )
 
 
@@ -122,7 +140,7 @@ class Bench:
     ) -> None:
         self.spark, self.bootstrap, self.directory, self.scale = spark, bootstrap, directory, scale
         self.quix_python, self._report_step = quix_python, report_step
-        self._topics: dict[TopicSpec, str] = {}
+        self._topics: dict[TopicSpec | TimedSpec, str] = {}
 
     def topic(self, spec: TopicSpec) -> str:
         """The name of a topic with these records. The first call writes it."""
@@ -131,6 +149,13 @@ class Bench:
                 f"writing {spec.records:,} records of {spec.value_bytes:,} bytes to {spec.partitions} partitions"
             )
             self._topics[spec] = write(self.spark, self.bootstrap, spec)
+        return self._topics[spec]
+
+    def timed_topic(self, spec: TimedSpec) -> str:
+        """The name of a topic whose records have keys and timestamps. The first call writes it."""
+        if spec not in self._topics:
+            self._report_step(f"writing {spec.records:,} records with {spec.keys:,} keys in each partition")
+            self._topics[spec] = write_timed(self.bootstrap, spec)
         return self._topics[spec]
 
     def race(

@@ -28,6 +28,7 @@ from benchmarks.shapes import compression, partitions, sizes
 from benchmarks.sinks import ledger_sinks, sinks
 from benchmarks.small_batches import SmallBatches
 from benchmarks.sources import OURS, SPARK, SPARK_20
+from benchmarks.state import state
 from benchmarks.tables import remarks, rst, terminal_table
 from streamgroups_broker import EmbeddedKafka
 
@@ -42,6 +43,7 @@ FAMILIES: Mapping[str, Family] = {
     "event-time": event_time,
     "small-batches": _SMALL_BATCHES,
     "handover": handover,
+    "state": state,
     "partitions": partitions,
     "sizes": sizes,
     "compression": compression,

@@ -29,12 +29,13 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.bench import Bench, environment
 from benchmarks.figures import Cell, Missing, Row, S, compare, median_of
 from benchmarks.sources import OURS, SPARK
+from benchmarks.timed_topics import PARTITIONS, TimedSpec, key_of, write_timed
 from benchmarks.workload import SteadyLoad, create
 from streamgroups.groups.history import Kind
 from streamgroups_kafka.membership.history_file import read_history
 
 CONSUMERS = "confluent-kafka consumers"
-PARTITIONS = 8
+WITHOUT_STATE = "without state"
 _PER_S = 1_000
 _SESSION_MS = 6_000
 #: The timeout for the start of Spark on a busy machine.
@@ -70,7 +71,7 @@ class _Member:
     """A member in a separate process.
 
     Args:
-        kind: ``query`` or ``consumer``; see ``handover_member``.
+        kind: ``query``, ``state`` or ``consumer``; see ``handover_member``.
         name: its ``client.id``.
         directory: the directory of its files.
         group, topic, bootstrap: its group, topic and bootstrap servers.
@@ -84,12 +85,12 @@ class _Member:
         session = {"session.timeout.ms": str(_SESSION_MS), "heartbeat.interval.ms": "1000", "client.id": name}
         common = {"diary": str(self._diary)}
         self._config: dict[str, Any]
-        if kind == "query":
+        if kind != "consumer":
             options = {f"kafka.{key}": value for key, value in session.items()}
             options |= {"kafka.bootstrap.servers": bootstrap, "group.id": group, "subscribe": topic}
             options |= {"startingPosition": "TRIM_HORIZON"}
-            checkpoint = str(directory / f"checkpoint-{name}")
-            self._config = {**common, "options": options, "checkpoint": checkpoint, "history": str(self._history)}
+            files = {"checkpoint": str(directory / f"checkpoint-{name}"), "history": str(self._history)}
+            self._config = {**common, **files, "options": options, "has_state": kind == "state"}
         else:
             settings = {
                 **session,
@@ -128,7 +129,7 @@ class _Member:
 
     def noted_s(self, what: str) -> float | None:
         """The time of the first event of this kind."""
-        if what in _BY_THE_MEMBER and self._kind == "query":
+        if what in _BY_THE_MEMBER and self._kind != "consumer":
             # The member in the source records the event in its own process.
             kind = _BY_THE_MEMBER[what]
             events = read_history(self._history) if self._history.exists() else []
@@ -153,14 +154,45 @@ class _Member:
         return [json.loads(line) for line in self._diary.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def _round(bench: Bench, kind: str) -> Times:
-    """One member, a second, the kill of the first, a third, the stop of the third."""
+def handover_with_state(bench: Bench, keys: int) -> Iterator[Row]:
+    """The same with a state, compared with queries without a state over the same records.
+
+    Args:
+        bench: the environment.
+        keys: the number of keys of each partition, with a state each.
+    """
+    runs: dict[str, Callable[[], Times]] = {
+        OURS: partial(_round, bench, "state", keys),
+        WITHOUT_STATE: partial(_round, bench, "query", keys),
+    }
+    found = bench.race("handover with state", runs, bench.scale.handover_rounds)
+    for cause, what in _CAUSES.items():
+        figures: dict[str, Cell] = {
+            name: cell if isinstance(cell, Missing) else median_of([times[cause] for times in cell])
+            for name, cell in found.items()
+        }
+        yield from compare(f"{what}, {keys:,} keys with state in each partition", S, figures, ours=OURS)
+
+
+def _round(bench: Bench, kind: str, keys: int = 0) -> Times:
+    """One member, a second, the kill of the first, a third, the stop of the third.
+
+    Args:
+        bench: the environment.
+        kind: the kind of the members.
+        keys: the number of keys of each partition that the topic contains before; 0 for an empty topic without keys.
+    """
     group = f"handover-{uuid.uuid4().hex[:8]}"
     topic, directory = group, bench.directory / group
     directory.mkdir()
-    create(bench.bootstrap, topic, PARTITIONS)
+    if keys:
+        write_timed(bench.bootstrap, TimedSpec(topic, windows=1, window_records=keys * PARTITIONS, keys=keys))
+    else:
+        create(bench.bootstrap, topic, PARTITIONS)
+    key = partial(key_of, keys=keys) if keys else None
     admin = AdminClient({"bootstrap.servers": bench.bootstrap, "log_level": 0})
-    with SteadyLoad(bench.bootstrap, topic, partitions=PARTITIONS, per_s=_PER_S), ExitStack() as stack:
+    load = SteadyLoad(bench.bootstrap, topic, partitions=PARTITIONS, per_s=_PER_S, key=key)
+    with load, ExitStack() as stack:
 
         def start(name: str) -> _Member:
             member = _Member(kind, name, directory, group, topic, bench.bootstrap)

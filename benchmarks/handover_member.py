@@ -1,4 +1,4 @@
-"""A member of a group as a program: a streaming query of this library, or a plain confluent-kafka consumer. Started by
+"""A member of a group as a program: a streaming query of this library, also with state, or a plain confluent-kafka consumer. Started by
 ``handover``.
 
 It writes a line of JSON with the time for each event: it joins, it reads records of partitions, it leaves. A record
@@ -14,7 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # Set by a signal handler. A flag instead of an exception, because an exception during a call to Java breaks the
 # connection.
@@ -40,7 +43,7 @@ class Diary:
 
 def query(config: dict[str, Any], diary: Diary) -> None:
     """A streaming query, until it is stopped."""
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     import streamgroups as sg
 
@@ -59,12 +62,28 @@ def query(config: dict[str, Any], diary: Diary) -> None:
             diary.note("read", partitions)
 
     reader = spark.readStream.format("streamgroups").options(**config["options"], historyDir=config["history"])
-    running = reader.load().writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"]).start()
+    rows = counted(reader.load()) if config["has_state"] else reader.load()
+    running = rows.writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"]).start()
     while not _STOP.is_set() and not running.awaitTermination(_POLL_S):  # type: ignore[arg-type]
         pass
     diary.note("leaving")
     running.stop()
     spark.stop()
+
+
+def counted(frame: DataFrame) -> DataFrame:
+    """The number of records of each key, as state. The output is the partition of each batch with records."""
+    import pyarrow as pa
+
+    import streamgroups as sg
+
+    def count(state: pa.Table, records: pa.Table, _time: sg.BatchTime) -> tuple[pa.Table, pa.Table]:
+        new = records.group_by("key").aggregate([([], "count_all")]).rename_columns(["key", "n"])
+        sums = pa.concat_tables([state, new]).group_by("key").aggregate([("n", "sum")])
+        return sums.rename_columns(["key", "n"]), records.select(["partition"]).slice(0, 1)
+
+    records = frame.select("key", "partition", "offset")
+    return sg.stateful(records, count, by=["key"], state="n bigint", output="partition int", name="counts")
 
 
 def consumer(config: dict[str, Any], diary: Diary) -> None:
@@ -102,7 +121,7 @@ def main(kind: str, config: dict[str, Any]) -> int:
     """Runs a member of this kind."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: _STOP.set())
     _die_with_the_benchmark()
-    (query if kind == "query" else consumer)(config, Diary(config["diary"]))
+    (consumer if kind == "consumer" else query)(config, Diary(config["diary"]))
     return 0
 
 

@@ -169,7 +169,7 @@ def stream_frame(bench: Bench, name: str, topic: str, **options: str) -> DataFra
         if name == OURS
         else {"startingOffsets": "earliest"}
     )
-    return bench.spark.readStream.format(source).options(**_usual(bench, topic), **extra, **own, **options).load()
+    return bench.spark.readStream.format(source).options(**{**_usual(bench, topic), **extra, **own, **options}).load()
 
 
 def until_end(query: StreamingQuery) -> list[Any]:

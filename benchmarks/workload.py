@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -144,15 +145,25 @@ class SteadyLoad:
         topic: the topic to write to.
         partitions: the number of partitions.
         per_s: the rate in records per second.
+        key: the key of a record, by its number. Default: no key.
         value_bytes: the size of each value.
     """
 
     _TICK_S = 0.02
 
-    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_s: int, value_bytes: int = 100) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        per_s: int,
+        key: Callable[[int], str] | None = None,
+        value_bytes: int = 100,
+    ) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, **_QUIET})
         self._topic, self._partitions, self._per_s = topic, partitions, per_s
-        self._value = b"x" * value_bytes
+        self._key, self._value = key, b"x" * value_bytes
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="steady-load", daemon=True)
         self.count = 0
@@ -171,8 +182,9 @@ class SteadyLoad:
         while not self._stopped.wait(self._TICK_S):
             due = int((time.monotonic() - began_s) * self._per_s)
             while self.count < due:
+                key = None if self._key is None else self._key(self.count)
                 try:
-                    self._producer.produce(self._topic, value=self._value, partition=self.count % self._partitions)
+                    self._producer.produce(self._topic, self._value, key, self.count % self._partitions)
                 except BufferError:
                     break
                 self.count += 1

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -89,11 +90,13 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
     disable_nagle_algorithm = True
     store = _Store()
+    latency_s = 0.0
 
     def log_message(self, format: str, *args: Any) -> None:
         """Disables the log."""
 
     def _request(self) -> tuple[str, dict[str, str], bytes]:
+        time.sleep(self.latency_s)
         parts = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
         if self.headers.get("Transfer-Encoding") == "chunked":
@@ -185,13 +188,25 @@ class _Handler(BaseHTTPRequestHandler):
 class ObjectStore:
     """A store in a separate process, because deltalake can block the threads of this process while it waits for a
     response.
+
+    Args:
+        latency_ms: the delay of each response.
     """
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "streamgroups_testkit.object_store"]
+    def __init__(self, latency_ms: int = 0) -> None:
+        command = [sys.executable, "-m", "streamgroups_testkit.object_store", str(latency_ms)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
-        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+        self._address = f"127.0.0.1:{int(self._process.stdout.readline())}"
+        self.url = f"http://{self._address}"
+
+    def location(self, path: str) -> str:
+        """The URI of a path by which Arrow reads it.
+
+        Args:
+            path: the path in the bucket.
+        """
+        return f"s3://hunter1:hunter2@{BUCKET}/{path}?scheme=http&region=nowhere&endpoint_override={self._address}"
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -227,6 +242,7 @@ class ObjectStore:
 
 
 if __name__ == "__main__":
+    _Handler.latency_s = int(sys.argv[1]) / 1000
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     sys.stdout.write(f"{server.server_address[1]}\n")
