@@ -35,7 +35,7 @@ _ROUNDS = Rounds(3)
 _SHAPE_ROUNDS = Rounds(4, budget_s=60, slow_s=25)
 #: Members are new processes in every round, so there is no warm-up.
 _HANDOVER_ROUNDS = Rounds(3, warm_up=0, budget_s=240)
-_STATE_ROUNDS = Rounds(3, budget_s=240, slow_s=90)
+_STATE_ROUNDS = Rounds(2, budget_s=150, slow_s=40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Scale:
     rounds: Rounds = _ROUNDS
     shape_rounds: Rounds = _SHAPE_ROUNDS
     handover_rounds: Rounds = _HANDOVER_ROUNDS
-    state_windows: int = 5
+    state_windows: int = 3
     state_window_records: int = 960_000
     state_batch: int = 480_000
     state_trigger: int = 8_000

@@ -156,15 +156,7 @@ def _speed(
 
 
 def _streams(bench: Bench, topic: str, spec: TimedSpec, application: str) -> StreamsProgram:
-    return StreamsProgram(
-        bench.directory,
-        bench.bootstrap,
-        topic,
-        application,
-        threads=TASKS,
-        records=spec.records,
-        closed_records=spec.closed_records,
-    )
+    return StreamsProgram(bench.directory, bench.bootstrap, topic, application, threads=TASKS, records=spec.records)
 
 
 def _streams_speed(bench: Bench, topic: str, spec: TimedSpec) -> float:

@@ -41,8 +41,8 @@ class Event:
 
     Args:
         at_ms: its time, in milliseconds since the epoch.
-        kind: ``started``, ``restoring``, ``restored`` or ``done``.
-        records: the number of records of a ``restored`` or ``done``.
+        kind: ``started``, ``restoring``, ``restored``, ``emitted`` or ``done``.
+        records: the number of records of the last three.
     """
 
     at_ms: int
@@ -137,22 +137,13 @@ class StreamsProgram:
         application: its application id.
         threads: the number of its threads.
         records: the number of records in the topic.
-        closed_records: those of closed windows.
 
     Raises:
         NotHere: if the program is unavailable.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        bootstrap: str,
-        topic: str,
-        application: str,
-        *,
-        threads: int,
-        records: int,
-        closed_records: int,
+        self, directory: Path, bootstrap: str, topic: str, application: str, *, threads: int, records: int
     ) -> None:
         classes = compiled(directory)
         # The state of a new machine: nothing.
@@ -161,7 +152,7 @@ class StreamsProgram:
         self._out, self._errors = work / "out", work / "errors"
         command = [
             *(find_java().executable, "-Xmx1g", "-cp", f"{classes}:{_classpath()}", "WindowCounts"),
-            *(bootstrap, topic, application, str(work / "state"), str(threads), str(records), str(closed_records)),
+            *(bootstrap, topic, application, str(work / "state"), str(threads), str(records)),
         ]
         with self._out.open("wb") as out, self._errors.open("wb") as errors:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)

@@ -7,9 +7,7 @@ own. Written by a confluent-kafka producer, because Spark's sink sets no timesta
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import Producer
 
@@ -20,7 +18,8 @@ from benchmarks.workload import create, ends
 WINDOW_MS = 60_000
 PARTITIONS = 8
 _VALUE = b"x" * 100
-_CHUNK = 10_000
+#: Fewer than the queue of a producer holds.
+_CHUNK = 50_000
 #: The first timestamp: the start of a window in the past, because a broker rejects timestamps of the future.
 BEGIN_MS = (int(time.time() * 1000) // WINDOW_MS - 60) * WINDOW_MS
 
@@ -80,21 +79,6 @@ def key_of(n: int, keys: int) -> str:
     return f"{n % PARTITIONS}-{n // PARTITIONS % keys}"
 
 
-def chunks(spec: TimedSpec, partition: int) -> Iterator[list[dict[str, Any]]]:
-    """The records of a partition in order, for ``Producer.produce_batch``.
-
-    Args:
-        spec: the topic.
-        partition: the partition.
-    """
-    numbers = range(partition, spec.records, PARTITIONS)
-    for begin in range(0, len(numbers), _CHUNK):
-        yield [
-            {"key": key_of(n, spec.keys), "value": _VALUE, "timestamp": spec.time_ms(n)}
-            for n in numbers[begin : begin + _CHUNK]
-        ]
-
-
 def write_timed(bootstrap: str, spec: TimedSpec) -> str:
     """Creates and fills a topic.
 
@@ -106,10 +90,11 @@ def write_timed(bootstrap: str, spec: TimedSpec) -> str:
     """
     create(bootstrap, spec.name, PARTITIONS)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "acks": 1, "log_level": 0})
-    for partition in range(PARTITIONS):
-        for messages in chunks(spec, partition):
-            producer.produce_batch(spec.name, messages, partition)
+    for count, n in enumerate(n for first in range(PARTITIONS) for n in range(first, spec.records, PARTITIONS)):
+        producer.produce(spec.name, _VALUE, key_of(n, spec.keys), n % PARTITIONS, timestamp=spec.time_ms(n))
+        if not (count + 1) % _CHUNK:
             producer.flush(60)
+    producer.flush(60)
     written = sum(ends(bootstrap, spec.name, PARTITIONS).values())
     if written != spec.records:
         raise WrongCount(f"topic {spec.name} holds {written} records")

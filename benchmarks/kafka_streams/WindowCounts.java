@@ -4,35 +4,42 @@ import java.util.Properties;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 
 /**
  * A peer: Kafka Streams counts records by key in windows of a minute. Started by benchmarks.streams_peer.
  *
- * <p>Arguments: bootstrap servers, topic, application id, directory of the state, threads, records, and records of closed
- * windows. It prints a line for each event: "started", "restoring", "restored" with the number of restored records, "done"
- * when all records are processed and all closed windows are emitted. Each line begins with the time in milliseconds.
+ * <p>Arguments: bootstrap servers, topic, application id, directory of the state, threads, and records. It prints a line for
+ * each event: "started", "restoring", "restored" with the number of restored records, and when all records are processed
+ * "emitted" with the records of emitted windows, and "done". Each line begins with the time in milliseconds.
  */
 public final class WindowCounts {
     public static void main(String[] args) throws Exception {
         long wanted = Long.parseLong(args[5]);
-        long wantedClosed = Long.parseLong(args[6]);
         AtomicLong read = new AtomicLong();
-        AtomicLong closed = new AtomicLong();
+        AtomicLong emitted = new AtomicLong();
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(args[1], Consumed.with(Serdes.Bytes(), Serdes.ByteArray()))
-                .peek((key, value) -> done(read.incrementAndGet(), closed.get(), wanted, wantedClosed))
-                .groupByKey()
+        KStream<Bytes, byte[]> records = builder.stream(args[1], Consumed.with(Serdes.Bytes(), Serdes.ByteArray()));
+        records.groupByKey()
                 .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMinutes(1), Duration.ofSeconds(10)))
                 .emitStrategy(EmitStrategy.onWindowClose())
                 .count()
                 .toStream()
-                .foreach((key, count) -> done(read.get(), closed.addAndGet(count), wanted, wantedClosed));
+                .foreach((key, count) -> emitted.addAndGet(count));
+        // After the aggregation, because children of a node process a record in their order.
+        records.foreach((key, value) -> {
+            if (read.incrementAndGet() == wanted) {
+                print("emitted", emitted.get());
+                print("done", wanted);
+            }
+        });
         KafkaStreams streams = new KafkaStreams(builder.build(), settings(args));
         streams.setGlobalStateRestoreListener(new Restores());
         print("started", 0);
@@ -55,15 +62,7 @@ public final class WindowCounts {
         settings.put("commit.interval.ms", "1000");
         settings.put("session.timeout.ms", "6000");
         settings.put("heartbeat.interval.ms", "1000");
-        // Windows are emitted when they close, and not up to a second later.
-        settings.put("__emit.interval.ms.kstreams.windowed.aggregation__", "0");
         return settings;
-    }
-
-    private static void done(long read, long closed, long wanted, long wantedClosed) {
-        if (read == wanted && closed >= wantedClosed || closed == wantedClosed && read >= wanted) {
-            print("done", read);
-        }
     }
 
     private static synchronized void print(String event, long records) {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -132,19 +133,17 @@ class TaskStates:
         if not records.num_rows:
             return
         if self._topic is not None:
-            for partition in pc.unique(records["partition"]).to_pylist():
-                tp = TopicPartition(self._topic, partition)
-                yield tp, records.filter(pc.equal(records["partition"], partition))
+            for partition, chosen in _by_value(records, "partition"):
+                yield TopicPartition(self._topic, partition), chosen
             return
         if "topic" not in records.column_names:
             raise InvalidOption(
                 "An operator with state reads several topics, and its DataFrame has no column 'topic'.",
                 remedy="Keep the column 'topic' of the source: use withColumn, or add it to select.",
             )
-        for topic in pc.unique(records["topic"]).to_pylist():
-            of_topic = records.filter(pc.equal(records["topic"], topic))
-            for partition in pc.unique(of_topic["partition"]).to_pylist():
-                yield TopicPartition(topic, partition), of_topic.filter(pc.equal(of_topic["partition"], partition))
+        for topic, of_topic in _by_value(records, "topic"):
+            for partition, chosen in _by_value(of_topic, "partition"):
+                yield TopicPartition(topic, partition), chosen
 
     def _reach(self, ours: _Range) -> None:
         """Ends the records before the range: their output was written before, and only their state counts."""
@@ -176,6 +175,14 @@ class TaskStates:
             )
             states.append(NewState(stored, state.parts))
         return self._store.write(file, states), output
+
+
+def _by_value(records: pa.Table, column: str) -> Iterable[tuple[Any, pa.Table]]:
+    """Yields the records of each value of a column, in their order."""
+    values = pc.unique(records[column]).to_pylist()
+    for value in values:
+        # Most batches have records of one partition, and a filter copies them.
+        yield value, records if len(values) == 1 else records.filter(pc.equal(records[column], value))
 
 
 def _foreign(tp: TopicPartition, plan: TaskPlan) -> StateMismatch:

@@ -185,6 +185,16 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(204)
 
 
+def location_at(address: str, path: str) -> str:
+    """The URI of a path in a store, by which Arrow reads it.
+
+    Args:
+        address: the host and port of the store.
+        path: the path in the bucket.
+    """
+    return f"s3://hunter1:hunter2@{BUCKET}/{path}?scheme=http&region=nowhere&endpoint_override={address}"
+
+
 class ObjectStore:
     """A store in a separate process, because deltalake can block the threads of this process while it waits for a
     response.
@@ -206,7 +216,7 @@ class ObjectStore:
         Args:
             path: the path in the bucket.
         """
-        return f"s3://hunter1:hunter2@{BUCKET}/{path}?scheme=http&region=nowhere&endpoint_override={self._address}"
+        return location_at(self._address, path)
 
     @property
     def storage_options(self) -> dict[str, str]:

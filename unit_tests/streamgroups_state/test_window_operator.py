@@ -14,7 +14,7 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
 from streamgroups.state.origins import Named, New
 from streamgroups_state.window_operator import WindowOperator
-from streamgroups_state.windows import sessions
+from streamgroups_state.windows import panes, sessions
 from unit_tests.streamgroups_state.window_model import (
     P0,
     START_MS,
@@ -58,7 +58,8 @@ def test_S10_however_batches_cut_the_records_the_results_are_the_same(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=12)))
     query, reference, state = Query(of), Reference(of), New()
     rows: list[Row] = []
-    with patch.object(sessions, "_MAX_RECORDS", data.draw(st.sampled_from([1, 10, 1_000]))):
+    max_records = data.draw(st.sampled_from([1, 10, 1_000]))
+    with patch.object(sessions, "_MAX_RECORDS", max_records), patch.object(panes, "_MERGE_ROWS", max_records):
         for first, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
             if data.draw(st.booleans()):
                 # An attempt that is replaced. It may have read further.

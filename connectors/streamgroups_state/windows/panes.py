@@ -21,6 +21,9 @@ from streamgroups_state.windows.window_time import WindowTime
 
 #: A window with more segments is merged when it next changes. Each segment costs one read, each merge one write.
 MAX_SEGMENTS = 8
+#: The number of rows from which the records of a batch are merged before its end. One merge of many records is cheaper
+#: than a merge of each of Spark's Arrow batches, and this limits their memory.
+_MERGE_ROWS = 100_000
 #: The number of late records of a pane: its revision.
 LATE = ("late", "sum")
 
@@ -42,6 +45,7 @@ class PaneRun:
         self._definition, self._shape, self._state, self._read = definition, shape, state, read
         self._time = WindowTime(definition, state.values, time)
         self._fresh: list[pa.Table] = []
+        self._fresh_rows, self._merge_rows = 0, _MERGE_ROWS
 
     def add(self, records: pa.Table) -> None:
         """See :meth:`Run.add`."""
@@ -57,11 +61,22 @@ class PaneRun:
             self._time.drop(timed.where(closed[:count]), Why.LATE)
         if closed.all():
             return
-        late = (ends <= timed.watermarks_ms[which])[~closed].astype(np.int64)
-        chosen = timed.records.take(pa.array(which[~closed]))
+        late = (ends <= timed.watermarks_ms[which]).astype(np.int64)
+        chosen = timed.records
+        if closed.any() or len(which) > count:
+            chosen, starts, late = chosen.take(pa.array(which[~closed])), starts[~closed], late[~closed]
         columns = {name: chosen[name] for name in self._definition.key_names}
-        columns |= {"start": pa.array(starts[~closed]), "late": pa.array(late)}
-        self._fresh.append(self._merged(pa.table(columns | parts_of(self._definition.aggregates, chosen))))
+        columns |= {"start": pa.array(starts), "late": pa.array(late)}
+        self._append(pa.table(columns | parts_of(self._definition.aggregates, chosen)))
+
+    def _append(self, rows: pa.Table) -> None:
+        self._fresh.append(rows)
+        self._fresh_rows += rows.num_rows
+        if self._fresh_rows >= self._merge_rows:
+            merged = self._merged(pa.concat_tables(self._fresh))
+            self._fresh, self._fresh_rows = [merged], merged.num_rows
+            # With many keys a merge removes few rows, so the next one waits for as many new ones.
+            self._merge_rows = max(_MERGE_ROWS, 2 * merged.num_rows)
 
     def _merged(self, rows: pa.Table, also: tuple[tuple[str, str], ...] = (LATE,)) -> pa.Table:
         return add_up(self._definition.aggregates, rows, [*self._definition.key_names, "start"], also)
@@ -124,12 +139,15 @@ def output_rows(definition: WindowDefinition, panes: pa.Table, kind: PaneKind) -
     columns = {name: panes[name] for name in (*definition.key_names, "start", "end")}
     if kind is not PaneKind.WITHDRAWN:
         columns |= results(definition.aggregates, definition.output, panes)
-    columns["pane"] = pa.array([kind.value] * panes.num_rows, pa.string())
+    columns["pane"] = pa.repeat(kind.value, panes.num_rows)
     columns["revision"] = panes["late"]
     return pa.table(columns)
 
 
 def _by_start(table: pa.Table) -> dict[int, pa.Table]:
+    starts = np.unique(table["start"].to_numpy())
+    if len(starts) == 1:
+        return {int(starts[0]): table}
     ordered = table.sort_by("start")
     found, firsts = np.unique(ordered["start"].to_numpy(), return_index=True)
     ends = [*firsts[1:], ordered.num_rows]
