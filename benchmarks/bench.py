@@ -81,7 +81,7 @@ class Scale:
     rounds: Rounds = _ROUNDS
     shape_rounds: Rounds = _SHAPE_ROUNDS
     handover_rounds: Rounds = _HANDOVER_ROUNDS
-    state_windows: int = 3
+    state_windows: int = 2
     state_window_records: int = 960_000
     state_batch: int = 480_000
     state_trigger: int = 8_000

@@ -301,4 +301,12 @@ MUTANTS = (
         "time = self._time(plan)",
         "a reset drops windows that the clock closes",
     ),
+    Mutant(
+        "W19",
+        "windows",
+        "connectors/streamgroups_state/task_states.py",
+        "records if len(values) == 1 else records.filter(pc.equal(records[column], value))",
+        "records",
+        "a batch of several partitions is counted in each of them",
+    ),
 )
