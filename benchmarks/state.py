@@ -2,8 +2,8 @@
 
 A family of ``benchmarks.command``. A count by key in windows of a minute, over 8 partitions with few and with many keys.
 All Spark queries read with the source of this library, so the figures differ by the state only. Kafka Streams is a
-program of its own. All counts of closed windows are checked. Source: SEMANTICS S10; Spark's "Structured Streaming
-Programming Guide", RocksDB state store.
+program of its own. The counts of closed windows are checked, but for Kafka Streams only the number of records read.
+Source: SEMANTICS S10; Spark's "Structured Streaming Programming Guide", RocksDB state store.
 """
 
 from __future__ import annotations
