@@ -28,7 +28,8 @@ from streamgroups_testkit.waits import wait_until
 PARTITIONS = 4
 #: The first number of the records that close all windows, one for each partition.
 CLOSING = 1_000_000_000
-SIZE_MS, DELAY_MS, LATENESS_MS = 10_000, 2_000, 5_000
+#: A window is longer than a batch with the maximum of records, so that its state has several segments.
+SIZE_MS, DELAY_MS, LATENESS_MS = 60_000, 2_000, 5_000
 _ROOT = Path(__file__).parent.parent
 _START_MS = 1_750_000_000_000
 #: The columns of a record in SQL; :func:`_records` has the same in pandas.
