@@ -29,12 +29,15 @@ PARTITIONS = 4
 #: The first number of the records that close all windows, one for each partition.
 CLOSING = 1_000_000_000
 #: A window is longer than a batch with the maximum of records, so that its state has several segments.
-SIZE_MS, DELAY_MS, LATENESS_MS = 60_000, 2_000, 5_000
+SIZE_MS, DELAY_MS, LATENESS_MS = 600_000, 20_000, 50_000
+#: The event time between two records. An hour of event time is 9,000 offsets of each partition.
+STEP_MS = 100
+HOUR_OFFSETS = 3_600_000 // STEP_MS // PARTITIONS
 _ROOT = Path(__file__).parent.parent
 _START_MS = 1_750_000_000_000
 #: The columns of a record in SQL; :func:`_records` has the same in pandas.
 _NUMBER = "cast(cast(key AS string) AS bigint)"
-_TIME_MS = f"{_START_MS} + number * 10 - (number * 7919 % 1009 div 700) * (number * 104729 % 20011)"
+_TIME_MS = f"{_START_MS} + number * {STEP_MS} - (number * 7919 % 1009 div 700) * (number * 104729 % 200003)"
 _PLACE = "concat(partition, '-', number * 613 % 7)"
 #: A row of the output, without its result.
 _PANE = ["start", "place", "revision"]
@@ -72,7 +75,7 @@ def _records(count: int) -> pd.DataFrame:
     """All records, in the order of partitions and offsets, with the newest time in their partition so far."""
     number = np.concatenate([np.arange(count), np.arange(CLOSING, CLOSING + PARTITIONS)])
     found = pd.DataFrame({"number": number, "partition": number % PARTITIONS})
-    found["time"] = _START_MS + number * 10 - (number * 7919 % 1009 // 700) * (number * 104729 % 20011)
+    found["time"] = _START_MS + number * STEP_MS - (number * 7919 % 1009 // 700) * (number * 104729 % 200_003)
     found["place"] = found.partition.astype(str) + "-" + (number * 613 % 7).astype(str)
     found["offset"] = found.groupby("partition").cumcount()
     found = found.sort_values(["partition", "offset"], ignore_index=True)
@@ -180,8 +183,8 @@ class Resets:
         """Starts a reset. Returns when its request is written."""
         self._n += 1
         undo_file = self._directory / f"undo-{self._n}.json"
-        # Any distance, so that most targets are within a batch.
-        distance = 1 + self._n * 613 % 2_000
+        # Every second reset goes back by an hour. The others by any distance, so that most targets are within a batch.
+        distance = HOUR_OFFSETS if self._n % 2 == 0 else 1 + self._n * 613 % 2_000
         command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", "reset", *self._command]
         command += [
             "--shift-by",

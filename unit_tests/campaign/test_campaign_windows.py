@@ -13,6 +13,7 @@ from integration_tests.campaign_windows import (
     LATENESS_MS,
     PARTITIONS,
     SIZE_MS,
+    STEP_MS,
     Differences,
     Reset,
     compare,
@@ -29,8 +30,8 @@ ROWS = [
 
 
 def time_ms(number: int) -> int:
-    delay_ms = number * 104729 % 20011 if number * 7919 % 1009 >= 700 else 0
-    return 1_750_000_000_000 + number * 10 - delay_ms
+    delay_ms = number * 104729 % 200_003 if number * 7919 % 1009 >= 700 else 0
+    return 1_750_000_000_000 + number * STEP_MS - delay_ms
 
 
 def test_the_plain_count_is_that_of_one_record_after_the_other() -> None:
