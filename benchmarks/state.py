@@ -117,7 +117,12 @@ def _catch_ups(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
         READING: partial(_speed, bench, topic, spec, _read, counted=spec.records),
         SPARK_WINDOWS: partial(_speed, bench, topic, spec, _by_spark, membership="exclusive"),
         EXCLUSIVE: partial(
-            _speed, bench, topic, spec, partial(_windows, allowed_lateness="1 minute"), membership="exclusive"
+            _speed,
+            bench,
+            topic,
+            spec,
+            partial(_windows, allowed_lateness="1 minute", time="query"),
+            membership="exclusive",
         ),
         STREAMS: partial(_streams_speed, bench, topic, spec),
         "store": partial(_speed, bench, topic, spec, _windows, location=store.location(uuid.uuid4().hex)),

@@ -17,32 +17,38 @@ import org.apache.kafka.streams.processor.StateRestoreListener;
  * A peer: Kafka Streams counts records by key in windows of a minute. Started by benchmarks.streams_peer.
  *
  * <p>Arguments: bootstrap servers, topic, application id, directory of the state, threads, and records. It prints a line for
- * each event: "started", "restoring", "restored" with the number of restored records, and when all records are processed
- * "emitted" with the records of emitted windows, and "done". Each line begins with the time in milliseconds.
+ * each event: "reading" before the first record, "restoring", "restored" with the number of restored records, and when all
+ * records are processed "emitted" with the records of emitted windows, and "done". Each line begins with the time in
+ * milliseconds.
  */
 public final class WindowCounts {
     public static void main(String[] args) throws Exception {
         long wanted = Long.parseLong(args[5]);
         AtomicLong read = new AtomicLong();
+        AtomicLong done = new AtomicLong();
         AtomicLong emitted = new AtomicLong();
         StreamsBuilder builder = new StreamsBuilder();
         KStream<Bytes, byte[]> records = builder.stream(args[1], Consumed.with(Serdes.Bytes(), Serdes.ByteArray()));
+        // Before the aggregation, because children of a node process a record in their order.
+        records.foreach((key, value) -> {
+            if (read.getAndIncrement() == 0) {
+                print("reading", 0);
+            }
+        });
         records.groupByKey()
                 .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMinutes(1), Duration.ofSeconds(10)))
                 .emitStrategy(EmitStrategy.onWindowClose())
                 .count()
                 .toStream()
                 .foreach((key, count) -> emitted.addAndGet(count));
-        // After the aggregation, because children of a node process a record in their order.
         records.foreach((key, value) -> {
-            if (read.incrementAndGet() == wanted) {
+            if (done.incrementAndGet() == wanted) {
                 print("emitted", emitted.get());
                 print("done", wanted);
             }
         });
         KafkaStreams streams = new KafkaStreams(builder.build(), settings(args));
         streams.setGlobalStateRestoreListener(new Restores());
-        print("started", 0);
         streams.start();
         // Standard input ends with the benchmark.
         while (System.in.read() >= 0) {}
