@@ -55,8 +55,10 @@ lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 unit: $(VENV)/installed  ## tests without a network, in seconds
 	$(BIN)/python -m pytest unit_tests $(IN_PARALLEL)
 
-# The archive of Spark's classes: otherwise all processes of the integration tests wait for it first.
+# The jars of the broker, and the archives of the classes of the broker and of Spark: otherwise all processes of the
+# integration tests wait for them first.
 classes: $(VENV)/installed
+	$(BIN)/python -c 'from streamgroups_broker import EmbeddedKafka; kafka = EmbeddedKafka(); kafka.start(); kafka.stop()'
 	$(BIN)/python -c 'from streamgroups_testkit.spark_sessions import class_archive; class_archive()'
 
 component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake and object stores, without Spark and without a broker

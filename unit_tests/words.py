@@ -120,6 +120,10 @@ _PATTERNS = [
     )
     for word in WORDS
 ]
+#: Any of the words. Most texts contain none, and one search is much faster than one for each word.
+_ANY = re.compile(
+    rf"(?<![\w.`])(?:{'|'.join(word.pattern for word in WORDS)})(?![\w`]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE
+)
 _LITERAL = re.compile(r"``[^`]+``|(?<!`)`[^`<]+`__?|<[^>\n]+>|:\w+:`[^`]+`")
 _CODE_DIRECTIVE = re.compile(r"\.\. (code|code-block|include|image|raw|_)\b")
 
@@ -215,6 +219,8 @@ def findings(text: str, name: str) -> list[str]:
     >>> findings("The board\\ntells it.", "a.rst")
     ["a.rst:1: 'The board': write metadata groups", "a.rst:2: 'tells': write report, return, indicate, distinguish; of windows: emit"]
     """
+    if not _ANY.search(text):
+        return []
     found = []
     for word, pattern, unless in _PATTERNS:
         permitted = [match.span() for match in unless.finditer(text)] if unless else []
