@@ -1,5 +1,7 @@
 """W4-W7: windows of a running query: late records update panes or become dead letters, sessions survive a restart, idle
 windows close.
+
+``make test`` runs what the state in Spark's state store needs. The rules of time have unit tests.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import read_progress
 from streamgroups_testkit.reading import committed_offsets
@@ -135,6 +138,7 @@ def test_a_late_record_updates_and_a_later_one_is_emitted_with_the_window_that_i
     wait_until(lambda: stream.late == 1, "X8: it is counted")
 
 
+@LONG
 def test_W9_what_is_before_the_watermark_is_lifted_to_it_or_given_up(stream: Stream) -> None:
     frame = stream.frame().withColumn("until", F.col("timestamp") + F.expr("INTERVAL 2 SECONDS"))
     windowed = sg.windows(
@@ -178,7 +182,8 @@ def test_a_session_merges_across_batches_and_survives_a_restart(stream: Stream) 
     assert stream.send_and_take(("b", 40), rows=1) == [(0, 28, "a", 3, "on time", 1)]
 
 
-@pytest.mark.parametrize("dead_letters", [True, pytest.param(False, marks=pytest.mark.long)])
+@LONG
+@pytest.mark.parametrize("dead_letters", [True, False])
 def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) -> None:
     windowed = sg.windows(
         stream.frame(),
@@ -244,6 +249,7 @@ def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -
         sg.dead_letters(stream.frame())
 
 
+@LONG
 def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) -> None:
     """Event times of the past, in no order: no record is late."""
     windowed = sg.windows(
@@ -277,7 +283,7 @@ def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) 
 
 @pytest.mark.parametrize(
     "window",
-    [pytest.param(sg.hopping("20s", hop="5s"), marks=pytest.mark.long), sg.session("4s")],
+    [pytest.param(sg.hopping("20s", hop="5s"), marks=LONG), sg.session("4s")],
     ids=["hopping", "session"],
 )
 def test_both_ways_give_the_same(
