@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from streamgroups.state.manifest import Segment
+from streamgroups.state.state_time import StateTime
 
 #: The rows of a part of a state: segments of files, oldest first, and new rows in memory.
 Part: TypeAlias = Sequence[Segment | pa.Table]
@@ -30,11 +31,13 @@ class State:
         parts: the rows of each part.
         values: small values, such as the newest event time.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
+        time: its event time; ``None`` if the operator does not use the watermark of the group.
     """
 
     parts: Mapping[str, Part] = field(default_factory=dict)
     values: Mapping[str, int | str | None] = field(default_factory=dict)
     due_ms: int | None = None
+    time: StateTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,12 @@ class BatchTime:
         now_ms: when the batch was planned, in milliseconds since the epoch.
         idle_until_ms: when the partition was last seen without available records. ``None`` if the batch reads offsets of
             it, also if a filter removes their records, or if it has available records.
+        group_watermark_ms: the watermark of the group, in milliseconds since the epoch; ``None`` if it has none yet.
     """
 
     now_ms: int
     idle_until_ms: int | None = None
+    group_watermark_ms: int | None = None
 
 
 class Run(Protocol):

@@ -62,7 +62,7 @@ class TaskStates:
             found = self._store.find(Position(tp, plan.range.next_offset, plan.state, plan.identity))
             if isinstance(found, Stored):
                 began_offset = found.state.began_offset
-                state = State(found.state.parts, found.state.values, found.state.due_ms)
+                state = State(found.state.parts, found.state.values, found.state.due_ms, found.state.time)
             else:
                 logger.warning(
                     "%s: the state file '%s' does not exist, so the partition continues at %d with an empty state",
@@ -75,12 +75,12 @@ class TaskStates:
         return _Range(plan, began_offset, self._operator.begin(state, self._reader(tp), time), is_behind)
 
     def _time(self, plan: RangePlan) -> BatchTime:
-        return BatchTime(self._plan.planned_ms, plan.idle_until_ms)
+        return BatchTime(self._plan.planned_ms, plan.idle_until_ms, plan.group_watermark_ms)
 
     def _time_behind(self, plan: RangePlan) -> BatchTime:
         """The time of records before the range: that of their state.
 
-        So the clock emits nothing before the range, where the output is dropped.
+        So neither the clock nor the group emits anything before the range, where the output is dropped.
         """
         return BatchTime(plan.state.file.planned_ms if isinstance(plan.state, Named) else self._plan.planned_ms)
 
@@ -172,6 +172,7 @@ class TaskStates:
                 ours.plan.identity,
                 values=state.values,
                 due_ms=state.due_ms,
+                time=state.time,
             )
             states.append(NewState(stored, state.parts))
         return self._store.write(file, states), output

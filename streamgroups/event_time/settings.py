@@ -77,11 +77,15 @@ class TimeSettings:
                 "The watermark strategy is missing.",
                 remedy="Set 'emitEvery' or 'watermarkDelay' to generate the watermark from records, or 'importFrom' to import it from another stream.",
             )
-        if self.partition_idle_timeout_ms is not None and self.partition_idle_timeout_ms <= 0:
-            raise InvalidOption(
-                f"Option 'partitionIdleTimeout' is {self.partition_idle_timeout_ms}ms.",
-                remedy="It must be longer than 0. Omit it if no partition is ever idle.",
-            )
+        _check_idle_timeout(self.partition_idle_timeout_ms)
+
+
+def _check_idle_timeout(timeout_ms: int | None) -> None:
+    if timeout_ms is not None and timeout_ms <= 0:
+        raise InvalidOption(
+            f"Option 'partitionIdleTimeout' is {timeout_ms}ms.",
+            remedy="It must be longer than 0. Omit it if no partition is ever idle.",
+        )
 
 
 class _BoundaryName(Enum):
@@ -128,6 +132,25 @@ or 'importFrom' to import it from another stream.
         choice(given, "onViolation", OnViolation, OnViolation.KEEP),
         _duration_ms(given, "partitionIdleTimeout"),
     )
+
+
+def partition_idle_timeout(options: Mapping[str, str]) -> int | None:
+    """Returns the partition idle timeout in milliseconds; ``None`` if no partition is ever idle.
+
+    Args:
+        options: options under their documented names.
+
+    Raises:
+        InvalidOption: if the option is not a duration, or not above 0.
+
+    >>> partition_idle_timeout({"partitionIdleTimeout": "30s"}), partition_idle_timeout({"partitionIdleTimeout": "none"})
+    (30000, None)
+    """
+    if options.get("partitionIdleTimeout", _NONE).strip().lower() == _NONE:
+        return None
+    timeout_ms = _duration_ms(options, "partitionIdleTimeout")
+    _check_idle_timeout(timeout_ms)
+    return timeout_ms
 
 
 def window_settings(options: Mapping[str, str], time: TimeSettings | None) -> Windowing:

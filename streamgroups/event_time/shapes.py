@@ -146,28 +146,42 @@ def _boundary(boundary: str, allowed_lateness: str | None, idle_timeout: str | N
 class Scope(Enum):
     """Which records have common windows and a common watermark: the argument ``time`` of ``sg.windows``."""
 
+    #: Each partition has windows and a watermark of its own.
     PARTITION = "partition"
+    #: Each partition has windows of its own. The watermark is the minimum over the partitions of the group.
+    GROUP = "group"
+    #: All partitions have the windows and the watermark of the query.
     QUERY = "query"
 
 
-def scope_of(time: str | None, *, is_shared: bool) -> Scope:
+def scope_of(time: str | None, boundary: Boundary, *, is_shared: bool) -> Scope:
     """Returns the scope of windows.
 
     Args:
         time: the argument; ``None`` for the default.
+        boundary: how records are assigned to windows.
         is_shared: whether several queries share the stream.
 
     Raises:
-        InvalidOption: if the argument is not valid, or the stream does not support it.
+        InvalidOption: if the argument is not valid, or the stream or the boundary does not support it.
 
-    >>> scope_of(None, is_shared=True), scope_of(None, is_shared=False)
+    >>> scope_of(None, EventTime(), is_shared=True), scope_of(None, EventTime(), is_shared=False)
     (<Scope.PARTITION: 'partition'>, <Scope.QUERY: 'query'>)
+    >>> scope_of("group", ProcessingTime(), is_shared=True)
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'time' of sg.windows is 'group', but windows by processing time have no \
+watermark. Set time='partition', or use boundary='eventTime'.
     """
     default = Scope.PARTITION if is_shared else Scope.QUERY
     scope = default if time is None else choice({"time": time}, "time", Scope, default)
     if is_shared and scope is Scope.QUERY:
         raise InvalidOption(
             "Option 'time' of sg.windows is 'query', but queries share the stream.",
-            remedy="Set time='partition'. Or set membership=exclusive on the source.",
+            remedy="Set time='partition' or time='group'. Or set membership=exclusive on the source.",
+        )
+    if scope is Scope.GROUP and not isinstance(boundary, EventTime):
+        raise InvalidOption(
+            "Option 'time' of sg.windows is 'group', but windows by processing time have no watermark.",
+            remedy="Set time='partition', or use boundary='eventTime'.",
         )
     return scope

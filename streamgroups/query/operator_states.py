@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from streamgroups.errors import StateMissing
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, reached
 from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.query_ports import BatchStates
@@ -20,6 +21,7 @@ from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, tot
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named, New, StateOrigin
+from streamgroups.state.state_time import StateTime
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class StateReport:
         due_ms: when the operator must run without new records; ``None``: never.
         size: the size of the state.
         work: the work of the task for all states in the file.
+        time: the event time of the state; ``None`` if the operator does not use the watermark of the group.
     """
 
     range: OffsetRange
@@ -42,12 +45,24 @@ class StateReport:
     due_ms: int | None = None
     size: StateSize = field(default_factory=StateSize)
     work: TaskFigures = field(default_factory=TaskFigures)
+    time: StateTime | None = None
 
 
 class TakeReports(Protocol):
     """Returns the reports of the tasks of a batch, latest last, and forgets them."""
 
     def __call__(self, run_id: str, batch: int) -> Iterable[StateReport]: ...
+
+
+class GroupWatermark(Protocol):
+    """Returns the watermark of the group (:class:`streamgroups.query.group_time.GroupTime`)."""
+
+    def __call__(self, owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark: ...
+
+
+def no_group_watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
+    """The watermark for operators that do not use the time of the group."""
+    return NOT_YET
 
 
 class OperatorStates(BatchStates):
@@ -63,6 +78,7 @@ class OperatorStates(BatchStates):
         on_missing: what happens if no state leads to a position.
         collect: deletes old states from time to time; called with the partitions of the member.
         high_watermarks: the offset after the last record of each partition, including those of open transactions.
+        group_watermark: the watermark of the group.
     """
 
     def __init__(
@@ -76,12 +92,13 @@ class OperatorStates(BatchStates):
         on_missing: OnMissingState = OnMissingState.FAIL,
         collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
         high_watermarks: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
+        group_watermark: GroupWatermark = no_group_watermark,
     ) -> None:
         self._location, self._group_id, self._run_id = location, group_id, run_id
         self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
         self._on_missing, self._collect = on_missing, collect
         self._figures: BatchFigures | None = None
-        self._high_watermarks = high_watermarks
+        self._high_watermarks, self._group_watermark = high_watermarks, group_watermark
         #: When the partitions that are due were seen without available records.
         self._idle_until_ms = 0
 
@@ -98,8 +115,8 @@ class OperatorStates(BatchStates):
         Raises:
             StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
-        now_ms = self._now_ms()
-        due = sorted(tp for tp in next_offsets if tp in owned and _is_due(owned[tp].state, now_ms))
+        now_ms, watermark = self._now_ms(), self._group_watermark(owned)
+        due = sorted(tp for tp in next_offsets if tp in owned and _is_due(owned[tp].state, now_ms, watermark))
         if not due:
             return ()
         self._idle_until_ms = now_ms
@@ -125,6 +142,8 @@ class OperatorStates(BatchStates):
             sizes = {tp: size for tp, size in self._figures.sizes.items() if tp in owned}
             self._figures = replace(self._figures, sizes=sizes)
         self._collect(owned.keys())
+        watermark = self._group_watermark(owned, {r.topic_partition for r in batch.ranges if len(r)})
+        group_ms = watermark.time_ms if isinstance(watermark, At) else None
         return [
             TaskPlan(
                 self._location,
@@ -132,7 +151,9 @@ class OperatorStates(BatchStates):
                 planned_ms,
                 self._run_id,
                 batch.number,
-                tuple(self._range_plan(r, owned[r.topic_partition]) for r in task),
+                tuple(
+                    replace(self._range_plan(r, owned[r.topic_partition]), group_watermark_ms=group_ms) for r in task
+                ),
                 self._on_missing,
             )
             for task in tasks
@@ -192,7 +213,10 @@ def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str)
             remedy="The sink must read all rows of each batch: a foreachBatch function that ignores its batch, or a "
             "limit, leaves records out. Restart the query: it reads the batch again.",
         )
-    return {r.topic_partition: Named(reported[r].file, r.end_offset, reported[r].due_ms) for r in batch.ranges}
+    return {
+        r.topic_partition: Named(reported[r].file, r.end_offset, reported[r].due_ms, reported[r].time)
+        for r in batch.ranges
+    }
 
 
 def figures_after(before: BatchFigures | None, reports: Iterable[StateReport]) -> BatchFigures:
@@ -209,8 +233,10 @@ def figures_after(before: BatchFigures | None, reports: Iterable[StateReport]) -
     return BatchFigures({**(before.sizes if before else {}), **sizes}, total(work.values()))
 
 
-def _is_due(state: StateOrigin, now_ms: int) -> bool:
+def _is_due(state: StateOrigin, now_ms: int, watermark: Watermark) -> bool:
     """A position that names no state is due once: its state can be due, and is named afterwards."""
     if isinstance(state, Named):
-        return state.due_ms is not None and state.due_ms <= now_ms
+        next_end_ms = None if state.time is None else state.time.next_end_ms
+        is_closed = next_end_ms is not None and reached(watermark, next_end_ms)
+        return is_closed or (state.due_ms is not None and state.due_ms <= now_ms)
     return not isinstance(state, New)

@@ -90,7 +90,7 @@ class Stored:
     @property
     def origin(self) -> Named:
         """The state, as a commit names it."""
-        return Named(self.file, self.state.next_offset, self.state.due_ms)
+        return Named(self.file, self.state.next_offset, self.state.due_ms, self.state.time)
 
 
 Choice: TypeAlias = Empty | Stored

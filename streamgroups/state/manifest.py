@@ -10,7 +10,7 @@ The format, version 1, with files as indexes into ``files``, where 0 is the file
     {"version": 1, "operator": "windows", "form": "...", "group": "billing", "cluster": "MkU3...",
      "files": ["1732334879123-1f3a9c2b7d10-16-40.state"],
      "states": [{"topic": "flights", "id": "59qr...", "partition": 3, "from": 10, "to": 25, "began": 0,
-                 "values": {"newest_ms": 1732334870000}, "due_ms": null,
+                 "values": {"newest_ms": 1732334870000}, "due_ms": null, "time": null,
                  "parts": {"1732334820000": [[1, 0, 12, 840], [0, 0, 7, 490]]}}]}
 """
 
@@ -23,9 +23,10 @@ from typing import Any
 
 from streamgroups.errors import InvalidOption
 from streamgroups.identity import TopicIdentity
-from streamgroups.json_values import items, read_json, string, time_ms_or_none, whole
+from streamgroups.json_values import items, read_json, string, time_ms_or_none, whole, whole_or_none
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.names import StateFileName
+from streamgroups.state.state_time import StateTime
 
 VERSION = 1
 
@@ -58,6 +59,7 @@ class PartitionState:
         parts: the segments of each part of the state, oldest first.
         values: small values of the operator, such as the newest event time.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
+        time: the event time of the state; ``None`` if the operator does not use the watermark of the group.
     """
 
     range: OffsetRange
@@ -66,6 +68,7 @@ class PartitionState:
     parts: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict)
     values: Mapping[str, int | str | None] = field(default_factory=dict)
     due_ms: int | None = None
+    time: StateTime | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -147,6 +150,7 @@ def _encoded(state: PartitionState, index: Mapping[StateFileName, int]) -> dict[
         "began": state.began_offset,
         "values": dict(state.values),
         "due_ms": state.due_ms,
+        "time": None if state.time is None else [state.time.watermark_ms, state.time.next_end_ms],
         "parts": {
             part: [[index[s.file], s.number, s.rows, s.row_bytes] for s in segments]
             for part, segments in state.parts.items()
@@ -191,12 +195,25 @@ def _decoded(document: Any, files: tuple[StateFileName, ...], cluster_id: str | 
         parts={part: tuple(_segments(listed, files)) for part, listed in items(fields["parts"])},
         values={name: _value(value) for name, value in items(fields["values"])},
         due_ms=time_ms_or_none(fields["due_ms"]),
+        # Files of earlier versions have none.
+        time=_time(fields.get("time")),
     )
 
 
 def _segments(listed: Any, files: tuple[StateFileName, ...]) -> Iterable[Segment]:
     for file, number, rows, row_bytes in _listed(listed):
         yield Segment(files[whole(file)], whole(number), whole(rows), whole(row_bytes))
+
+
+def _time(value: Any) -> StateTime | None:
+    if value is None:
+        return None
+    watermark_ms, next_end_ms = _listed(value)
+    return StateTime(_event_time_ms(watermark_ms), _event_time_ms(next_end_ms))
+
+
+def _event_time_ms(value: Any) -> int | None:
+    return whole_or_none(value, least=-(2**63))
 
 
 def _value(value: Any) -> int | str | None:

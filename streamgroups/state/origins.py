@@ -6,10 +6,12 @@ Used by :mod:`streamgroups.groups` and by :mod:`streamgroups.state.lookup`. Sour
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from streamgroups.state.names import StateFileName
+from streamgroups.state.state_time import StateTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,13 @@ class Named:
         next_offset: the offset of the state. It is before the position if the records in between do not exist any
             more, and otherwise the position.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
+        time: the event time of the state; ``None`` if the operator does not use the watermark of the group.
     """
 
     file: StateFileName
     next_offset: int
     due_ms: int | None = None
+    time: StateTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,13 @@ StateOrigin: TypeAlias = New | Named | Unnamed | Fingerprinted
 UNNAMED = Unnamed()
 #: A ledger of offsets stores integers of 64 bits that are not negative.
 _LIMIT = 1 << 63
+#: The file, the offset, when the operator is due, and the event time of the state. A sum of two times of 18 digits is an
+#: integer of 64 bits.
+_FORM = re.compile(
+    r"(?P<file>[^@]+)@(?P<offset>[0-9]{1,19})(?:@(?P<due>[0-9]{0,19}))?"
+    r"(?P<time>@(?P<watermark>(?:-?[0-9]{1,18})?)@(?P<next_end>(?:-?[0-9]{1,18})?))?",
+    re.ASCII,
+)
 
 
 def fingerprint(origin: StateOrigin) -> int:
@@ -80,11 +91,18 @@ def encode(origin: StateOrigin) -> str:
     '1732334879123-1f3a9c2b7d10-17-42.state@700'
     >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, 1732334880000))
     '1732334879123-1f3a9c2b7d10-17-42.state@700@1732334880000'
+    >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, None, StateTime(1732334870000)))
+    '1732334879123-1f3a9c2b7d10-17-42.state@700@@1732334870000@'
     """
     if isinstance(origin, Named):
         due = "" if origin.due_ms is None else f"@{origin.due_ms}"
-        return f"{origin.file}@{origin.next_offset}{due}"
+        time = "" if origin.time is None else f"{due or '@'}@{_text(origin.time)}"
+        return f"{origin.file}@{origin.next_offset}{time or due}"
     return "empty" if isinstance(origin, New) else ""
+
+
+def _text(time: StateTime) -> str:
+    return "@".join("" if it is None else str(it) for it in (time.watermark_ms, time.next_end_ms))
 
 
 def decode(text: str) -> StateOrigin:
@@ -95,14 +113,19 @@ def decode(text: str) -> StateOrigin:
     """
     if text == "empty":
         return New()
-    file, *numbers = text.split("@")
-    if len(numbers) not in (1, 2) or not all(map(_is_number, numbers)):
+    found = _FORM.fullmatch(text)
+    if found is None:
         return UNNAMED
     try:
-        return Named(StateFileName.parse(file), *map(int, numbers))
+        file = StateFileName.parse(found["file"])
     except ValueError:
         return UNNAMED
+    time = None
+    if found["time"] is not None:
+        time = StateTime(_number(found["watermark"]), _number(found["next_end"]))
+    named = Named(file, int(found["offset"]), _number(found["due"]), time)
+    return named if encode(named) == text else UNNAMED
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 20
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None

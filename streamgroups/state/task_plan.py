@@ -28,6 +28,8 @@ class RangePlan:
         identity: the topic of the partition.
         idle_until_ms: for a range without offsets: when the partition was last seen without available records, in
             milliseconds since the epoch. ``None``: it has available records, or the range contains offsets.
+        group_watermark_ms: the watermark of the group when the batch was planned, in milliseconds since the epoch;
+            ``None``: the group has none yet, or the operator does not use it.
     """
 
     range: OffsetRange
@@ -35,6 +37,7 @@ class RangePlan:
     read_from: int
     identity: TopicIdentity
     idle_until_ms: int | None = None
+    group_watermark_ms: int | None = None
 
     @property
     def to_read(self) -> OffsetRange:
@@ -94,6 +97,7 @@ def _encoded(it: RangePlan) -> list[Any]:
     return [
         tp.topic, tp.partition, it.range.next_offset, it.range.end_offset,
         named, it.read_from, it.identity.cluster_id, it.identity.topic_id, it.idle_until_ms,
+        it.group_watermark_ms,
     ]  # fmt: skip
 
 
@@ -106,9 +110,9 @@ def decode(text: str) -> TaskPlan:
             New() if named is None else Named(StateFileName.parse(named[0]), named[1]),
             read_from,
             TopicIdentity(cluster_id, topic_id),
-            idle_until_ms,
+            *times_ms,
         )
-        for topic, partition, first, end, named, read_from, cluster_id, topic_id, idle_until_ms in fields["ranges"]
+        for topic, partition, first, end, named, read_from, cluster_id, topic_id, *times_ms in fields["ranges"]
     )
     return TaskPlan(
         fields["location"],

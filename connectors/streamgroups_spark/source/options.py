@@ -16,7 +16,7 @@ from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.cursors.admission import check_group_name
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.settings import TIME_OPTIONS
+from streamgroups.event_time.settings import TIME_OPTIONS, partition_idle_timeout
 from streamgroups.groups.batch_lease import LeaseWord
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
@@ -75,6 +75,7 @@ class SourceOptions:
         max_task_offsets: the option ``maxRecordsPerPartition``.
         on_data_loss: the policy for positions with deleted records.
         states: the options about states.
+        partition_idle_timeout_ms: the option ``partitionIdleTimeout``.
         include_headers: whether the read has a column ``headers``.
         event_time_header: the header that the column ``eventTime`` contains. ``None``: the read has no such column.
         poll_timeout_ms: how long a reader waits for records of a partition.
@@ -98,6 +99,7 @@ class SourceOptions:
     max_task_offsets: int | None
     on_data_loss: LossPolicies
     states: StateOptions
+    partition_idle_timeout_ms: int | None
     include_headers: bool
     event_time_header: str | None
     poll_timeout_ms: int
@@ -168,6 +170,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_task_offsets=_count(known, "maxRecordsPerPartition"),
         on_data_loss=loss_policies(known),
         states=state_options(known),
+        partition_idle_timeout_ms=partition_idle_timeout(known),
         include_headers=flag(known, "includeHeaders", default=False),
         event_time_header=_event_time_header(known),
         poll_timeout_ms=_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000,

@@ -6,11 +6,15 @@ Called by ``source.running_query`` before the first batch. Source: SEMANTICS S10
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import partitions_of
+from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster
 from streamgroups.query.available import Start
+from streamgroups.query.group_time import GroupTime
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.query.query_ports import BatchStates
 from streamgroups.query.state_options import default_location
@@ -56,16 +60,34 @@ def batch_states(
     def take_reports(run_id: str, batch: int) -> list[StateReport]:
         return request_reports(session, run_id, batch)
 
+    def partitions() -> Collection[TopicPartition]:
+        return partitions_of(options.subscription, cluster.topics())
+
+    def committed(partitions: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
+        found = cluster.committed(group_id, partitions)
+        return {tp: Owned.committed(it.next_offset, it.metadata) for tp, it in found.items()}
+
     collect = StateCollection(
         Collector(files, Retention(states.retention_ms), now_ms),
         group_id,
         cluster,
-        lambda: partitions_of(options.subscription, cluster.topics()),
+        partitions,
         lambda: time.monotonic_ns() // 1_000_000,
         start,
     )
+    ends = cluster.high_watermarks
+    group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
     return OperatorStates(
-        location, group_id, run_id, find, take_reports, now_ms, states.on_missing, collect, cluster.high_watermarks
+        location,
+        group_id,
+        run_id,
+        find,
+        take_reports,
+        now_ms,
+        states.on_missing,
+        collect,
+        ends,
+        group_time.watermark,
     )
 
 

@@ -67,7 +67,7 @@ class StateStage(Shipped):
         manifest, output = states.finish(plan.file(attempt))
         work = states.figures
         self._channel.send(
-            StateReport(it.range, manifest.file, it.due_ms, StateSize.of(it), work) for it in manifest.states
+            StateReport(it.range, manifest.file, it.due_ms, StateSize.of(it), work, it.time) for it in manifest.states
         )
         for table in output:
             yield from self._rows(table).to_batches()

@@ -63,8 +63,9 @@ def windows(
     ``max`` of any expression are supported, and :func:`streamgroups.python_aggregate`.
 
     Args:
-        df: a streaming DataFrame. For event-time windows, ``on`` needs a watermark. With ``time="partition"`` it needs
-            the columns ``partition`` and ``offset`` of the source, and ``topic`` if it reads several topics.
+        df: a streaming DataFrame. For event-time windows, ``on`` needs a watermark. With ``time="partition"`` and
+            ``time="group"`` it needs the columns ``partition`` and ``offset`` of the source, and ``topic`` if it reads
+            several topics.
         window: ``sg.tumbling("5 minutes")``, ``sg.hopping("10 minutes", hop="5 minutes")`` or ``sg.session("30s")``.
         aggregate: the output columns and their aggregates: ``{"flights": "count(*)", "worst": "max(delay)"}``.
         on: the column with the event time, a timestamp. Optional for processing time.
@@ -78,11 +79,13 @@ def windows(
         until: with ``adjust``: the column with the end of a record's validity, a timestamp.
         dead_letters: whether records that no window counts are emitted. Otherwise they are dropped.
         time: ``partition``: each partition has windows and a watermark of its own, and the state of a partition follows
-            it to its next owner (SEMANTICS S10). The default over a stream that queries share, which supports no other.
-            ``query``: all partitions have the windows and the watermark of the query. The default over other streams.
-        prepartitioned: with ``time="partition"``: states that all records with the same values of ``by`` are in one
+            it to its next owner (SEMANTICS S10). The default over a stream that queries share. ``group``: the same with
+            one watermark, the minimum over the partitions of the group (SEMANTICS W2, W3). The option
+            ``partitionIdleTimeout`` of the source excludes idle partitions. ``query``: all partitions have the windows
+            and the watermark of the query. The default over streams that are not shared, and possible with those only.
+        prepartitioned: with windows of partitions: states that all records with the same values of ``by`` are in one
             partition, because the record key determines them. Not necessary if ``by`` contains the column ``key``.
-        name: with ``time="partition"``: the name of the state. The state continues with the same definition only.
+        name: with windows of partitions: the name of the state. The state continues with the same definition only.
         buckets: with ``time="query"``: the number of parts of the state. It must stay the same for a checkpoint.
 
     Raises:
@@ -100,7 +103,8 @@ def windows(
     check_windows(df, windowing, on, by, aggregate, buckets)
     if until is not None:
         check_timestamp(df, until)
-    if scope_of(time, is_shared=is_shared(df)) is Scope.PARTITION:
+    scope = scope_of(time, windowing.boundary, is_shared=is_shared(df))
+    if scope is not Scope.QUERY:
         return by_offset(
             df,
             windowing,
@@ -109,6 +113,7 @@ def windows(
             aggregate,
             policy,
             until,
+            scope,
             dead_letters=dead_letters,
             prepartitioned=prepartitioned,
             name=name,

@@ -1,6 +1,6 @@
 """Windows whose state follows its partition: state files, addressed by offset, in the stage that reads.
 
-Called by ``windows.api`` on the driver, for ``time="partition"``. Each source partition has windows of its own, so all
+Called by ``windows.api`` on the driver, for ``time="partition"`` and ``time="group"``. Each source partition has windows of its own, so all
 records of a key must be in one partition. Source: SEMANTICS W4-W7, W9, S9, S10.
 """
 
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
+from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
 from streamgroups_spark.state.placement import PLACE, arrow_schema, check_keys, check_place, in_reading_stage
@@ -32,6 +33,7 @@ def by_offset(
     aggregate: Mapping[str, str | PythonAggregate],
     policy: OnViolation,
     until: str | None,
+    scope: Scope,
     *,
     dead_letters: bool,
     prepartitioned: bool,
@@ -50,6 +52,6 @@ def by_offset(
     aggregates = tuple(parsed.values())
     schema = state_schema(windowing.shape, arrow_schema(records.schema, df.sparkSession), aggregates)
     output_schema = arrow_schema(rows, df.sparkSession)
-    operator = WindowOperator(name, windowing, delay_ms, len(by), aggregates, schema, output_schema, policy)
+    operator = WindowOperator(name, windowing, delay_ms, len(by), aggregates, schema, output_schema, policy, scope)
     output = in_reading_stage(records, operator, rows, _CALLED, otherwise=_EXCLUSIVE)
     return output_columns(output, by, aggregate, dead_letters=dead_letters)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamgroups.durations import exact
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
+from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
 
@@ -34,6 +35,7 @@ class WindowDefinition:
         schema: the columns of the state, see :func:`state_schema`.
         output: the columns of the output.
         on_violation: how records before the watermark are handled.
+        scope: whether the watermark is that of the partition or that of the group.
     """
 
     name: str
@@ -44,6 +46,7 @@ class WindowDefinition:
     schema: pa.Schema
     output: pa.Schema
     on_violation: OnViolation = OnViolation.KEEP
+    scope: Scope = Scope.PARTITION
 
     @property
     def form(self) -> str:
@@ -61,8 +64,9 @@ class WindowDefinition:
         if not isinstance(boundary, EventTime):
             return "processing time"
         idle = "none" if boundary.idle_timeout_ms is None else exact(boundary.idle_timeout_ms)
+        of_group = " of the group" if self.scope is Scope.GROUP else ""
         return (
-            f"event time, watermark delay {self.delay_ms} ms, allowed lateness {boundary.allowed_lateness_ms} ms, "
+            f"event time{of_group}, watermark delay {self.delay_ms} ms, allowed lateness {boundary.allowed_lateness_ms} ms, "
             f"idle timeout {idle}, on violation {self.on_violation.value}"
         )
 

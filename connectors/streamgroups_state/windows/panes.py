@@ -103,8 +103,10 @@ class PaneRun:
                 part = [self._whole(start, part)]
             if start + self._shape.size_ms > self._time.closed_until_ms:
                 parts[str(start)] = part
-        earliest_ms = min(map(int, parts)) + self._shape.size_ms if parts else None
-        state = State(parts, self._time.values, self._time.due_ms(earliest_ms))
+        ends = [int(start) + self._shape.size_ms for start in parts]
+        next_end_ms = min((end_ms for end_ms in ends if end_ms > self._time.watermark_ms), default=None)
+        due_ms = self._time.due_ms(min(ends, default=None))
+        state = State(parts, self._time.values, due_ms, self._time.state_time(next_end_ms))
         return state, [rows for rows in output if rows.num_rows] + self._time.dead
 
     def _kind(self, end_ms: int, *, changed: bool) -> PaneKind | None:

@@ -50,6 +50,8 @@ class SessionRun:
         self._part: Part = state.parts.get(_SESSIONS, ())
         earliest_ms = state.values.get(_EARLIEST)
         self._earliest_ms = earliest_ms if isinstance(earliest_ms, int) else None
+        #: No session that is not emitted ends before this time.
+        self._next_end_ms = None if state.time is None else state.time.next_end_ms
         #: Records since the last merge, and the watermark and the closed time before each of them.
         self._fresh: list[tuple[pa.Table, Numbers, Numbers]] = []
         #: Emitted sessions of the state, after the first merge.
@@ -103,11 +105,14 @@ class SessionRun:
         """See :meth:`Run.finish`."""
         if self._earliest_ms is None:
             return self._state(), self._time.dead
-        # Without records, only the idle timeout can end a session.
-        watermark_ms = self._time.watermark_ms if self._fresh else BEFORE_ALL_MS
+        # Without records and a later watermark, only the idle timeout can end a session.
+        may_end = self._fresh or self._time.watermark_ms > self._time.before_ms
+        watermark_ms = self._time.watermark_ms if may_end else BEFORE_ALL_MS
         ends_later = max(watermark_ms, self._time.expired_ms) < self._earliest_ms
         segments = len(self._part) + bool(self._fresh)
         if ends_later and self._emitted is None and segments <= MAX_SEGMENTS:
+            if may_end:
+                self._next_end_ms = self._earliest_ms
             self._append()
             return self._state(), self._time.dead
         sessions = pa.concat_tables([*self._closed, self._merged()])
@@ -117,6 +122,8 @@ class SessionRun:
         still_open = ends > self._time.closed_until_ms
         self._part = [sessions.filter(pa.array(still_open))]
         self._earliest_ms = int(ends[still_open].min()) if still_open.any() else None
+        not_emitted = ends[ends > self._time.watermark_ms]
+        self._next_end_ms = int(not_emitted.min()) if len(not_emitted) else None
         return self._state(), [rows for rows in output if rows.num_rows] + self._time.dead
 
     def _append(self) -> None:
@@ -128,9 +135,10 @@ class SessionRun:
 
     def _state(self) -> State:
         if self._earliest_ms is None:
-            return State({}, self._time.values)
+            return State({}, self._time.values, time=self._time.state_time(None))
         values = self._time.values | {_EARLIEST: self._earliest_ms}
-        return State({_SESSIONS: self._part}, values, self._time.due_ms(self._earliest_ms))
+        due_ms, time = self._time.due_ms(self._earliest_ms), self._time.state_time(self._next_end_ms)
+        return State({_SESSIONS: self._part}, values, due_ms, time)
 
     def _output(self, sessions: pa.Table) -> Iterator[pa.Table]:
         assert self._emitted is not None

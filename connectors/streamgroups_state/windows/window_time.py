@@ -2,7 +2,8 @@
 
 Used by ``windows.panes`` and ``windows.sessions``. Lateness is decided record by record, against the newest event time
 before the record in its partition. So the result does not depend on how batches cut the records. By processing time all
-records of a batch have the time of the clock, and the clock is the watermark. Source: SEMANTICS W4-W7, W9, S10.
+records of a batch have the time of the clock, and the clock is the watermark. With the time of the group all records of
+a batch have the watermark of the group when the batch was planned. Source: SEMANTICS W2, W4-W7, W9, S10.
 
 For a record, a window ``[start, end)`` that contains it, and the watermark ``w`` before the record:
 
@@ -29,8 +30,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.event_time.panes import PaneKind
+from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import EventTime
+from streamgroups.state.state_time import StateTime
 from streamgroups_state.aggregates import in_windows, length_ms
 from streamgroups_state.operator import BatchTime
 from streamgroups_state.windows.definition import WindowDefinition
@@ -38,7 +41,7 @@ from streamgroups_state.windows.definition import WindowDefinition
 Numbers: TypeAlias = np.ndarray[Any, Any]
 #: A time before all others. Durations can be subtracted from it.
 BEFORE_ALL_MS = int(np.iinfo(np.int64).min // 2)
-_NEWEST, _CLOSED, _DATA = "newest_ms", "closed_ms", "data_ms"
+_NEWEST, _CLOSED, _DATA, _GROUP = "newest_ms", "closed_ms", "data_ms", "group_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class WindowTime:
     def __init__(self, definition: WindowDefinition, values: Mapping[str, int | str | None], time: BatchTime) -> None:
         self._definition, self._idle_until_ms = definition, time.idle_until_ms
         self._newest_ms, self._closed_ms, self._data_ms = (_number(values, it) for it in (_NEWEST, _CLOSED, _DATA))
+        self._group_ms = _number(values, _GROUP)
+        self._is_group = definition.scope is Scope.GROUP
         self._delay_ms = self._lateness_ms = 0
         self._idle_timeout_ms: int | None = None
         boundary = definition.windowing.boundary
@@ -84,6 +89,9 @@ class WindowTime:
             self._idle_timeout_ms = boundary.idle_timeout_ms
         #: The watermark before the batch.
         self.before_ms = self.watermark_ms
+        if self._is_group and time.group_watermark_ms is not None:
+            # The group can be behind a state after a reset, or when an idle partition has new records.
+            self._group_ms = max(self._group_ms, time.group_watermark_ms)
         if not self._is_event_time:
             # A clock that was set back makes no record late.
             self._newest_ms = max(self._newest_ms, time.now_ms)
@@ -106,10 +114,9 @@ class WindowTime:
         times = records["time"].to_numpy()
         newest = np.maximum.accumulate(np.concatenate([[self._newest_ms], times]))
         self._newest_ms = int(newest[-1])
-        watermarks = np.maximum(newest[:-1] - self._delay_ms, self._closed_ms)
-        closed = watermarks
-        if self._lateness_ms:
-            closed = np.maximum(newest[:-1] - (self._delay_ms + self._lateness_ms), self._closed_ms)
+        reached = np.full(len(times), self._group_ms) if self._is_group else newest[:-1] - self._delay_ms
+        watermarks = np.maximum(reached, self._closed_ms)
+        closed = np.maximum(reached - self._lateness_ms, self._closed_ms) if self._lateness_ms else watermarks
         timed = Timed(records, times, watermarks, closed)
         return timed if self._definition.on_violation is OnViolation.KEEP else self._without_violations(timed)
 
@@ -152,8 +159,8 @@ class WindowTime:
 
     @property
     def reached_ms(self) -> int:
-        """The watermark by the records so far, or by the clock."""
-        return self._newest_ms - self._delay_ms
+        """The watermark by the records so far, by the group, or by the clock."""
+        return self._group_ms if self._is_group else self._newest_ms - self._delay_ms
 
     @property
     def watermark_ms(self) -> int:
@@ -194,10 +201,21 @@ class WindowTime:
             return earliest_end_ms
         return None if self._idle_timeout_ms is None else max(earliest_end_ms, self._data_ms) + self._idle_timeout_ms
 
+    def state_time(self, next_end_ms: int | None) -> StateTime | None:
+        """Returns the event time of the state; ``None`` if the watermark is not that of the group.
+
+        Args:
+            next_end_ms: the earliest end of a window that is not emitted yet; ``None`` without such a window.
+        """
+        if not self._is_group:
+            return None
+        own_ms = None if self._newest_ms == BEFORE_ALL_MS else self._newest_ms - self._delay_ms
+        return StateTime(own_ms, next_end_ms)
+
     @property
     def values(self) -> dict[str, int | str | None]:
         """The values of the state."""
-        found = {_NEWEST: self._newest_ms, _CLOSED: self._closed_ms, _DATA: self._data_ms}
+        found = {_NEWEST: self._newest_ms, _CLOSED: self._closed_ms, _DATA: self._data_ms, _GROUP: self._group_ms}
         return {name: value for name, value in found.items() if value != BEFORE_ALL_MS}
 
 
