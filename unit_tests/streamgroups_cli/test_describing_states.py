@@ -13,7 +13,8 @@ import pytest
 
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.state.manifest import decode
-from streamgroups.state.origins import New
+from streamgroups.state.origins import Named, New
+from streamgroups.state.state_time import StateTime
 from streamgroups_state.file_format import unpack
 from unit_tests.cli_runner import CommandLine
 from unit_tests.cli_states import NOW_MS, P0, P1, States
@@ -51,9 +52,9 @@ def test_each_commit_and_the_state_that_it_names(cli: CommandLine, states: State
     assert (result.code, result.err) == (0, "")
     name, width = newest(states), len(newest(states))
     assert result.out.splitlines()[1:] == [
-        f"TOPIC    PARTITION  COMMITTED-OFFSET  STATE  STATE-OFFSET  AGE  ROWS  BYTES  FILES  {'FILE':{width}}  DETAIL",
-        f"flights          0                15  named            15   2m     2     {2 * ROW_BYTES}      2  {name}",
-        "flights          1                 3  none              -    -     -      -      -  -",
+        f"TOPIC    PARTITION  COMMITTED-OFFSET  STATE  STATE-OFFSET  AGE  WATERMARK  ROWS  BYTES  FILES  {'FILE':{width}}  DETAIL",
+        f"flights          0                15  named            15   2m  -             2     {2 * ROW_BYTES}      2  {name}",
+        "flights          1                 3  none              -    -  -             -      -      -  -",
     ]
 
 
@@ -63,6 +64,7 @@ def test_without_a_location_the_size_is_unknown(cli: CommandLine, states: States
         "offset": 15,
         "file": newest(states),
         "age_ms": 120_000,
+        "watermark_ms": None,
         "rows": None,
         "bytes": None,
         "files": None,
@@ -85,6 +87,17 @@ def test_a_starting_position_has_an_empty_state(cli: CommandLine, states: States
     cli.cluster.commit("board", {P1: 0}, CommitMark(False, state=New()).encode())
     found = state_of(cli, partition=1)
     assert (found["kind"], found["file"]) == ("empty", None)
+
+
+def test_W2_the_watermark_of_a_partition_is_shown_where_windows_use_that_of_the_group(
+    cli: CommandLine, states: States
+) -> None:
+    named = Named(max(states.left()), 15, None, StateTime(1_732_334_870_000))
+    cli.cluster.commit("board", {P0: 15}, CommitMark(False, state=named).encode())
+    assert state_of(cli)["watermark_ms"] == 1_732_334_870_000
+    assert "2024-11-23T04:07:50.000Z" in cli("groups", "describe", "board", "--state").out
+    result = cli("groups", "describe", "board", "--state", "-o", "csv")
+    assert [it["watermark_ms"] for it in csv.DictReader(io.StringIO(result.out))] == ["1732334870000", ""]
 
 
 def test_a_state_that_cannot_be_read_is_shown_with_its_problem(cli: CommandLine, states: States) -> None:

@@ -168,7 +168,8 @@ def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool, states
     rows: list[list[Cell]] = []
     if states is not None:
         rows = [[s.description.group_id, *it] for s in snapshots for it in _state_rows(s, states, now_ms, human=False)]
-        of_states = [Column("age_ms") if c.name == "age" else c for c in describing_states.COLUMNS]
+        in_ms = {"age": Column("age_ms"), "watermark": Column("watermark_ms")}
+        of_states = [in_ms.get(c.name, c) for c in describing_states.COLUMNS]
         return Table([Column("group"), *of_states], rows)
     for s in snapshots:
         if members:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamgroups.durations import duration
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
+from streamgroups.event_time.watermark import At
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize
 from streamgroups.state.lookup import Position, Stored
@@ -30,6 +31,7 @@ COLUMNS = (
     Column("state"),
     Column("state_offset", right=True),
     Column("age", right=True),
+    Column("watermark"),
     Column("rows", right=True),
     Column("bytes", right=True),
     Column("files", right=True),
@@ -71,14 +73,20 @@ class CommittedState:
         """The time since the batch of the state was planned. Clocks of machines differ, so it is at least 0."""
         return None if self.named is None else max(now_ms - self.named.file.planned_ms, 0)
 
+    @property
+    def watermark_ms(self) -> int | None:
+        """The watermark of the partition; ``None`` if the windows of the group do not use one watermark."""
+        return None if self.named is None or self.named.time is None else self.named.time.watermark_ms
+
     def cells(self, now_ms: int, *, human: bool) -> list[Cell]:
         """The cells after the partition."""
-        size, named, age_ms = self.size, self.named, self.age_ms(now_ms)
+        size, named, age_ms, watermark_ms = self.size, self.named, self.age_ms(now_ms), self.watermark_ms
         return [
             self.position.next_offset,
             self.kind,
             None if named is None else named.next_offset,
             duration(age_ms) if human else age_ms,
+            str(At(watermark_ms)) if human and watermark_ms is not None else watermark_ms,
             *((None, None, None) if size is None else (size.rows, size.row_bytes, size.files)),
             None if named is None else str(named.file),
             self.problem,
@@ -94,6 +102,7 @@ class CommittedState:
             "offset": None if named is None else named.next_offset,
             "file": None if named is None else str(named.file),
             "age_ms": self.age_ms(now_ms),
+            "watermark_ms": self.watermark_ms,
             "rows": None if size is None else size.rows,
             "bytes": None if size is None else size.row_bytes,
             "files": None if size is None else size.files,

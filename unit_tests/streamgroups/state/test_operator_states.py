@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from streamgroups.errors import StateMissing
+from streamgroups.event_time.watermark import At, NotYet, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.query.operator_states import OperatorStates, StateReport
+from streamgroups.query.operator_states import GroupWatermark, OperatorStates, StateReport, no_group_watermark
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups.state.lookup import Choice, Empty, Position, Stored
 from streamgroups.state.manifest import PartitionState
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
+from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin, decode, encode
+from streamgroups.state.state_time import StateTime
 from streamgroups.state.task_plan import RangePlan
+from streamgroups.state.task_plan import decode as decode_plan
+from streamgroups.state.task_plan import encode as encode_plan
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 R0, R1 = OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)
 BATCH = InFlight(7, (R0, R1))
 TOPIC = TopicIdentity("c1", "t1")
 RUN = "1f3a9c2b7d10"
+TIMES = st.integers(-(10**18) + 1, 10**18 - 1)
 
 
 def file(attempt: int) -> StateFileName:
     return StateFileName(1732334879123, RUN, 7, attempt)
 
 
-def states(found: Choice | None = None, reports: tuple[StateReport, ...] = ()) -> OperatorStates:
+def states(
+    found: Choice | None = None,
+    reports: tuple[StateReport, ...] = (),
+    group_watermark: GroupWatermark = no_group_watermark,
+    high_watermarks: Mapping[TopicPartition, int] | None = None,
+) -> OperatorStates:
     def find(position: Position) -> Choice:
         assert found is not None, f"the state of {position} is named"
         return found
@@ -39,7 +52,16 @@ def states(found: Choice | None = None, reports: tuple[StateReport, ...] = ()) -
         assert (run_id, batch) == (RUN, 7)
         return reports
 
-    return OperatorStates("/state", "billing", RUN, find, take, lambda: 1732334880000)
+    return OperatorStates(
+        "/state",
+        "billing",
+        RUN,
+        find,
+        take,
+        lambda: 1732334880000,
+        high_watermarks=lambda _: high_watermarks or {},
+        group_watermark=group_watermark,
+    )
 
 
 def planned(state: StateOrigin, found: Choice | None = None) -> RangePlan:
@@ -56,6 +78,39 @@ def planned(state: StateOrigin, found: Choice | None = None) -> RangePlan:
 
 def test_S10_a_named_state_needs_no_search() -> None:
     assert planned(Named(file(1), 10)) == RangePlan(R0, Named(file(1), 10), 10, TOPIC)
+
+
+def test_W2_the_plan_of_each_range_contains_the_watermark_of_the_group() -> None:
+    asked: list[tuple[object, object]] = []
+
+    def watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
+        asked.append((owned, read))
+        return At(500) if len(asked) == 1 else NotYet()
+
+    empty = OffsetRange(P1, 5, 5)
+    owned = {tp: Owned(n, identity=TOPIC, state=New()) for tp, n in ((P0, 10), (P1, 5))}
+    query = states(group_watermark=watermark)
+    for expected in (500, None):
+        [plan] = query.task_plans(InFlight(7, (R0, empty)), owned, [(R0, empty)])
+        assert plan is not None
+        assert [it.group_watermark_ms for it in decode_plan(encode_plan(plan)).ranges] == [expected] * 2
+    assert asked == [(owned, {P0})] * 2, "an empty range does not show that a partition has records"
+
+
+@pytest.mark.parametrize(("watermark_ms", "is_due"), [(None, False), (29, False), (30, True), (31, True)])
+def test_W2_a_partition_is_due_when_the_watermark_of_the_group_closes_a_window(
+    watermark_ms: int | None, is_due: bool
+) -> None:
+    def watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
+        return NotYet() if watermark_ms is None else At(watermark_ms)
+
+    query = states(group_watermark=watermark, high_watermarks=dict.fromkeys((P0, P1), 10))
+    times = StateTime(7, 30), StateTime(7), None
+    found = [
+        query.due({P0: Owned(10, state=Named(file(1), 10, None, time))}, {P0: 10}) == (OffsetRange(P0, 10, 10),)
+        for time in times
+    ]
+    assert found == [is_due, False, False]
 
 
 def test_S10_a_new_partition_begins_with_an_empty_state() -> None:
@@ -138,11 +193,50 @@ def test_S10_a_position_that_is_set_names_no_state_unless_it_is_given() -> None:
     assert member.move({P0: 15}, kept).owned[P0].state == Named(file(1), 10)
 
 
-@pytest.mark.parametrize("state", [UNNAMED, New(), Named(file(1), 2**63 - 1)])
+@pytest.mark.parametrize(
+    "state",
+    [
+        UNNAMED,
+        New(),
+        Named(file(1), 2**63 - 1),
+        Named(file(1), 2**63 - 1, 5),
+        Named(file(1), 10, None, StateTime()),
+        Named(file(1), 10, None, StateTime(-5)),
+        Named(file(1), 10, 7, StateTime(None, 9)),
+        Named(
+            StateFileName(2**62 // 1_000, RUN, 2**63 - 1, 2**63 - 1),
+            2**63 - 1,
+            2**63 - 1,
+            StateTime(-(10**18) + 1, 10**18 - 1),
+        ),
+    ],
+)
 def test_S10_a_commit_names_the_state_of_its_offset(state: StateOrigin) -> None:
     mark = CommitMark(False, identity=TOPIC, state=state)
     assert CommitMark.parse(mark.encode() + "bytes behind it") == mark
     assert Owned.committed(5, mark.encode()).state == state
+
+
+@given(st.integers(0, 10**19 - 1), st.none() | st.integers(0, 10**19 - 1), st.none() | TIMES, st.none() | TIMES)
+def test_S10_every_named_state_is_read_as_it_is_written(
+    offset: int, due_ms: int | None, watermark_ms: int | None, next_end_ms: int | None
+) -> None:
+    for time in (None, StateTime(watermark_ms, next_end_ms)):
+        named = Named(file(1), offset, due_ms, time)
+        assert decode(encode(named)) == named
+
+
+@given(st.text("0123456789@-", max_size=30))
+def test_S10_text_that_no_query_writes_names_no_state(text: str) -> None:
+    found = decode(f"{file(1)}@{text}")
+    assert found == UNNAMED or encode(found) == f"{file(1)}@{text}"
+
+
+@pytest.mark.parametrize(
+    "text", ["10@", "10@@", "10@@5", "10@5@6", "10@@@@", "10@@x@", "10@@05@", "10@@-0@", f"10@@{10**18}@"]
+)
+def test_S10_a_time_that_is_not_complete_names_no_state(text: str) -> None:
+    assert decode(f"{file(1)}@{text}") == UNNAMED
 
 
 def test_S10_damaged_metadata_names_no_state() -> None:
