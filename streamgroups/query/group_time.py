@@ -14,7 +14,7 @@ is idle                                    excluded. If all partitions are idle,
 =========================================  =========================================================================
 
 The watermark can only be too early. Commits of other queries are read with a delay, and the watermark of a partition
-decreases only by a reset. A query knows the states of its own partitions, so the watermark of a batch is never after the
+decreases only by a reset. A query has the states of its own partitions, so the watermark of a batch is never after the
 watermark of a partition that the batch reads. Therefore no record is late that is in order in its partition, unless the
 partition was idle.
 """

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from streamgroups.event_time.shapes import Scope
@@ -217,7 +218,27 @@ def test_S10_a_partition_that_a_tool_has_reset_holds_back_the_group_until_its_ne
     assert emitted(group, P0) == [(0, 10, 2, "on time")]
 
 
-def test_S10_after_a_reset_records_have_the_time_of_their_state() -> None:
+def test_W2_a_closed_window_stays_closed_when_the_watermark_of_the_group_goes_back() -> None:
+    group = GroupModel(of_group(Hopping(10_000, 10_000)), {P0: at(1, 25), P1: at(2, 4, 31)})
+    first, second = two(group, own=([P0], [P1]))
+    second.step({P1: 1})
+    second.step({P1: 2})
+    first.step({P0: 2})
+    group.now_ms += 2_000
+    first.step({})
+    second.release(P1)
+    group.reset(P1, 1)
+    second.take(P1)
+    second.step({P1: 1})
+    group.now_ms += 2_000
+    assert group.minimum == At(START_MS + 4_000)
+    group.logs[P0].extend(at(3))
+    first.step({P0: 1})
+    assert emitted(group, P0) == [(0, 10, 1, "on time"), (0, 10, None, "dead letter")]
+
+
+@pytest.mark.parametrize("next_offset", [3, 4])
+def test_S10_after_a_reset_records_have_the_time_of_their_state(next_offset: int) -> None:
     """A record that was on time is not late after a reset, although the group is further."""
     group = GroupModel(of_group(Hopping(10_000, 10_000)), {P0: at(1, 12, 3, 14, 45), P1: at(40, 50)})
     first, second = two(group, own=([P0], [P1]))
@@ -230,7 +251,7 @@ def test_S10_after_a_reset_records_have_the_time_of_their_state() -> None:
     assert (0, 10, 2, "on time") in before
     group.rows.clear()
     first.release(P0)
-    group.reset(P0, 3)
+    group.reset(P0, next_offset)
     first.take(P0)
     first.step({P0: 2})
     first.step({})
@@ -254,14 +275,14 @@ def test_W3_an_idle_partition_does_not_hold_back_the_group() -> None:
     assert emitted(group, P1) == [(0, 10, 1, "on time")]
 
 
-def test_W3_a_partition_with_available_records_is_slow_whoever_owns_it() -> None:
+def test_W3_a_partition_with_available_records_is_slow_also_while_its_owner_does_not_run() -> None:
     group = GroupModel(of_group(Hopping(10_000, 10_000)), {P0: at(1, 25), P1: at(2, 3)}, idle_timeout_ms=5_000)
     first, second = two(group, own=([P0], [P1]))
     first.step({P0: 2})
     second.step({P1: 1})
     for _ in range(10):
         group.now_ms += 5_000
-        assert first.step({}) == [], "the owner of partition 1 does not run"
+        assert first.step({}) == [], "partition 1 has an available record"
 
 
 def test_W3_without_a_timeout_a_partition_without_records_holds_back_the_group() -> None:
