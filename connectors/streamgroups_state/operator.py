@@ -2,8 +2,8 @@
 
 Implemented by ``window_operator`` and ``function_operator``, and run by ``task_states`` in a Python worker. A state is a
 function of the records before its offset, in their order, however batches cut them: any file for the same offset is
-right, and a state can be computed again from an earlier one. An operator that uses a clock is still exact, because the
-commit names the file. Source: SEMANTICS S10.
+right, and a state can be computed again from an earlier one. An operator that uses a clock or the watermark of the group
+is still exact, because the commit names the file. Source: SEMANTICS S10.
 """
 
 from __future__ import annotations
