@@ -1,20 +1,23 @@
-"""W2, S10: queries of a group have windows with one watermark, the minimum over the partitions of all queries."""
+"""W2, W3, S10: queries of a group have windows with one watermark, the minimum over the partitions of all queries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.test_windows_of_partitions import Topic, Windows
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.state.origins import Named
-from streamgroups_testkit.queries import shared_options
+from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_metadata
 from streamgroups_testkit.waits import wait_until
 
@@ -87,3 +90,37 @@ def test_W2_two_queries_close_a_window_when_the_slowest_partition_has_passed_it(
             ),
         )
         have_read(130, 120)
+
+
+def test_W3_an_exclusive_query_with_a_ledger_closes_windows_although_a_partition_is_idle(
+    spark: SparkSession, bootstrap: str, group: str, topic: Topic, postgres: str, tmp_path: Path
+) -> None:
+    options = exclusive_options(bootstrap, group, topic.name, "consumer") | {"partitionIdleTimeout": "2s"}
+    windows = Windows(spark, tmp_path, options)
+    rows = windows.define(window=sg.tumbling("10s"), time="group")
+    out = rows.select("key", F.unix_millis("window_start").alias("start"), "pane", "n")
+    sink = sg.PostgresSink(conninfo=postgres, table="closed")
+
+    def closed() -> list[tuple[Any, ...]]:
+        with psycopg.connect(postgres) as connection:
+            if connection.execute("SELECT to_regclass('closed')").fetchone() == (None,):
+                return []
+            return sorted(
+                connection.execute("SELECT key, (start - %s) / 1000, pane, n FROM closed", [START_MS]).fetchall()
+            )
+
+    def run_until(checkpoint: str, expected: list[tuple[Any, ...]]) -> None:
+        writer = sg.exactly_once(out, sink=sink, checkpoint=str(tmp_path / checkpoint))
+        query = writer.trigger(processingTime="200 milliseconds").start()
+        try:
+            wait_until(lambda: len(closed()) >= len(expected) or not query.isActive, f"the rows {expected}", 60)
+            assert query.isActive, query.exception()
+        finally:
+            query.stop()
+        assert closed() == expected
+
+    # Partition 1 has no records.
+    topic.write(0, 1, 2, 15)
+    run_until("first", [("key-0", 0, "on time", 2)])
+    topic.write(0, 21)
+    run_until("second", [("key-0", 0, "on time", 2), ("key-0", 10, "on time", 1)])
