@@ -36,13 +36,13 @@ def test_the_first_timestamp_begins_a_window() -> None:
     assert BEGIN_MS % WINDOW_MS == 0
 
 
-def test_kafka_streams_is_timed_from_its_start_and_from_its_first_restoration() -> None:
-    lines = ["1000 started 0", "1200 restoring 0", "1300 restoring 0", "1900 restored 5", "2200 restored 6"]
+def test_kafka_streams_is_timed_from_its_first_record_and_from_its_first_restoration() -> None:
+    lines = ["1200 restoring 0", "1300 restoring 0", "1900 restored 5", "2200 restored 6", "2300 reading 0"]
     events = parse(lines)
     assert restored_s(events, 2) == 1.0
     assert restored_s(events, 3) is None
     assert processed_s(events) is None
-    assert processed_s([*events, Event(4500, "done", 9)]) == 3.5
+    assert processed_s([*events, Event(4500, "done", 9)]) == 2.2
 
 
 def test_a_line_of_another_form_is_an_error() -> None:
