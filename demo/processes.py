@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from streamgroups_testkit.spark_sessions import shared_spark_home
+
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -40,9 +42,9 @@ class Folders:
         return self.top / "run"
 
     @property
-    def output(self) -> Path:
-        """The output of the queries: one file per batch."""
-        return self.run / "output"
+    def states(self) -> Path:
+        """The states of the windows. By default this directory is beside the checkpoints."""
+        return self.run / "streamgroups-state"
 
     @property
     def history(self) -> Path:
@@ -62,16 +64,21 @@ class Query:
         name: the name of the member.
         folders: the directories of its files.
         options: the options of its source.
+        output: its output topic.
+        replaces: the query whose checkpoint it uses.
     """
 
-    def __init__(self, name: str, folders: Folders, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, folders: Folders, options: Mapping[str, str], output: str, replaces: Query | None = None
+    ) -> None:
         self.name = name
         self.log = folders.logs / f"{name}.log"
-        self._run, self._output = folders.run, folders.output
+        self._run = folders.run
+        self._checkpoint: Path = folders.run / f"checkpoint-{name}" if replaces is None else replaces._checkpoint
         self._config = {
             "name": name,
-            "output": str(folders.output),
-            "checkpoint": str(folders.run / f"checkpoint-{name}"),
+            "output": output,
+            "checkpoint": str(self._checkpoint),
             "options": {"kafka.client.id": name, "historyDir": str(folders.history), **options},
         }
         self._log_file: IO[bytes] | None = None
@@ -84,6 +91,7 @@ class Query:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(search_path),
+            "SPARK_HOME": str(shared_spark_home()),
             "SPARK_LOCAL_DIRS": str(self._run / "spark"),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -106,9 +114,8 @@ class Query:
         return self._process is not None and self._process.poll() is None
 
     def batches(self) -> int:
-        """The number of written batches."""
-        prefix = f"{self.name}-"
-        return sum(1 for e in os.scandir(self._output) if e.name.startswith(prefix) and e.name.endswith(".json"))
+        """The number of batches that Spark has logged as finished in its checkpoint."""
+        return sum(1 for file in self._checkpoint.glob("commits/*") if file.name.isdigit())
 
     def kill(self) -> None:
         """Kills all its processes with ``kill -9``. Does nothing after its end."""

@@ -1,8 +1,8 @@
 """The query of the demo: ``python -m demo.query '{...}'``. Started by ``demo.processes``, two or three times.
 
-It reads flights as one member of the group, parses them, and writes their delays: one file per batch, complete or not
-at all. It is at least once, so each row has a key that is the same when a flight is read again: topic, partition and
-offset. Readers of the files count each flight once by this key.
+It reads flights as one member of the group, and computes the delays of each airport and hour. The members share the
+windows of a partition as they share the partition: its next owner continues with them. The rows are in the output topic
+exactly once, also after a kill.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 
-_FLIGHT = "carrier string, dep_delay double, arr_delay double"
-_COLUMNS = ("partition", "offset", "carrier", "dep_delay", "arr_delay")
+_FLIGHT = "dest string, time_hour timestamp, arr_delay double"
+WATERMARK_DELAY, ALLOWED_LATENESS = "6 hours", "36 hours"
 
 
 def main(config: dict[str, Any]) -> int:
@@ -35,16 +34,19 @@ def main(config: dict[str, Any]) -> int:
         .withColumn("flight", F.from_json(F.col("value").cast("string"), _FLIGHT))
         .select("partition", "offset", "flight.*")
     )
-    output = Path(config["output"])
-
-    def write(batch: DataFrame, batch_id: int) -> None:
-        rows = batch.select(*_COLUMNS).toArrow().to_pydict()
-        if rows["offset"]:
-            path = output / f"{config['name']}-{batch_id}.json"
-            path.with_suffix(".part").write_text(json.dumps(rows))
-            path.with_suffix(".part").rename(path)
-
-    query = flights.writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"]).start()
+    rows = delays(flights).select(
+        F.col("dest").alias("airport"),
+        F.col("window_start").alias("hour"),
+        *("flights", "arrived", "mean_min", "worst_min", "revision"),
+        F.lit(config["name"]).alias("member"),
+    )
+    output = rows.select(F.to_json(F.struct("*"), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ssX"}).alias("value"))
+    sink = sg.KafkaSink(bootstrap_servers=config["options"]["kafka.bootstrap.servers"], topic=config["output"])
+    query = (
+        sg.exactly_once(output, sink=sink, checkpoint=config["checkpoint"])
+        .trigger(processingTime="500 milliseconds")
+        .start()
+    )
 
     # A flag instead of an exception, because an exception during a call to Java breaks the connection.
     stop_requested = threading.Event()
@@ -56,6 +58,30 @@ def main(config: dict[str, Any]) -> int:
     return 0
 
 
+def delays(flights: DataFrame) -> DataFrame:
+    """Returns the delays by airport and hour.
+
+    A flight is written to the topic when it lands, after flights that are up to 31 hours ahead of it. The row of an hour is
+    emitted 6 hours after its end. A flight that lands later updates the row, within 36 more hours. Flights that were
+    cancelled or diverted have no delay: only ``flights`` counts them.
+    """
+    return sg.windows(
+        flights.withWatermark("time_hour", WATERMARK_DELAY),
+        on="time_hour",
+        by=["dest"],
+        window=sg.tumbling("1 hour"),
+        aggregate={
+            "flights": "count(*)",
+            "arrived": "count(arr_delay)",
+            "mean_min": "avg(arr_delay)",
+            "worst_min": "max(arr_delay)",
+        },
+        allowed_lateness=ALLOWED_LATENESS,
+        # The key of a record is its airport, so that an airport is in one partition.
+        prepartitioned=True,
+    )
+
+
 def _session(name: str) -> SparkSession:
     spark = (
         SparkSession.builder.master("local[2]")
@@ -63,7 +89,7 @@ def _session(name: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

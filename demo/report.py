@@ -6,65 +6,61 @@ the rest of the page.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from rich import markup
 from rich.console import Console
 from rich.table import Table
 
-from demo.check import Arrived, CheckResult
-from demo.flights import Delays
+from demo.check import CheckResult
+from demo.flights import AirportHour, Delays
 from demo.scenario import GROUP, Outcome
 from streamgroups_reports.html_page import templates
 from streamgroups_reports.ownership import timeline
 
-_HEADERS = ("carrier", "flights", "cancelled", "departure", "arrival", "> 15 min late")
-_NO_NEWS = re.compile(r"\s+(Inc\.|Co\.|Corporation)$")
+_HEADERS = ("airport", "planned departure", "flights", "arrived", "mean delay", "worst delay")
+#: The table contains this number of hours, and no hour with fewer arrivals.
+_ROWS, _MIN_ARRIVED = 12, 5
+_TITLE = f"The worst hours of 2013 for flights from New York City, with {_MIN_ARRIVED} arrivals or more"
 
 
-def rows(delays: Mapping[str, Delays], names: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """One row of text per carrier, the largest delay first.
+def rows(delays: Mapping[AirportHour, Delays], names: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """One row of text for each airport and hour, the largest mean first.
 
-    >>> rows({"HA": Delays(3, 1, 10, 2, -5, 1)}, {"HA": "Hawaiian Airlines Inc."})
-    [('HA Hawaiian Airlines', '3', '1', '+5.0 min', '-2.5 min', '50.0 %')]
+    >>> rows({("SFO", "2013-07-07T14:00:00Z"): Delays(7, 6, 295.8, 676.0)}, {"SFO": "San Francisco Intl"})
+    [('SFO San Francisco Intl', '2013-07-07 14:00 UTC', '7', '6', '+296 min', '+676 min')]
     """
-    by_delay = sorted(delays.items(), key=lambda item: -item[1].arrival_min / max(1, item[1].arrived))
+    many = [(it.mean_min, it.worst_min, at, it) for at, it in delays.items() if it.arrived >= _MIN_ARRIVED]
     return [
         (
-            f"{carrier} {_NO_NEWS.sub('', names.get(carrier, ''))}".rstrip(),
-            f"{d.flights:,}",
-            f"{d.cancelled:,}",
-            f"{d.departure_min / max(1, d.flights - d.cancelled):+.1f} min",
-            f"{d.arrival_min / max(1, d.arrived):+.1f} min",
-            f"{d.late / max(1, d.arrived):.1%}".replace("%", " %"),
+            f"{airport} {names.get(airport, '')}".rstrip(),
+            f"{hour[:10]} {hour[11:16]} UTC",
+            f"{found.flights}",
+            f"{found.arrived}",
+            f"{found.mean_min:+.0f} min",
+            f"{found.worst_min:+.0f} min",
         )
-        for carrier, d in by_delay
+        for *_, (airport, hour), found in sorted(many, key=lambda it: it[:3], reverse=True)[:_ROWS]
     ]
 
 
-def show(console: Console, results: Sequence[CheckResult], arrived: Arrived, names: Mapping[str, str]) -> None:
-    """Prints the delays and the check results."""
-    table = Table(
-        *_HEADERS,
-        title="Mean delays of departures from New York City, 2013",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    for column in table.columns[1:]:
+def show(console: Console, outcome: Outcome, results: Sequence[CheckResult], names: Mapping[str, str]) -> None:
+    """Prints the worst hours and the check results."""
+    table = Table(*_HEADERS, title=_TITLE, title_justify="left", box=None, pad_edge=False)
+    for column in table.columns:
         column.justify, column.no_wrap = "right", True
-    for row in rows(arrived.delays, names):
+    table.columns[0].justify = "left"
+    for row in rows(outcome.output.delays, names):
         table.add_row(*row)
-    console.print("", table, "")
+    for line in ("", table, "", _by_member(outcome), ""):
+        console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
     for result in results:
         sign = "[green]✓[/green]" if result.good else "[bold red]✗[/bold red]"
         console.print(f"{sign} {markup.escape(result.text)}", highlight=False, soft_wrap=True)
 
 
-def html(outcome: Outcome, results: Sequence[CheckResult], arrived: Arrived, names: Mapping[str, str]) -> str:
+def html(outcome: Outcome, results: Sequence[CheckResult], names: Mapping[str, str]) -> str:
     """The whole page."""
-    by_member = ", ".join(f"{name} {count:,}" for name, count in arrived.by_member.items())
     return (
         templates("demo")
         .get_template("report.html")
@@ -72,10 +68,16 @@ def html(outcome: Outcome, results: Sequence[CheckResult], arrived: Arrived, nam
             title=f"Group “{GROUP}”: three Spark queries, one killed",
             intro="The owners of each partition of the topic over time, from the histories of the members. "
             "Hover over an element for details.",
-            chart=timeline(outcome.events, outcome.marks),
+            chart=timeline(outcome.events, outcome.marks, outcome.states),
             results=results,
-            by_member=by_member,
+            by_member=_by_member(outcome),
+            heading=_TITLE,
             headers=_HEADERS,
-            rows=rows(arrived.delays, names),
+            rows=rows(outcome.output.delays, names),
         )
     )
+
+
+def _by_member(outcome: Outcome) -> str:
+    counts = ", ".join(f"{name} {count:,}" for name, count in outcome.output.by_member.items())
+    return f"Rows of windows by member: {counts}."

@@ -16,24 +16,33 @@ from rich.console import Console
 
 from demo.flights import Loader, all_flights
 from demo.live import LiveView
+from demo.output import Output, collect
 from demo.processes import Folders, Query
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.figures import StateSize
+from streamgroups.state.manifest import decode
+from streamgroups.state.names import StateFileName
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.history_file import read_history
 from streamgroups_reports.ownership import Mark, MarkKind
+from streamgroups_state.file_format import unpack
+from streamgroups_state.inspection import inspect
+from streamgroups_state.locations import operator_files
+from streamgroups_testkit.reading import read_committed
 
 TOPIC, GROUP, PARTITIONS = "flights", "flight-board", 8
+OUTPUT_TOPIC, OUTPUT_PARTITIONS = "airport-delays", 2
 #: The session timeout of both protocols: the group detects a killed member after it.
 _SESSION_MS = 6_000
 #: The limit of a batch, so that each query has several.
-_MAX_OFFSETS = 6_000
+_MAX_OFFSETS = 10_000
 #: The duration of loading each of the last two thirds.
 _LOADING_S = 15.0
 #: The work of both queries before one is killed.
-_BATCHES_BEFORE_KILL, _SECONDS_BEFORE_KILL = 5, 5.0
+_BATCHES_BEFORE_KILL, _SECONDS_BEFORE_KILL = 4, 5.0
 _START_TIMEOUT_S = 90.0
 _END_TIMEOUT_S = 100.0
 
@@ -52,6 +61,8 @@ class Outcome:
         ends: the topic's end offsets.
         committed: the group's offsets.
         killed: the killed member.
+        states: the sizes of the states of the windows, by partition and offset.
+        output: the rows that the queries have written.
     """
 
     events: Sequence[Event]
@@ -59,6 +70,8 @@ class Outcome:
     ends: Mapping[TopicPartition, int]
     committed: Mapping[TopicPartition, int]
     killed: str
+    states: Mapping[tuple[TopicPartition, int], StateSize]
+    output: Output
 
 
 def run(console: Console, folders: Folders, protocol: str, began_s: float) -> Outcome:
@@ -74,7 +87,9 @@ def run(console: Console, folders: Folders, protocol: str, began_s: float) -> Ou
     with console.status("Starting a Kafka broker"), contextlib.ExitStack() as starting:
         kafka = starting.enter_context(EmbeddedKafka(properties=properties))
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        topics = [NewTopic(TOPIC, PARTITIONS, 1), NewTopic(OUTPUT_TOPIC, OUTPUT_PARTITIONS, 1)]
+        for created in admin.create_topics(topics).values():
+            created.result(30)
         broker = starting.pop_all()
     with broker:
         try:
@@ -98,9 +113,12 @@ class _Demo:
             options["kafka.session.timeout.ms"] = str(_SESSION_MS)
         self._console, self._folders, self._kafka = console, folders, kafka
         self._bootstrap = kafka.bootstrap_servers
-        self._alice, self._bob, self._carol = (Query(name, folders, options) for name in ("alice", "bob", "carol"))
+        self._alice, self._bob = (Query(name, folders, options, OUTPUT_TOPIC) for name in ("alice", "bob"))
+        self._carol = Query("carol", folders, options, OUTPUT_TOPIC, replaces=self._bob)
+        self._states = operator_files(str(folders.states), GROUP, "windows")
         self._marks: list[Mark] = []
         self._expected_dead: set[str] = set()
+        self._seen: set[StateFileName] = set()
 
     def play(self, began_s: float) -> Outcome:
         """Runs from the first query to the last commit."""
@@ -108,7 +126,7 @@ class _Demo:
         partitions = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
         try:
             self._start_first()
-            self._loader = Loader(self._bootstrap, TOPIC, all_flights())
+            self._loader = Loader(self._bootstrap, TOPIC, PARTITIONS, all_flights())
             with LiveView(
                 self._console, cluster, GROUP, partitions, self._folders.history, self._loader.total, began_s
             ) as self._view:
@@ -116,11 +134,13 @@ class _Demo:
                 self._kill_one()
                 self._finish()
             ends, committed = cluster.end_offsets(partitions), cluster.committed(GROUP, partitions)
+            output = collect(record.value for record in read_committed(self._bootstrap, OUTPUT_TOPIC))
         finally:
             self._clean_up()
         events = read_history(self._folders.history)
         at = {tp: position.next_offset for tp, position in committed.items()}
-        return Outcome(events, self._marks, ends, at, self._bob.name)
+        states = inspect(self._states).state_sizes
+        return Outcome(events, self._marks, ends, at, self._bob.name, states, output)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
@@ -155,15 +175,16 @@ class _Demo:
             f"{least} batches of bob",
             _START_TIMEOUT_S,
         )
-        # The worst moment: a batch is written, and its offsets are not committed.
-        before, deadline_s = bob.batches(), time.monotonic() + 10
-        while bob.batches() == before and time.monotonic() < deadline_s:
+        # The worst moment: windows and their states are written, and the transaction is not committed.
+        self._new_states()
+        owned, deadline_s = set(view.poll(at_once=True).owned_by(bob.name)), time.monotonic() + 10
+        while owned.isdisjoint(self._new_states()) and time.monotonic() < deadline_s:
             time.sleep(0.002)
         self._expected_dead.add(bob.name)
         bob.kill()
         self._mark(MarkKind.KILL, "kill -9 bob", bob)
         view.states[bob.name] = "killed"
-        view.print_event("[red]kill -9 bob[/red], after it has written a batch and before it commits the offsets")
+        view.print_event("[red]kill -9 bob[/red], after it has written windows and their states, and before it commits")
         self._mark(MarkKind.START, "start carol", carol)
         carol.start()
         view.states[carol.name] = "starts"
@@ -171,7 +192,7 @@ class _Demo:
         view.print_event("the group has detected the kill: bob's partitions have a new owner")
         self._wait(lambda: self._owns(carol) > 0, "carol to own partitions", _START_TIMEOUT_S)
         view.states[carol.name] = "reads"
-        view.print_event("carol, which replaces bob, owns partitions")
+        view.print_event("carol, which replaces bob with its checkpoint, owns partitions")
         self._load_next_third()
 
     def _finish(self) -> None:
@@ -198,6 +219,13 @@ class _Demo:
 
     def _owns(self, query: Query) -> int:
         return len(self._view.snapshot.owned_by(query.name))
+
+    def _new_states(self) -> set[TopicPartition]:
+        """The partitions of the states that were written since the last call."""
+        new = self._states.list().keys() - self._seen
+        self._seen |= new
+        manifests = (decode(unpack(self._states.read(file))[0], file) for file in new)
+        return {state.topic_partition for manifest in manifests for state in manifest.states}
 
     def _mark(self, kind: MarkKind, text: str, query: Query) -> None:
         self._marks.append(Mark(time.time_ns() // 1_000_000, kind, text, query.name))

@@ -2,27 +2,33 @@
 
 The demo's report calls it, and users with a recorded history (:mod:`streamgroups.groups.history`) can call it to see
 the readers of each partition over time. The page contains one inline SVG: a row per partition, a colour per member,
-ticks for commits, diamonds for handovers, lines for :class:`Mark`. Source: SEMANTICS G11, G12.
+ticks for commits, diamonds with the sizes of states for handovers, lines for :class:`Mark`. Source: SEMANTICS G11, G12.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
+from typing import TypeAlias
 from xml.etree.ElementTree import Element
 
 from markupsafe import Markup
 
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.figures import StateSize
 from streamgroups_reports import svg
 from streamgroups_reports.html_page import templates
 from streamgroups_reports.ownership_picture import Mark, MarkKind, Picture, Stay, picture
 
 __all__ = ["Mark", "MarkKind", "page", "timeline"]
 
+#: The sizes of states, by partition and offset.
+StateSizes: TypeAlias = Mapping[tuple[TopicPartition, int], StateSize]
+NO_STATES: StateSizes = MappingProxyType({})
 _LEFT = 108
 _ROW, _BAR, _LIFE, _LABEL, _CHART = 30, 20, 20, 19, 84
 #: Commits closer together than this are one tick, so that a long history remains a small page.
@@ -35,9 +41,12 @@ _SAMPLES = (
     ([svg.rect(2, 2, 14, 10, "gap")], "no owner"),
     ([svg.rect(2, 0, 14, 14, "flight")], "in flight, read again by the next owner"),
 )
+_STATE_SAMPLE = ([svg.text(-4, 12, "kB", "soft")], "size of the state that follows the partition")
 
 
-def page(events: Iterable[Event], *, title: str, intro: str = "", marks: Iterable[Mark] = ()) -> str:
+def page(
+    events: Iterable[Event], *, title: str, intro: str = "", marks: Iterable[Mark] = (), states: StateSizes = NO_STATES
+) -> str:
     """Returns a whole HTML page.
 
     Args:
@@ -45,32 +54,35 @@ def page(events: Iterable[Event], *, title: str, intro: str = "", marks: Iterabl
         title: the page's heading, as plain text.
         intro: a sentence or two below it, as plain text.
         marks: actions on the members.
+        states: the sizes of states, by partition and offset (``streamgroups_state.inspection``). A handover shows the
+            size of the state that follows its partition.
 
     >>> html = page([], title="Nobody <yet>")
     >>> "Nobody &lt;yet&gt;" in html, "No events were recorded." in html
     (True, True)
     """
-    return templates().get_template("page.html").render(title=title, intro=intro, chart=timeline(events, marks))
+    return templates().get_template("page.html").render(title=title, intro=intro, chart=timeline(events, marks, states))
 
 
-def timeline(events: Iterable[Event], marks: Iterable[Mark] = ()) -> Markup:
+def timeline(events: Iterable[Event], marks: Iterable[Mark] = (), states: StateSizes = NO_STATES) -> Markup:
     """Returns only the legend and the drawing, for a template that extends ``page.html``.
 
     Args:
         events: the recorded events of the members, in any order.
         marks: actions on the members.
+        states: see :func:`page`.
     """
     recorded = sorted(events, key=lambda e: e.time_ms)
     if not recorded:
         return Markup("<p>No events were recorded.</p>")
     content = picture(recorded, sorted(marks, key=lambda m: m.time_ms))
     colours = {member: f"m{i % svg.COLOURS}" for i, member in enumerate(content.lives)}
-    drawing = _Drawing(
-        content, svg.Scale(content.begin_ms, content.end_ms, _LEFT, svg.WIDTH_PX - svg.RIGHT_PX), colours
-    )
+    x = svg.Scale(content.begin_ms, content.end_ms, _LEFT, svg.WIDTH_PX - svg.RIGHT_PX)
+    drawing = _Drawing(content, x, colours, states)
     members = [([svg.rect(2, 0, 14, 14, colour)], member) for member, colour in colours.items()]
     shapes, height = drawing.shapes()
-    return svg.chart("Owners of each partition over time", shapes, height, [*members, *_SAMPLES])
+    samples = [*_SAMPLES, _STATE_SAMPLE] if states else _SAMPLES
+    return svg.chart("Owners of each partition over time", shapes, height, [*members, *samples])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,7 @@ class _Drawing:
     picture: Picture
     x: svg.Scale
     colours: dict[str, str]
+    states: StateSizes
 
     def shapes(self) -> tuple[list[Element], int]:
         """Returns the content of the drawing, and its height."""
@@ -144,9 +157,14 @@ class _Drawing:
             yield svg.rect(left, top + 4, x - left, _BAR - 8, "gap", title)
         members = f"{before.ownership_epoch.member} → {epoch.member}"
         clock = self.picture.clock(epoch.begin_ms)
-        yield svg.diamond(
-            x, top + _BAR / 2, f"{epoch.topic_partition}: {members} at offset {after.first_offset:,}, {clock}"
-        )
+        title = f"{epoch.topic_partition}: {members} at offset {after.first_offset:,}, {clock}"
+        state = self.states.get((epoch.topic_partition, after.first_offset))
+        if state is not None:
+            yield svg.text(
+                x + 9, top + 14, f"{state.row_bytes / 1000:.1f} kB", f"size s{self.colours[epoch.member][1:]}"
+            )
+            title += f"; its state followed: {state.rows:,} rows, {state.row_bytes:,} bytes"
+        yield svg.diamond(x, top + _BAR / 2, title)
 
     def _rates(self, top: int) -> Iterator[Element]:
         """Draws the offsets committed per second, stacked by member."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.figures import StateSize
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode
 from streamgroups.state.names import StateFileName
 from streamgroups.state.state_files import StateFiles
@@ -41,6 +42,12 @@ class Inspection:
         """The files that a manifest needs and that do not exist, by the file of the manifest."""
         found = {manifest.file: frozenset(manifest.files - self.sizes.keys()) for manifest in self.manifests}
         return {file: missing for file, missing in found.items() if missing}
+
+    @property
+    def state_sizes(self) -> dict[tuple[TopicPartition, int], StateSize]:
+        """The size of each state, by its partition and offset."""
+        states = (state for manifest in self.manifests for state in manifest.states)
+        return {(state.topic_partition, state.next_offset): StateSize.of(state) for state in states}
 
     def latest(self, offset: int | None = None) -> Iterator[tuple[Manifest, PartitionState]]:
         """The newest state of each partition, or the latest one that is not after an offset."""

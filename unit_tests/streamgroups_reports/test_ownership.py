@@ -9,6 +9,7 @@ import pytest
 
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.figures import StateSize
 from streamgroups_reports.ownership import Mark, MarkKind, page, timeline
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -72,6 +73,17 @@ def test_commits_are_ticks_and_hand_overs_diamonds() -> None:
         "flights-1: alice → bob at offset 20, 1.2 s",
         "flights-1: bob → alice at offset 30, 8.0 s",
     ]
+
+
+def test_a_handover_shows_the_size_of_the_state_that_follows_the_partition() -> None:
+    html = timeline(HISTORY, [KILL], {(P1, 30): StateSize(144, 8_058, 2), (P1, 31): StateSize(1, 1, 1)})
+    assert titles(html, of_class="over") == [
+        "flights-1: alice → bob at offset 20, 1.2 s",
+        "flights-1: bob → alice at offset 30, 8.0 s; its state followed: 144 rows, 8,058 bytes",
+    ]
+    assert re.findall(r'class="size [^"]*">([^<]*)<', html) == ["8.1 kB"]
+    assert "size of the state" in html
+    assert "size of the state" not in timeline(HISTORY, [KILL])
 
 
 def test_a_kill_shows_the_batch_in_flight_and_how_long_the_partition_had_no_owner() -> None:
