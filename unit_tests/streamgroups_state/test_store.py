@@ -19,6 +19,7 @@ from streamgroups.state.manifest import PartitionState, Segment
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups_state.file_format import pack, unpack
+from streamgroups_state.inspection import inspect
 from streamgroups_state.store import NewState, Operator, StateStore
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -63,6 +64,7 @@ def test_S10_a_batch_writes_its_own_rows_and_names_the_earlier_segments() -> Non
     assert second.files == {file(1), file(2)}
     size = StateSize.of(second.states[0])
     assert (size.rows, size.row_bytes, size.files) == (2, rows(x=1).nbytes + rows(x=2).nbytes, 2)
+    assert inspect(files).state_sizes == {(P0, 5): StateSize(1, rows(x=1).nbytes, 1), (P0, 8): size}
     store = StateStore(COUNTS, files)
     assert store.rows(P0, found(store, P0, 8, 2).parts["a"]).to_pydict() == {"key": ["x", "x"], "n": [1, 2]}
     assert len(files.contents[file(2)]) < 2 * len(files.contents[file(1)])
