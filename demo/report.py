@@ -18,23 +18,23 @@ from demo.scenario import GROUP, Outcome
 from streamgroups_reports.html_page import templates
 from streamgroups_reports.ownership import timeline
 
-_HEADERS = ("airport", "planned departure", "flights", "arrived", "mean delay", "worst delay")
+_HEADERS = ("airport", "hour (UTC)", "flights", "arrived", "mean", "worst")
 #: The table contains this number of hours, and no hour with fewer arrivals.
 _ROWS, _MIN_ARRIVED = 12, 5
-_TITLE = f"The worst hours of 2013 for flights from New York City, with {_MIN_ARRIVED} arrivals or more"
+_TITLE = f"Delays of flights from New York City: the worst hours with {_MIN_ARRIVED} arrivals or more"
 
 
 def rows(delays: Mapping[AirportHour, Delays], names: Mapping[str, str]) -> list[tuple[str, ...]]:
     """One row of text for each airport and hour, the largest mean first.
 
     >>> rows({("SFO", "2013-07-07T14:00:00Z"): Delays(7, 6, 295.8, 676.0)}, {"SFO": "San Francisco Intl"})
-    [('SFO San Francisco Intl', '2013-07-07 14:00 UTC', '7', '6', '+296 min', '+676 min')]
+    [('SFO San Francisco Intl', '2013-07-07 14:00', '7', '6', '+296 min', '+676 min')]
     """
     many = [(it.mean_min, it.worst_min, at, it) for at, it in delays.items() if it.arrived >= _MIN_ARRIVED]
     return [
         (
             f"{airport} {names.get(airport, '')}".rstrip(),
-            f"{hour[:10]} {hour[11:16]} UTC",
+            f"{hour[:10]} {hour[11:16]}",
             f"{found.flights}",
             f"{found.arrived}",
             f"{found.mean_min:+.0f} min",
@@ -49,7 +49,7 @@ def show(console: Console, outcome: Outcome, results: Sequence[CheckResult], nam
     table = Table(*_HEADERS, title=_TITLE, title_justify="left", box=None, pad_edge=False)
     for column in table.columns:
         column.justify, column.no_wrap = "right", True
-    table.columns[0].justify = "left"
+    table.columns[0].justify, table.columns[0].max_width = "left", 22
     for row in rows(outcome.output.delays, names):
         table.add_row(*row)
     for line in ("", table, "", _by_member(outcome), ""):

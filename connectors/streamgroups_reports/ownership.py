@@ -33,6 +33,8 @@ _LEFT = 108
 _ROW, _BAR, _LIFE, _LABEL, _CHART = 30, 20, 20, 19, 84
 #: Commits closer together than this are one tick, so that a long history remains a small page.
 _TICK_PX = 2.5
+#: The size of a state is in the bar of its next owner if the bar is as long as this.
+_SIZE_PX = 60
 #: A handover that takes longer than this is drawn as a time without an owner.
 _GAP_MS = 400
 _SAMPLES = (

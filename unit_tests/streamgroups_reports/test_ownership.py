@@ -82,6 +82,10 @@ def test_a_handover_shows_the_size_of_the_state_that_follows_the_partition() -> 
         "flights-1: bob → alice at offset 30, 8.0 s; its state followed: 144 rows, 8,058 bytes",
     ]
     assert re.findall(r'class="size [^"]*">([^<]*)<', html) == ["8.1 kB"]
+    ended = [*HISTORY, event(10_600, "carol", Kind.ASSIGNED, {P1: 60}), event(10_700, "carol", Kind.CLOSED)]
+    short = timeline(ended, [KILL], {(P1, 60): StateSize(1, 56, 1)})
+    assert "its state followed: 1 rows" in short
+    assert 'class="size' not in short, "its bar is too short"
     assert "size of the state" in html
     assert "size of the state" not in timeline(HISTORY, [KILL])
 
