@@ -23,7 +23,7 @@ def test_S10_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flights = all_flights(30)
     monkeypatch.setattr(scenario, "all_flights", lambda: flights)
     monkeypatch.setattr(scenario, "_LOADING_S", 2.0)
-    monkeypatch.setattr(scenario, "_MAX_OFFSETS", 300)
+    monkeypatch.setattr(scenario, "_MAX_OFFSETS", 600)
     monkeypatch.setattr(scenario, "_BATCHES_BEFORE_KILL", 2)
     monkeypatch.setattr(scenario, "_SECONDS_BEFORE_KILL", 0.5)
     folders = Folders(tmp_path)

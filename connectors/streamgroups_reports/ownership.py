@@ -162,9 +162,9 @@ class _Drawing:
         title = f"{epoch.topic_partition}: {members} at offset {after.first_offset:,}, {clock}"
         state = self.states.get((epoch.topic_partition, after.first_offset))
         if state is not None:
-            yield svg.text(
-                x + 9, top + 14, f"{state.row_bytes / 1000:.1f} kB", f"size s{self.colours[epoch.member][1:]}"
-            )
+            if self.x(after.end_ms) - x >= _SIZE_PX:
+                size = f"{state.row_bytes / 1000:.1f} kB"
+                yield svg.text(x + 9, top + 14, size, f"size s{self.colours[epoch.member][1:]}")
             title += f"; its state followed: {state.rows:,} rows, {state.row_bytes:,} bytes"
         yield svg.diamond(x, top + _BAR / 2, title)
 
