@@ -93,8 +93,8 @@ def _contains(outer: OffsetRange, inner: OffsetRange) -> bool:
 
 def _rows(output: Output) -> CheckResult:
     """Checks that no row is in the output twice, from the batch in flight or from the windows at a handover."""
-    text = f"{output.rows:,} rows of windows, {output.updates:,} of them updates for flights that landed late"
-    return CheckResult(not output.repeated, f"{text}; {output.repeated:,} rows are there twice")
+    updates = f"{output.rows:,} rows of windows; updates for flights that landed late: {output.updates:,}"
+    return CheckResult(not output.repeated, f"{updates}; rows that are there twice: {output.repeated:,}")
 
 
 def _windows(found: Mapping[AirportHour, Delays], expected: Mapping[AirportHour, Delays]) -> CheckResult:

@@ -87,7 +87,7 @@ def test_a_run_that_goes_well() -> None:
     assert {
         "28 of 28 flights are in a window",
         "7 flights were read again, all of them in flight at bob when it was killed",
-        "3 rows of windows, 1 of them updates for flights that landed late; 0 rows are there twice",
+        "3 rows of windows; updates for flights that landed late: 1; rows that are there twice: 0",
         "2 windows (airport, hour) equal pandas",
     } <= {result.text for result in results}
 
@@ -106,7 +106,7 @@ REREAD = [*EVENTS, planned(12, "carol", 0, 5)]
         ),
         (
             lambda: run(output=replace(OUTPUT, repeated=1)),
-            "3 rows of windows, 0 of them updates for flights that landed late; 1 rows are there twice",
+            "3 rows of windows; updates for flights that landed late: 0; rows that are there twice: 1",
         ),
         (
             lambda: run(output=output(SFO=Delays(9, 9, -0.25, 676.0))),
