@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from streamgroups_spark.ops.supervise import Outcome as Outcome
     from streamgroups_spark.ops.supervise import supervise as supervise
     from streamgroups_spark.register import register as register
+    from streamgroups_spark.repartition.api import read_repartitioned as read_repartitioned
+    from streamgroups_spark.repartition.api import repartition as repartition
     from streamgroups_spark.sinks.exactly_once import KafkaSink as KafkaSink
     from streamgroups_spark.sinks.exactly_once import exactly_once as exactly_once
     from streamgroups_spark.sinks.foreach_ledger import BatchLedger as BatchLedger
@@ -75,6 +77,7 @@ _NAMES = {
     "streamgroups_spark.sinks.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",
     "streamgroups_spark.ops.metrics_listener": "MetricsListener",
     "streamgroups_spark.register": "register",
+    "streamgroups_spark.repartition.api": "read_repartitioned repartition",
     "streamgroups_spark.ops.supervise": "Outcome supervise",
     "streamgroups_spark.event_time.recorder": "TimeRecorder record_time",
     "streamgroups_spark.state.functions": "stateful",

@@ -72,6 +72,21 @@ def topics_of(subscription: Subscription, existing: Mapping[str, int]) -> frozen
     return frozenset(tp.topic for tp in subscription.topic_partitions)
 
 
+def is_subscribed(subscription: Subscription, topic: str) -> bool:
+    """Whether a subscription contains a topic, or will contain it when the topic exists.
+
+    >>> is_subscribed(Topics(("flights",)), "flights"), is_subscribed(Pattern(re.compile("^flights$")), "flights-2013")
+    (True, False)
+    >>> is_subscribed(Partitions((TopicPartition("flights", 0),)), "flights")
+    True
+    """
+    if isinstance(subscription, Pattern):
+        return subscription.regex.search(topic) is not None
+    if isinstance(subscription, Topics):
+        return topic in subscription.names
+    return topic in {tp.topic for tp in subscription.topic_partitions}
+
+
 def partitions_of(subscription: Subscription, existing: Mapping[str, int]) -> frozenset[TopicPartition]:
     """The partitions of a subscription now.
 

@@ -164,6 +164,19 @@ KNOWN = {*COMMON, *FETCHING, *MEMBERSHIP, *RENAMED, *_IGNORED, *_FIXED, *STORES,
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:%.]+\]|[0-9A-Za-z._%-]+):(\d{1,5})")
 
 
+def connection_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings of a consumer that a producer or an admin client of the same cluster needs too.
+
+    Args:
+        given: settings by Java's or librdkafka's names, in lower case.
+
+    >>> connection_settings({"bootstrap.servers": "broker:9092", "group.id": "board", "fetch.max.wait.ms": "100"})
+    {'bootstrap.servers': 'broker:9092'}
+    """
+    reading = FETCHING | MEMBERSHIP | {"group.id"}
+    return {name: value for name, value in given.items() if RENAMED.get(name, name) not in reading}
+
+
 def translate(given: Mapping[str, str]) -> Translation:
     """Translates settings one by one. librdkafka checks their combination.
 

@@ -129,12 +129,7 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
         delays = sg.KafkaSink(bootstrap_servers="localhost:9092", topic="delays")
         query = sg.exactly_once(flights.select("key", "value"), sink=delays, checkpoint="/data/delays").start()
     """
-    if not df.isStreaming:
-        raise InvalidOption(
-            "The DataFrame is not a streaming DataFrame.",
-            remedy='Read it with spark.readStream.format("streamgroups").',
-        )
-    sources = _checked_sources(df)
+    sources = checked_sources(df)
     clear_unstarted(checkpoint)
     if isinstance(sink, KafkaSink):
         return _to_kafka(df, sources, sink, checkpoint)
@@ -144,8 +139,19 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _checked_sources(df: DataFrame) -> list[SourceOptions]:
-    """Returns the options of the sources of a query. Rejects a query that does not support exactly once."""
+def checked_sources(df: DataFrame) -> list[SourceOptions]:
+    """Returns the options of the sources of a query. Rejects a query that does not support exactly once.
+
+    Called by ``repartition.api`` too.
+
+    Raises:
+        InvalidOption: if the query does not support exactly once. The error contains the reason and the remedy.
+    """
+    if not df.isStreaming:
+        raise InvalidOption(
+            "The DataFrame is not a streaming DataFrame.",
+            remedy='Read it with spark.readStream.format("streamgroups").',
+        )
     sources = []
     for stream in read_streams(analyzed(df)):
         name = source_name(stream.leaf)

@@ -31,14 +31,16 @@ def check_state(source: SourceOptions, operators: Collection[str]) -> None:
     >>> check_state(parse(options, streaming=True), {"Aggregate"})
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: The query is stateful (Aggregate), but shares its stream with the other members of group 'board'. \
-State does not move to the next owner of a partition, so each member would have a part of each result. Set membership=exclusive on its source.
+State does not move to the next owner of a partition, so each member would have a part of each result. Set membership=exclusive on its source. \
+Or use sg.windows or sg.stateful, whose state follows its partition; sg.repartition partitions a topic by their keys.
     """
     if operators and source.is_shared:
         raise InvalidOption(
             f"The query is stateful ({', '.join(sorted(operators))}), but shares its stream with the other "
             f"members of group '{source.group_id}'. State does not move to the next owner of a partition, "
             "so each member would have a part of each result.",
-            remedy="Set membership=exclusive on its source.",
+            remedy="Set membership=exclusive on its source. Or use sg.windows or sg.stateful, whose state follows its "
+            "partition; sg.repartition partitions a topic by their keys.",
         )
 
 

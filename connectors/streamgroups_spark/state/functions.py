@@ -83,7 +83,7 @@ def stateful(
     check_columns(df, by)
     if not by:
         raise InvalidOption("Option 'by' is empty.", remedy="Pass the key columns, such as ['key'].")
-    check_keys(by, _CALLED, prepartitioned=prepartitioned)
+    check_keys(df, by, _CALLED, prepartitioned=prepartitioned)
     check_place(df, name, _CALLED)
     if not callable(function):
         raise InvalidOption(f"Option 'function' is {function!r}.", remedy="Pass a function of (state, records, time).")

@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
 from streamgroups_spark.register import SESSION, state_channel_of
+from streamgroups_spark.repartition.key_columns import is_partitioned_by
 from streamgroups_spark.state.stage import StateStage
 from streamgroups_state.operator import StatefulOperator
 
@@ -44,15 +45,31 @@ def check_columns(df: DataFrame, by: Sequence[str], others: Sequence[str] = ()) 
             "The DataFrame is not a streaming DataFrame.",
             remedy='Read it with spark.readStream.format("streamgroups").',
         )
+    check_key_columns(df.schema, by, others)
+
+
+def check_key_columns(columns: StructType, by: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Checks that the key columns exist and are not nested.
+
+    Args:
+        columns: all columns.
+        by: the key columns.
+        others: other columns that must exist.
+
+    Raises:
+        InvalidOption: for the first column that is missing or nested.
+    """
     if isinstance(by, str):
         raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Pass a list: ['{by}'].")
     for name in (*others, *by):
-        if name not in df.columns:
-            raise InvalidOption(f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(df.columns)}.")
-    for name in by:
-        if isinstance(df.schema[name].dataType, NESTED):
+        if name not in columns.names:
             raise InvalidOption(
-                f"Column '{name}' of 'by' is of type {df.schema[name].dataType.simpleString()}.",
+                f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(columns.names)}."
+            )
+    for name in by:
+        if isinstance(columns[name].dataType, NESTED):
+            raise InvalidOption(
+                f"Column '{name}' of 'by' is of type {columns[name].dataType.simpleString()}.",
                 remedy="Use columns that are not nested.",
             )
 
@@ -88,26 +105,32 @@ def check_place(df: DataFrame, name: str, called: str, *, otherwise: str = "") -
         )
 
 
-def check_keys(by: Sequence[str], called: str, *, prepartitioned: bool, otherwise: str = "") -> None:
+def check_keys(df: DataFrame, by: Sequence[str], called: str, *, prepartitioned: bool, otherwise: str = "") -> None:
     """Checks that all records of a key are in one partition.
 
     Args:
+        df: the records.
         by: the key columns.
         called: the function of the API, for errors.
         prepartitioned: whether the user guarantees it.
         otherwise: another remedy, a sentence.
 
     Raises:
-        InvalidOption: if ``by`` does not contain the key of the record, and the user does not guarantee it.
+        InvalidOption: if ``by`` contains neither the key of the record nor the columns of ``sg.repartition``, and the
+            user does not guarantee it.
     """
     if "key" in by or prepartitioned:
+        return
+    # A union has the metadata of its first stream.
+    if is_partitioned_by(df.schema, by) and len(read_streams(analyzed(df))) == 1:
         return
     columns = ", ".join(by) or "no column"
     raise InvalidOption(
         f"The state of {called} belongs to a partition, and its keys are the values of {columns}. All records of a key "
         "must be in one partition.",
         remedy="Add the column 'key' to 'by'. If the record key determines the columns of 'by', set "
-        f"prepartitioned=True. {otherwise}".strip(),
+        f"prepartitioned=True. Otherwise write the records to a topic that is partitioned by them: "
+        f"sg.repartition(df, by=[...], topic=...). {otherwise}".strip(),
     )
 
 
@@ -134,7 +157,8 @@ def in_reading_stage(
         raise InvalidOption(
             f"Before {called}, the query moves records between tasks ({', '.join(sorted(moved_by))}). The operator must "
             "be in the stage that reads.",
-            remedy=f"Call {called} first. {otherwise}".strip(),
+            remedy=f"Call {called} first. Or write the records to a topic, partitioned by the keys of {called}: "
+            f"sg.repartition(df, by=[...], topic=...). {otherwise}".strip(),
         )
     return output
 

@@ -42,7 +42,7 @@ def by_offset(
     """Returns windows of each partition. The arguments are those of ``sg.windows``."""
     parsed = {n: parse_aggregate(n, a) if isinstance(a, str) else a for n, a in aggregate.items()}
     check_place(df, name, _CALLED, otherwise=_EXCLUSIVE)
-    check_keys(by, _CALLED, prepartitioned=prepartitioned, otherwise=_EXCLUSIVE)
+    check_keys(df, by, _CALLED, prepartitioned=prepartitioned, otherwise=_EXCLUSIVE)
     delay_ms = 0 if on is None else int((df.schema[on].metadata or {}).get(WATERMARK, 0))
     place = [it for it in ("topic", *PLACE) if it in df.columns]
     until_ms = [] if until is None else [F.unix_millis(column(until)).alias("until")]

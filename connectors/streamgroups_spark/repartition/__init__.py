@@ -1,0 +1,1 @@
+"""Topics that are partitioned by other keys than those of their producers."""
