@@ -150,9 +150,9 @@ def random_type(choose: random.Random, depth: int) -> tuple[str, Callable[[], An
 def test_S12_random_types_and_values(spark: SparkSession) -> None:
     choose = random.Random(12)
     types = [random_type(choose, 3) for _ in range(40)]
-    schema = StructType.fromDDL(", ".join(f"c{i} {ddl}" for i, (ddl, _) in enumerate(types)))
+    schema = ", ".join(f"c{i} {ddl}" for i, (ddl, _) in enumerate(types))
     rows = [tuple(make() for _, make in types) for _ in range(50)]
-    df = spark.createDataFrame(rows, schema)  # type: ignore[type-var]
+    df = spark.createDataFrame(rows, schema)
     # Texts, because NaN differs from itself.
     assert [repr(row) for row in there_and_back(df).collect()] == [repr(row) for row in df.collect()]
 
@@ -162,7 +162,8 @@ def test_S12_a_string_that_is_not_text_is_an_error_and_a_new_column_is_null(spar
     with pytest.raises(PySparkException, match="Column 'raw' contains a string that is not UTF-8"):
         there_and_back(df).collect()
     known = spark.range(1).selectExpr("1 AS a")
-    assert there_and_back(known, StructType.fromDDL("a int, b string")).collect() == [(1, None)]
+    schema = StructType().add("a", "int").add("b", "string")
+    assert there_and_back(known, schema).collect() == [(1, None)]
 
 
 def test_S12_keys(spark: SparkSession) -> None:

@@ -133,7 +133,7 @@ def read_repartitioned(
         delays = sg.read_repartitioned(
             spark, topic="delays-by-airport", by=["airport"], columns="timestamp timestamp, airport string, delay int",
             options={"kafka.bootstrap.servers": "localhost:9092", "group.id": "delays"})
-        worst = sg.windows(delays.withWatermark("timestamp", "10s"), on="timestamp", by=["airport"],
+        worst = sg.windows(delays.withWatermark("timestamp", "10 seconds"), on="timestamp", by=["airport"],
                            window=sg.tumbling("5 minutes"), aggregate={"worst": "max(delay)"})
     """
     schema = columns if isinstance(columns, StructType) else _parsed(columns)

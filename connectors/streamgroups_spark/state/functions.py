@@ -58,7 +58,8 @@ def stateful(
         name: the name of the state. The state continues with the same ``by``, ``state`` and ``version`` only.
         version: the version of the meaning of the state. Increase it if the function uses a state in another way.
         prepartitioned: states that all records with the same values of ``by`` are in one partition, because the record
-            key determines them. Not necessary if ``by`` contains the column ``key``.
+            key determines them. Not necessary if ``by`` contains the column ``key``, or the columns by which
+            :func:`repartition` has partitioned the topic.
         expire_after: a duration: a key without records for this time, by the clock, is removed. Default: never.
 
     Returns:

@@ -84,7 +84,8 @@ def windows(
             ``partitionIdleTimeout`` of the source excludes idle partitions. ``query``: all partitions have the windows
             and the watermark of the query. The default over streams that are not shared, and possible with those only.
         prepartitioned: with windows of partitions: states that all records with the same values of ``by`` are in one
-            partition, because the record key determines them. Not necessary if ``by`` contains the column ``key``.
+            partition, because the record key determines them. Not necessary if ``by`` contains the column ``key``, or
+            the columns by which :func:`repartition` has partitioned the topic.
         name: with windows of partitions: the name of the state. The state continues with the same definition only.
         buckets: with ``time="query"``: the number of parts of the state. It must stay the same for a checkpoint.
 
