@@ -28,7 +28,7 @@ from benchmarks.shapes import compression, partitions, sizes
 from benchmarks.sinks import ledger_sinks, sinks
 from benchmarks.small_batches import SmallBatches
 from benchmarks.sources import OURS, SPARK, SPARK_20
-from benchmarks.state import state
+from benchmarks.state import state, state_owners, state_triggers
 from benchmarks.tables import remarks, rst, terminal_table
 from streamgroups_broker import EmbeddedKafka
 
@@ -44,6 +44,8 @@ FAMILIES: Mapping[str, Family] = {
     "small-batches": _SMALL_BATCHES,
     "handover": handover,
     "state": state,
+    "state-triggers": state_triggers,
+    "state-owners": state_owners,
     "partitions": partitions,
     "sizes": sizes,
     "compression": compression,

@@ -1,6 +1,6 @@
 """State that follows its partition: windows in a catch-up, small triggers, and the next owner.
 
-A family of ``benchmarks.command``. A count by key in windows of a minute, over 8 partitions with few and with many keys.
+Three families of ``benchmarks.command``. A count by key in windows of a minute, over 8 partitions with few and with many keys.
 All Spark queries read with the source of this library, so the figures differ by the state only. Kafka Streams is a
 program of its own. The counts of closed windows are checked, but for Kafka Streams only the number of records read.
 Source: SEMANTICS S10; Spark's "Structured Streaming Programming Guide", RocksDB state store.
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,16 +23,16 @@ import streamgroups as sg
 from benchmarks.bench import TASKS, Bench
 from benchmarks.figures import MS, RECORDS_PER_S, Cell, Missing, Row, S, compare, median_of, percentile_of
 from benchmarks.handover import WITHOUT_STATE, handover_with_state
+from benchmarks.other_keys import other_keys
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import OURS, stream_frame, until_end
+from benchmarks.sources import OURS, stream_frame
+from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, triggers_s, until_all_is_read
 from benchmarks.streams_peer import StreamsProgram, processed_s, restored_s
 from benchmarks.timed_topics import BEGIN_MS, PARTITIONS, WINDOW_MS, TimedSpec, write_more, write_timed
 from streamgroups_testkit.object_store import ObjectStore
 from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE
 
 READING = "reading only"
-SPARK_WINDOWS = "Spark's window aggregation, RocksDB"
-EXCLUSIVE = "sg.windows, exclusive, transformWithState"
 DIRECTORY = "state in a local directory"
 STREAMS = "Kafka Streams"
 _DELAY = "10 seconds"
@@ -43,13 +42,26 @@ Transform = Callable[[DataFrame], DataFrame]
 
 
 def state(bench: Bench) -> Iterator[Row]:
-    """All measurements, first with few keys."""
+    """Windows in a catch-up, first with few keys."""
     with _rocksdb(bench.spark), ObjectStore(_LATENCY_MS) as store:
         for keys in bench.scale.state_keys:
             yield from _catch_ups(bench, keys, store)
+            yield from other_keys(bench, keys)
+
+
+def state_triggers(bench: Bench) -> Iterator[Row]:
+    """Small triggers, first with few keys."""
+    with ObjectStore(_LATENCY_MS) as store:
+        for keys in bench.scale.state_keys:
             yield from _triggers(bench, keys, store)
-        yield from _next_owners(bench, max(bench.scale.state_keys), store)
-    yield from handover_with_state(bench, max(bench.scale.state_keys))
+
+
+def state_owners(bench: Bench) -> Iterator[Row]:
+    """The next owner of partitions with many keys."""
+    keys = max(bench.scale.state_keys)
+    with ObjectStore(_LATENCY_MS) as store:
+        yield from _next_owners(bench, keys, store)
+    yield from handover_with_state(bench, keys)
 
 
 @contextmanager
@@ -87,22 +99,6 @@ def _frame(bench: Bench, topic: str, location: str, **options: str) -> DataFrame
     return frame.select("key", "timestamp", "partition", "offset")
 
 
-def _until_all_is_read(rows: DataFrame, checkpoint: Path) -> list[Any]:
-    """Runs a query that reads all available records. Returns its progress reports."""
-    observed = rows.observe("check", F.sum("n").alias("n"))
-    writer = observed.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    return until_end(writer.trigger(availableNow=True).start())
-
-
-def _counted(progress: list[Any]) -> int:
-    rows = (it.observedMetrics.get("check") for it in progress)
-    return sum(row["n"] or 0 for row in rows if row)
-
-
-def _triggers_s(progress: list[Any]) -> float:
-    return float(sum(it.durationMs["triggerExecution"] for it in progress)) / 1000
-
-
 # ---- catch-up --------------------------------------------------------------------------------------------------------
 
 
@@ -114,7 +110,7 @@ def _catch_ups(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
     what = f"windows by key, catch-up of {spec.records:,} records, {keys:,} keys in each of {PARTITIONS} partitions"
     runs: dict[str, Callable[[], float]] = {
         OURS: partial(_speed, bench, topic, spec, _windows),
-        READING: partial(_speed, bench, topic, spec, _read, counted=spec.records),
+        READING: partial(_speed, bench, topic, spec, _read, expected=spec.records),
         SPARK_WINDOWS: partial(_speed, bench, topic, spec, _by_spark, membership="exclusive"),
         EXCLUSIVE: partial(
             _speed,
@@ -145,7 +141,7 @@ def _speed(
     spec: TimedSpec,
     transform: Transform,
     *,
-    counted: int | None = None,
+    expected: int | None = None,
     location: str | None = None,
     **options: str,
 ) -> float:
@@ -153,11 +149,11 @@ def _speed(
     directory = bench.directory / uuid.uuid4().hex
     where = location or str(directory / "state")
     frame = _frame(bench, topic, where, maxOffsetsPerTrigger=str(bench.scale.state_batch), **options)
-    progress = _until_all_is_read(transform(frame), directory / "checkpoint")
-    expected = spec.closed_records if counted is None else counted
-    if _counted(progress) != expected:
-        raise WrongCount(f"{_counted(progress)} were counted where {expected} should")
-    return spec.records / _triggers_s(progress)
+    progress = until_all_is_read(transform(frame), directory / "checkpoint")
+    expected = spec.closed_records if expected is None else expected
+    if counted(progress) != expected:
+        raise WrongCount(f"{counted(progress)} were counted where {expected} should")
+    return spec.records / triggers_s(progress)
 
 
 def _streams(bench: Bench, topic: str, spec: TimedSpec, application: str) -> StreamsProgram:
@@ -199,7 +195,7 @@ def _durations(bench: Bench, topic: str, transform: Transform, location: str | N
     directory = bench.directory / uuid.uuid4().hex
     where = location or str(directory / "state")
     frame = _frame(bench, topic, where, maxOffsetsPerTrigger=str(bench.scale.state_trigger))
-    progress = _until_all_is_read(transform(frame), directory / "checkpoint")
+    progress = until_all_is_read(transform(frame), directory / "checkpoint")
     read = [float(it.durationMs["triggerExecution"]) for it in progress if it.numInputRows]
     return read[bench.scale.warm_up_batches :]
 
@@ -260,13 +256,13 @@ def _first_trigger(
     directory, group, records = bench.directory / uuid.uuid4().hex, uuid.uuid4().hex, bench.scale.state_trigger
     options = {"group.id": group, "maxOffsetsPerTrigger": str(bench.scale.state_batch)}
     location = location or str(directory / "state")
-    _until_all_is_read(transform(_frame(bench, topic, location, **options)), directory / "first")
+    until_all_is_read(transform(_frame(bench, topic, location, **options)), directory / "first")
     write_more(bench.bootstrap, topic, records=records, keys=spec.keys, time_ms=time_ms)
-    progress = _until_all_is_read(transform(_frame(bench, topic, location, **options)), directory / "next")
+    progress = until_all_is_read(transform(_frame(bench, topic, location, **options)), directory / "next")
     read = [it for it in progress if it.numInputRows]
     if sum(it.numInputRows for it in read) != records:
         raise WrongCount(f"the next owner read {sum(it.numInputRows for it in read)} records")
-    return _triggers_s(read[:1])
+    return triggers_s(read[:1])
 
 
 def _restoration(bench: Bench, topic: str, spec: TimedSpec) -> float:

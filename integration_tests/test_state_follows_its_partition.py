@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.state_query import DELAY_S, LATENESS_S, SIZE_S, start
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import (
@@ -338,6 +339,8 @@ class Member:
             self._process.wait(30)
 
 
+# ``make test`` runs the demo, in which two queries share windows and one is killed.
+@LONG
 def test_S10_X2_two_queries_share_windows_and_one_is_killed(
     admin: AdminClient,
     bootstrap: str,

@@ -1,0 +1,37 @@
+"""Names and queries that the measurements of state have in common. Used by ``state`` and ``other_keys``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from benchmarks.sources import until_end
+
+SPARK_WINDOWS = "Spark's window aggregation, RocksDB"
+EXCLUSIVE = "sg.windows, exclusive, transformWithState"
+
+
+def until_all_is_read(rows: DataFrame, checkpoint: Path) -> list[Any]:
+    """Runs a query that reads all available records. Returns its progress reports.
+
+    Args:
+        rows: the query. The sum of its column ``n`` is observed.
+        checkpoint: the checkpoint.
+    """
+    observed = rows.observe("check", F.sum("n").alias("n"))
+    writer = observed.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    return until_end(writer.trigger(availableNow=True).start())
+
+
+def counted(progress: list[Any]) -> int:
+    """Returns the sum of ``n`` in all batches."""
+    rows = (it.observedMetrics.get("check") for it in progress)
+    return sum(row["n"] or 0 for row in rows if row)
+
+
+def triggers_s(progress: list[Any]) -> float:
+    """Returns the time of all triggers, in seconds."""
+    return float(sum(it.durationMs["triggerExecution"] for it in progress)) / 1000
