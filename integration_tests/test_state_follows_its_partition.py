@@ -277,7 +277,7 @@ class TestRejected:
             (lambda df: df, {}, "the values of no column.*prepartitioned=True"),
             (lambda df: df.repartition(2), {"by": ["key"]}, r"moves records between tasks \(Repartition\)"),
             (lambda df: df, {"by": ["key"], "time": "query"}, "'time' of sg.windows is 'query', but queries share"),
-            (lambda df: df, {"by": ["key"], "time": "key"}, "'time' is 'key'.*partition, query"),
+            (lambda df: df, {"by": ["key"], "time": "key"}, "'time' is 'key'.*partition, group, query"),
         ],
     )
     def test_when_the_query_is_built(
