@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.event_time.recorder import TimeRecorder as TimeRecorder
     from streamgroups_spark.event_time.recorder import record_time as record_time
     from streamgroups_spark.event_time.with_event_time import with_event_time as with_event_time
+    from streamgroups_spark.joins.api import join as join
     from streamgroups_spark.ops.metrics_listener import MetricsListener as MetricsListener
     from streamgroups_spark.ops.supervise import Outcome as Outcome
     from streamgroups_spark.ops.supervise import supervise as supervise
@@ -75,6 +76,7 @@ _NAMES = {
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
     "streamgroups_spark.event_time.explain": "explain_time",
     "streamgroups_spark.sinks.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",
+    "streamgroups_spark.joins.api": "join",
     "streamgroups_spark.ops.metrics_listener": "MetricsListener",
     "streamgroups_spark.register": "register",
     "streamgroups_spark.repartition.api": "read_repartitioned repartition",

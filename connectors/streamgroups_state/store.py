@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow as pa
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import TaskFigures
+from streamgroups.state.joined_lookup import Choices, choose_together
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_exactly
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
@@ -92,6 +94,21 @@ class StoredStates:
                 return Empty(position.next_offset)
             raise
         return choose(position, [manifest], self._on_missing)
+
+    def find_both(self, left: Position, right: Position) -> Choices:
+        """The states from which a join continues with two partitions, if their positions do not name them together.
+
+        Raises:
+            StateMissing: if no states lead to both positions.
+            StateDamaged: if a file is damaged.
+            StateMismatch: if a file belongs to another group or operator.
+            StateUnreachable: if the storage does not answer.
+        """
+        manifests = []
+        for file in sorted(self._files.list(), reverse=True):
+            with suppress(StateMissing):
+                manifests.append(self._open(file, left.topic_partition)[0])
+        return choose_together(left, right, manifests, self._on_missing)
 
     def _searched(self, position: Position) -> list[Manifest]:
         """The manifests of all files, newest first, or up to the first one with a state of exactly this position.

@@ -56,23 +56,11 @@ class TaskStates:
         self._topic = topics.pop() if len(topics) == 1 else None
 
     def _begun(self, plan: RangePlan) -> _Range:
-        tp, state = plan.range.topic_partition, State()
-        began_offset = plan.read_from
-        if isinstance(plan.state, Named):
-            found = self._store.find(Position(tp, plan.range.next_offset, plan.state, plan.identity))
-            if isinstance(found, Stored):
-                began_offset = found.state.began_offset
-                state = State(found.state.parts, found.state.values, found.state.due_ms, found.state.time)
-            else:
-                logger.warning(
-                    "%s: the state file '%s' does not exist, so the partition continues at %d with an empty state",
-                    tp,
-                    plan.state.file,
-                    plan.read_from,
-                )
+        state, began_offset = stored_state(self._store, plan)
         is_behind = plan.read_from < plan.range.next_offset
         time = self._time_behind(plan) if is_behind else self._time(plan)
-        return _Range(plan, began_offset, self._operator.begin(state, self._reader(tp), time), is_behind)
+        read = part_reader(self._store, self._operator.schema, plan.range.topic_partition)
+        return _Range(plan, began_offset, self._operator.begin(state, read, time), is_behind)
 
     def _time(self, plan: RangePlan) -> BatchTime:
         return BatchTime(self._plan.planned_ms, plan.idle_until_ms, plan.group_watermark_ms)
@@ -83,18 +71,6 @@ class TaskStates:
         So neither the clock nor the group emits anything before the range, where the output is dropped.
         """
         return BatchTime(plan.state.file.planned_ms if isinstance(plan.state, Named) else self._plan.planned_ms)
-
-    def _reader(self, tp: TopicPartition) -> ReadPart:
-        schema = self._operator.schema
-
-        def read(part: Part) -> pa.Table:
-            tables = [
-                self._store.rows(tp, [it]) if isinstance(it, Segment) else it.select(schema.names).cast(schema)
-                for it in part
-            ]
-            return pa.concat_tables(tables) if tables else schema.empty_table()
-
-        return read
 
     @property
     def figures(self) -> TaskFigures:
@@ -111,14 +87,10 @@ class TaskStates:
             StateMismatch: if a record is not of a range of the task.
             InvalidOption: if the task reads several topics, and the records have no topic.
         """
-        for tp, records in self._by_partition(pa.Table.from_batches([batch])):
+        for tp, records in by_partition(batch, self._topic):
             ours = self._ranges.get(tp)
-            if ours is None:
-                raise _foreign(tp, self._plan)
-            offsets = records["offset"].to_numpy()
-            read = ours.plan.to_read
-            if offsets[0] < read.next_offset or offsets[-1] >= read.end_offset:
-                raise _foreign(tp, self._plan)
+            offsets = offsets_of(records, tp, None if ours is None else ours.plan, self._plan)
+            assert ours is not None, "offsets_of rejects records without a range"
             if ours.is_behind:
                 behind = int((offsets < ours.plan.range.next_offset).sum())
                 if behind:
@@ -129,26 +101,11 @@ class TaskStates:
             else:
                 ours.run.add(records)
 
-    def _by_partition(self, records: pa.Table) -> Iterable[tuple[TopicPartition, pa.Table]]:
-        if not records.num_rows:
-            return
-        if self._topic is not None:
-            for partition, chosen in _by_value(records, "partition"):
-                yield TopicPartition(self._topic, partition), chosen
-            return
-        if "topic" not in records.column_names:
-            raise InvalidOption(
-                "An operator with state reads several topics, and its DataFrame has no column 'topic'.",
-                remedy="Keep the column 'topic' of the source: use withColumn, or add it to select.",
-            )
-        for topic, of_topic in _by_value(records, "topic"):
-            for partition, chosen in _by_value(of_topic, "partition"):
-                yield TopicPartition(topic, partition), chosen
-
     def _reach(self, ours: _Range) -> None:
         """Ends the records before the range: their output was written before, and only their state counts."""
         state, _ = ours.run.finish()
-        ours.run = self._operator.begin(state, self._reader(ours.plan.range.topic_partition), self._time(ours.plan))
+        read = part_reader(self._store, self._operator.schema, ours.plan.range.topic_partition)
+        ours.run = self._operator.begin(state, read, self._time(ours.plan))
         ours.is_behind = False
 
     def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:
@@ -176,6 +133,88 @@ class TaskStates:
             )
             states.append(NewState(stored, state.parts))
         return self._store.write(file, states), output
+
+
+# ---- common to all operators -----------------------------------------------------------------------------------------
+
+
+def stored_state(store: StateStore, plan: RangePlan) -> tuple[State, int]:
+    """Returns the state from which a range continues, and the offset at which it was empty.
+
+    Raises:
+        StreamGroupsError: see :meth:`streamgroups_state.store.StoredStates.find`.
+    """
+    tp = plan.range.topic_partition
+    if not isinstance(plan.state, Named):
+        return State(), plan.read_from
+    found = store.find(Position(tp, plan.range.next_offset, plan.state, plan.identity))
+    if isinstance(found, Stored):
+        stored = found.state
+        return State(stored.parts, stored.values, stored.due_ms, stored.time), stored.began_offset
+    logger.warning(
+        "%s: the state file '%s' does not exist, so the partition continues at %d with an empty state",
+        tp,
+        plan.state.file,
+        plan.read_from,
+    )
+    return State(), plan.read_from
+
+
+def part_reader(store: StateStore, schema: pa.Schema, tp: TopicPartition) -> ReadPart:
+    """Returns a function that reads the rows of a part of a state."""
+
+    def read(part: Part) -> pa.Table:
+        tables = [
+            store.rows(tp, [it]) if isinstance(it, Segment) else it.select(schema.names).cast(schema) for it in part
+        ]
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    return read
+
+
+def by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[TopicPartition, pa.Table]]:
+    """Yields the records of each partition, in their order.
+
+    Args:
+        batch: the records.
+        topic: their topic, if the task reads one only.
+
+    Raises:
+        InvalidOption: if the task reads several topics, and the records have no topic.
+    """
+    records = pa.Table.from_batches([batch])
+    if not records.num_rows:
+        return
+    if topic is not None:
+        for partition, chosen in _by_value(records, "partition"):
+            yield TopicPartition(topic, partition), chosen
+        return
+    if "topic" not in records.column_names:
+        raise InvalidOption(
+            "An operator with state reads several topics, and its DataFrame has no column 'topic'.",
+            remedy="Keep the column 'topic' of the source: use withColumn, or add it to select.",
+        )
+    for name, of_topic in _by_value(records, "topic"):
+        for partition, chosen in _by_value(of_topic, "partition"):
+            yield TopicPartition(name, partition), chosen
+
+
+def offsets_of(records: pa.Table, tp: TopicPartition, ours: RangePlan | None, plan: TaskPlan) -> Any:
+    """Returns the offsets of records of a partition.
+
+    Args:
+        records: the records, in their order.
+        tp: their partition.
+        ours: its range; ``None`` if the task has none.
+        plan: the plan of the task.
+
+    Raises:
+        StateMismatch: if a record is not in the range.
+    """
+    offsets = records["offset"].to_numpy()
+    if ours is None or offsets[0] < ours.to_read.next_offset or offsets[-1] >= ours.to_read.end_offset:
+        raise _foreign(tp, plan)
+    return offsets
 
 
 def _by_value(records: pa.Table, column: str) -> Iterable[tuple[Any, pa.Table]]:

@@ -33,7 +33,7 @@ from streamgroups.query.admission import UNLIMITED, Limits, admit
 from streamgroups.query.available import AvailableOffsets, Start, at_once
 from streamgroups.query.continuity import REFRESH_MS, Continuity
 from streamgroups.query.join import POLL_S, Joining
-from streamgroups.query.packing import Packing, pack, with_empty
+from streamgroups.query.packing import Packing
 from streamgroups.query.query_ports import (
     BatchStates,
     CommitLog,
@@ -137,7 +137,7 @@ class MicroBatches:
         All checks run here, so that an invalid query is rejected before anything changes.
         """
         offset = BatchOffset(0)
-        self._joining.check(offset)
+        self._check(offset)
         if not self._joining.others_read:
             self._start(offset)
         return self._encoded(offset)
@@ -157,7 +157,7 @@ class MicroBatches:
             StreamGroupsError: if the query must fail. The text is for the user.
         """
         start = decode(start_json)
-        self._joining.check(start)
+        self._check(start)
         if self._is_to_warm_up(limited=limited):
             return self._encoded(replace(start, warm_ups=start.warm_ups + 1))
         member = self._start(start)
@@ -177,8 +177,8 @@ class MicroBatches:
         due = self._states.due(self._owned, {tp: n for tp, (n, _) in available.items() if tp not in unread})
         if not (ranges or due):
             return start_json
-        # The group may have revoked a partition in the meantime: the member decides.
-        batch = member.plan(start.number + 1, (*ranges, *due))
+        complete = self._states.complete((*ranges, *due), {tp: n for tp, (n, _) in available.items()})
+        batch = self._plan(member, start.number + 1, complete)
         if not batch.ranges:
             return start_json
         self._resets.began(batch)
@@ -239,12 +239,15 @@ class MicroBatches:
             due = {*self._resets.due(), *self._available.continued(member)}
             self._owned = member.membership.owned
             again = [r for r in self._batch.ranges if r.topic_partition not in due]
-            self._batch = replace(end, ranges=member.plan(end.number, again).ranges)
+            next_offsets = {tp: n for tp, n in member.membership.plannable.items() if tp not in due}
+            ranges = self._plan(member, end.number, self._states.complete(again, next_offsets)).ranges
+            self._due = tuple(r for r in ranges if not len(r))
+            self._batch = replace(end, ranges=tuple(r for r in ranges if len(r)))
             done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
             self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
         self._begun = end_json
-        tasks = pack(self._batch.ranges, self._packing, self._available.sizes(self._batch.ranges))
-        return with_empty(tasks, self._due, self._packing)
+        sizes = self._available.sizes(self._batch.ranges)
+        return self._states.pack(self._batch.ranges, self._due, self._packing, sizes)
 
     def is_done(self, number: int) -> bool:
         """Whether Spark has finished a batch; ``False`` if that is not known. Safe to call from any thread."""
@@ -271,6 +274,14 @@ class MicroBatches:
         self._member.close()
         self._resets.close()
 
+    def _plan(self, member: Member, number: int, ranges: Collection[OffsetRange]) -> InFlight:
+        """Plans a batch. The group may have revoked a partition since its ranges were chosen: the member decides."""
+        batch = member.plan(number, ranges)
+        # Ranges that must be in one batch can lose each other. The batch has not begun, so it is replaced.
+        while len(complete := self._states.complete(batch.ranges, {})) < len(batch.ranges):
+            batch = member.plan(number, complete)
+        return batch
+
     def _finish(self, member: Member, number: int) -> None:
         """Commits a batch that is done."""
         membership = member.membership
@@ -281,11 +292,15 @@ class MicroBatches:
 
     # ---- starting ----------------------------------------------------------------------------------------------------
 
+    def _check(self, checkpoint: BatchOffset) -> None:
+        self._joining.check(checkpoint)
+        self._states.check(self._joining.partitions)
+
     def _start(self, checkpoint: BatchOffset) -> Member:
         """Checks everything, then joins the group. Only the first call has an effect."""
         if self._member is not None:
             return self._member
-        self._joining.check(checkpoint)
+        self._check(checkpoint)
         member = self._member = self._joining.make_member()
         self._resets.join(member, self._joining.partitions)
         try:

@@ -151,19 +151,24 @@ class OperatorStates(BatchStates):
                 planned_ms,
                 self._run_id,
                 batch.number,
-                tuple(
-                    replace(self._range_plan(r, owned[r.topic_partition]), group_watermark_ms=group_ms) for r in task
-                ),
+                tuple(replace(it, group_watermark_ms=group_ms) for it in self._range_plans(task, owned)),
                 self._on_missing,
             )
             for task in tasks
         ]
 
+    def _range_plans(self, task: Sequence[OffsetRange], owned: Mapping[TopicPartition, Owned]) -> tuple[RangePlan, ...]:
+        return tuple(self._range_plan(r, owned[r.topic_partition]) for r in task)
+
     def _range_plan(self, r: OffsetRange, owned: Owned) -> RangePlan:
-        idle_until_ms = None if len(r) else self._idle_until_ms
         if isinstance(owned.state, New | Named):
+            idle_until_ms = None if len(r) else self._idle_until_ms
             return RangePlan(r, owned.state, r.next_offset, owned.identity, idle_until_ms)
         choice = self._find(Position(r.topic_partition, r.next_offset, owned.state, owned.identity))
+        return self._plan_of(r, owned, choice)
+
+    def _plan_of(self, r: OffsetRange, owned: Owned, choice: Choice) -> RangePlan:
+        idle_until_ms = None if len(r) else self._idle_until_ms
         if isinstance(choice, Empty):
             if choice.read_from == r.next_offset:
                 logger.warning(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -97,6 +97,37 @@ def with_empty(
     """
     count = len(tasks) or min(packing.cores, len(empty))
     return tuple(tuple(sorted((*(tasks[i] if tasks else ()), *empty[i::count]))) for i in range(count))
+
+
+def pack_together(
+    units: Collection[tuple[OffsetRange, ...]],
+    packing: Packing,
+    record_bytes: Mapping[TopicPartition, float] = _NOT_KNOWN,
+) -> tuple[tuple[OffsetRange, ...], ...]:
+    """Tasks that read units of ranges, each unit in one task, with about the same number of bytes in each.
+
+    Args:
+        units: the ranges that one task must read. A range can have no offsets.
+        packing: the number of cores.
+        record_bytes: see :func:`pack`.
+
+    >>> from streamgroups.partitions import TopicPartition
+    >>> units = [tuple(OffsetRange(TopicPartition(t, p), 0, 20_000) for t in ("a", "b")) for p in range(3)]
+    >>> [[str(r) for r in task] for task in pack_together(units, Packing(cores=2))]
+    [['a-0[0,20000)', 'a-2[0,20000)', 'b-0[0,20000)', 'b-2[0,20000)'], ['a-1[0,20000)', 'b-1[0,20000)']]
+    """
+    if not units:
+        return ()
+    ranges = [r for unit in units for r in unit]
+    weigh = _Scales(record_bytes)
+    worth = max(-(-sum(map(len, ranges)) // SMALL_TASK_OFFSETS), weigh.tasks_worth(ranges), 1)
+    tasks: list[list[OffsetRange]] = [[] for _ in range(min(packing.cores, worth, len(units)))]
+    weights = [0.0] * len(tasks)
+    for weight, unit in sorted((-sum(map(weigh, unit)), unit) for unit in units):
+        lightest = min(range(len(tasks)), key=weights.__getitem__)
+        tasks[lightest] += unit
+        weights[lightest] -= weight
+    return tuple(tuple(sorted(task)) for task in tasks if task)
 
 
 class _Scales:

@@ -20,6 +20,7 @@ from streamgroups.ports import FirstPositions, Member, Recorder
 from streamgroups.positions import Positions
 from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies
+from streamgroups.query.packing import Packing, pack, with_empty
 from streamgroups.state.figures import BatchFigures
 from streamgroups.state.task_plan import TaskPlan
 
@@ -97,6 +98,24 @@ class BatchStates:
     See :mod:`streamgroups.query.operator_states`.
     """
 
+    def check(self, partitions: Collection[TopicPartition]) -> None:
+        """Checks the partitions that the group reads, before the first batch.
+
+        Raises:
+            InvalidOption: if the operator does not support them.
+        """
+
+    def complete(
+        self, ranges: Collection[OffsetRange], next_offsets: Mapping[TopicPartition, int]
+    ) -> Collection[OffsetRange]:
+        """The ranges that a batch can read, with the ranges that must be in the same batch.
+
+        Args:
+            ranges: the ranges to read.
+            next_offsets: the positions of the partitions that may be read.
+        """
+        return ranges
+
     def due(
         self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]
     ) -> tuple[OffsetRange, ...]:
@@ -107,6 +126,23 @@ class BatchStates:
             next_offsets: the positions of the partitions that may be read, and that the batch does not read.
         """
         return ()
+
+    def pack(
+        self,
+        ranges: Sequence[OffsetRange],
+        empty: Sequence[OffsetRange],
+        packing: Packing,
+        record_bytes: Mapping[TopicPartition, float],
+    ) -> tuple[tuple[OffsetRange, ...], ...]:
+        """The tasks of a batch.
+
+        Args:
+            ranges: the ranges with offsets.
+            empty: the ranges without offsets.
+            packing: how ranges are packed into tasks.
+            record_bytes: the average record size of a partition, where it is known.
+        """
+        return with_empty(pack(ranges, packing, record_bytes), empty, packing)
 
     def task_plans(
         self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]

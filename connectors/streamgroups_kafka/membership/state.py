@@ -129,8 +129,8 @@ class MemberState:
             batch = InFlight(number, self._believed.readable(ranges))
             self._membership = self._membership.plan(batch)
             self._record(MemberEvent(Kind.PLANNED, ranges=batch.ranges, batch=number))
-            if batch.ranges:
-                self._step(batch_lease.Planned(number))
+            # An earlier plan of the same batch may have had ranges.
+            self._step(batch_lease.Planned(number) if batch.ranges else batch_lease.Finished(number))
             return batch
 
     def finish(self, number: int, states: States = MappingProxyType({})) -> None:

@@ -42,7 +42,7 @@ class ReadStream:
     Args:
         leaf: the node of the plan that reads it.
         operators: the stateful operators of Spark above it.
-        stages: the names of the operators of this library in the stage that reads it (``state.stage``).
+        stages: the operators of this library in the stage that reads it (``state.stage_name``).
         moved_by: operations between it and such an operator that move records to other tasks.
         moves: operations above it that move records to other tasks.
     """
@@ -120,6 +120,6 @@ def _read_streams(plan: Any, expressions: dict[int, list[ReadStream]]) -> list[R
 
 
 def stage_of(node: Any) -> str | None:
-    """Returns the name of the operator with state that a ``MapInArrow`` node runs. ``None`` for any other function."""
+    """Returns the text of the operator with state (``state.stage_name``) that a ``MapInArrow`` node runs. ``None`` for any other function."""
     name = str(node.functionExpr().name())
     return name.removeprefix(STAGE) if name.startswith(STAGE) else None

@@ -51,7 +51,7 @@ class QueryFacts:
         checkpoint: the path of the checkpoint, as Spark has resolved it. ``None`` if several queries match the request.
         operators: the stateful operators over the stream.
         time: the event-time settings of the stream. ``None`` if it has none.
-        stages: the names of the operators with state in the stage that reads (``state.stage``).
+        stages: the operators with state in the stage that reads (``state.stage_name``).
     """
 
     checkpoint: str | None

@@ -15,9 +15,12 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster
 from streamgroups.query.available import Start
 from streamgroups.query.group_time import GroupTime
+from streamgroups.query.joined_states import JoinedStates
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.query.query_ports import BatchStates
 from streamgroups.query.state_options import default_location
+from streamgroups.state.joined_lookup import Choices
+from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.lookup import Choice, Position
 from streamgroups.state.retention import Retention
 from streamgroups_kafka.client.clock import SteadyClock
@@ -25,6 +28,7 @@ from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts
 from streamgroups_spark.source.state_collection import StateCollection
 from streamgroups_spark.state.requests import request_reports
+from streamgroups_spark.state.stage_name import StageName
 from streamgroups_state.collection import Collector
 from streamgroups_state.locations import operator_files
 from streamgroups_state.store import StoredStates
@@ -49,13 +53,17 @@ def batch_states(
     """
     if facts is None or not facts.stages:
         return BatchStates()
-    operator, location = check_stages(options, facts)
+    stage, location = check_stages(options, facts)
+    operator = stage.operator
     group_id = str(options.group_id)
     now_ms, states = SteadyClock(), options.states
     files = operator_files(location, group_id, operator)
 
     def find(position: Position) -> Choice:
         return StoredStates(group_id, operator, files, states.on_missing).find(position)
+
+    def find_both(left: Position, right: Position) -> Choices:
+        return StoredStates(group_id, operator, files, states.on_missing).find_both(left, right)
 
     def take_reports(run_id: str, batch: int) -> list[StateReport]:
         return request_reports(session, run_id, batch)
@@ -75,6 +83,10 @@ def batch_states(
         lambda: time.monotonic_ns() // 1_000_000,
         start,
     )
+    if stage.topics is not None:
+        return JoinedStates(
+            stage.topics, location, group_id, run_id, find_both, take_reports, now_ms, states.on_missing, collect
+        )
     ends = cluster.high_watermarks
     group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
     return OperatorStates(
@@ -91,7 +103,7 @@ def batch_states(
     )
 
 
-def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[str, str]:
+def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[StageName, str]:
     """Returns the operator of a query and the location of its states.
 
     Args:
@@ -99,17 +111,20 @@ def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[str, str]:
         facts: the facts about the query, which has such an operator.
 
     Raises:
-        InvalidOption: if the query has several operators, if an option splits partitions, or if the location is unknown.
+        InvalidOption: if the query has several operators, if an option splits partitions, if the location is unknown, or
+            if the group can assign the partitions of a join to different queries.
 
     >>> from streamgroups_spark.source.options import parse
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     >>> facts = QueryFacts("file:/data/checkpoints/board", frozenset(), stages=frozenset({"windows"}))
     >>> check_stages(parse(options, streaming=True), facts)
-    ('windows', 'file:/data/checkpoints/streamgroups-state')
+    (StageName(operator='windows', topics=None), 'file:/data/checkpoints/streamgroups-state')
     """
-    if len(facts.stages) > 1:
+    stages = [StageName.parse(it) for it in sorted(facts.stages)]
+    if len(stages) > 1:
+        names = ", ".join(it.operator for it in stages)
         raise InvalidOption(
-            f"The query has several operators with state over one stream: {', '.join(sorted(facts.stages))}.",
+            f"The query has several operators with state over one stream: {names}.",
             remedy="Use one operator in each query. The others can run in queries with other groups, or read the "
             "output of this one from a topic.",
         )
@@ -126,4 +141,22 @@ def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[str, str]:
             f"The checkpoint of the query of group '{source.group_id}' is unknown, so its states have no location.",
             remedy="Set 'stateLocation' to a path or URI that all queries of the group can use.",
         )
-    return next(iter(facts.stages)), location
+    if stages[0].topics is not None:
+        _check_assignor(source, stages[0].topics)
+    return stages[0], location
+
+
+def _check_assignor(source: SourceOptions, topics: JoinedTopics) -> None:
+    """Only the assignor ``range`` of the broker assigns both partitions of a pair to the same member."""
+    if not source.is_shared:
+        return
+    protocol, assignor = source.client.group_protocol, source.client.get("group.remote.assignor") or "none"
+    if protocol == "consumer" and assignor.lower() == "range":
+        return
+    raise InvalidOption(
+        f"sg.join over a shared stream reads the partitions of '{topics.left}' and '{topics.right}' with the same number "
+        f"together, but group '{source.group_id}' can assign them to different queries (protocol {protocol}, remote "
+        f"assignor {assignor}).",
+        remedy="Set kafka.group.protocol=consumer and kafka.group.remote.assignor=range for all queries of the group; or "
+        "set membership=exclusive, for one query.",
+    )

@@ -1,6 +1,6 @@
 """Adds an operator with state to a stream, in the stage that reads, and checks the stream.
 
-Called by ``state.functions`` and ``windows.by_offset`` on the driver. Each partition has a state of its own. So a task
+Called by ``state.functions``, ``windows.by_offset`` and ``joins.api`` on the driver. Each partition has a state of its own. So a task
 must receive the records of its partitions in their order, and all records of a key must be in one partition. Source:
 SEMANTICS S9, S10.
 """
@@ -20,6 +20,7 @@ from streamgroups_spark.internals.plan import analyzed, read_streams, source_nam
 from streamgroups_spark.register import SESSION, state_channel_of
 from streamgroups_spark.repartition.key_columns import is_partitioned_by
 from streamgroups_spark.state.stage import StateStage
+from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.operator import StatefulOperator
 
 #: The columns of the source by which an operator finds its state, besides ``topic``.
@@ -135,7 +136,7 @@ def check_keys(df: DataFrame, by: Sequence[str], called: str, *, prepartitioned:
 
 
 def in_reading_stage(
-    records: DataFrame, operator: StatefulOperator, rows: StructType, called: str, *, otherwise: str = ""
+    records: DataFrame, operator: StatefulOperator | JoinOperator, rows: StructType, called: str, *, otherwise: str = ""
 ) -> DataFrame:
     """Returns the output of an operator over a stream.
 

@@ -20,6 +20,9 @@ from streamgroups_spark.internals.plan import STAGE
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.state.handoff import attempt_id, take
+from streamgroups_spark.state.stage_name import StageName
+from streamgroups_state.joins.definition import JoinOperator
+from streamgroups_state.joins.task_states import JoinTaskStates
 from streamgroups_state.locations import operator_files
 from streamgroups_state.operator import StatefulOperator
 from streamgroups_state.store import Operator, StateStore
@@ -37,17 +40,18 @@ class StateStage(Shipped):
     """
 
     def __init__(
-        self, operator: StatefulOperator, session: str, application: str, channel: Channel[StateReport]
+        self, operator: StatefulOperator | JoinOperator, session: str, application: str, channel: Channel[StateReport]
     ) -> None:
         self._operator, self._channel = operator, channel
         self._session, self._application = session, application
         # Spark names the function in the plan of the query, where its source finds it.
-        self.__name__ = STAGE + operator.name
+        topics = operator.topics if isinstance(operator, JoinOperator) else None
+        self.__name__ = f"{STAGE}{StageName(operator.name, topics)}"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_python_worker()
         attempt = attempt_id()
-        states: TaskStates | None = None
+        states: TaskStates | JoinTaskStates | None = None
         plan: TaskPlan | None = None
         for batch in batches:
             if not batch.num_rows:
@@ -78,11 +82,11 @@ class StateStage(Shipped):
             return None
         return replace(plans[0], ranges=tuple(it for plan in plans for it in plan.ranges))
 
-    def _states(self, plan: TaskPlan) -> TaskStates:
+    def _states(self, plan: TaskPlan) -> TaskStates | JoinTaskStates:
         ours = self._operator
         files = operator_files(plan.location, plan.group_id, ours.name)
         store = StateStore(Operator(plan.group_id, ours.name, ours.form, ours.schema), files, plan.on_missing)
-        return TaskStates(ours, plan, store)
+        return JoinTaskStates(ours, plan, store) if isinstance(ours, JoinOperator) else TaskStates(ours, plan, store)
 
     def _rows(self, table: pa.Table) -> pa.Table:
         columns = [

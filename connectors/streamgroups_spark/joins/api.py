@@ -1,0 +1,168 @@
+"""``sg.join(df, ...)``: joins the records of two topics by key and event time, in the stage that reads.
+
+Called by users on the driver. It checks the arguments, and ``streamgroups_state.joins`` joins the records. Source:
+SEMANTICS W18, S9, S10; Flink's interval join.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StructField, StructType
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption
+from streamgroups.monitoring.query_progress import WINDOW_COUNTS
+from streamgroups.state.joined_topics import JoinedTopics
+from streamgroups_spark.state.placement import (
+    PLACE,
+    arrow_schema,
+    check_columns,
+    check_keys,
+    check_place,
+    in_reading_stage,
+)
+from streamgroups_spark.windows.checks import WATERMARK, check_timestamp
+from streamgroups_spark.windows.query_columns import column
+from streamgroups_state.joins.definition import JoinOperator, parse_how
+
+_CALLED = "sg.join"
+_OURS = ("left", "right", "dead_letter")
+
+
+def join(
+    df: DataFrame,
+    *,
+    left: str,
+    right: str,
+    by: Sequence[str],
+    on: str,
+    within: str,
+    how: str = "inner",
+    dead_letters: bool = False,
+    prepartitioned: bool = False,
+    name: str = "join",
+) -> DataFrame:
+    """Joins the records of two topics whose keys are equal and whose event times are close (SEMANTICS W18).
+
+    One stream reads both topics. A left record matches a right one if the columns of ``by`` are equal, and the event
+    times differ by ``within`` at most. Both topics have the same number of partitions, and records with equal keys are in
+    partitions with the same number. The state of each partition follows it to its next owner (SEMANTICS S10).
+
+    The output, in append mode:
+
+    * the columns of ``by``;
+    * ``left``, ``right``: structs with the other columns of the left and the right record, or null;
+    * ``dead_letter``, if enabled: for a late record a struct with ``event_time``, ``watermark`` and ``late_by_ms``, and
+      null for all other rows. The late record is in ``left`` or ``right``.
+
+    A record is late if its event time is before the watermark of its own partition: the newest event time before it,
+    minus the delay of the watermark. Late records are counted, and not joined. Records without event time, or with a null
+    in ``by``, match no record. So the output depends neither on batches nor on the order between both topics.
+
+    Args:
+        df: a stream of both topics, with the columns ``topic``, ``partition`` and ``offset`` of the source. If queries
+            share the stream, it needs ``kafka.group.protocol=consumer`` and ``kafka.group.remote.assignor=range``.
+        left: the topic of the left records.
+        right: the topic of the right records.
+        by: the key columns.
+        on: the column with the event time, a timestamp with a watermark.
+        within: a duration: the greatest difference of the event times of two matching records.
+        how: ``inner``; or ``left``, ``right`` or ``full``, which also emit records of this side, or of both, that have no
+            match. Such a record is emitted when the watermark of the other partition has passed the end of its time.
+        dead_letters: whether late records are emitted. Otherwise they are dropped.
+        prepartitioned: states that all records with the same values of ``by`` are in partitions with the same number,
+            because the record key determines them. Not necessary if ``by`` contains the column ``key``.
+        name: the name of the state. The state continues with the same definition only.
+
+    Raises:
+        InvalidOption: for the first invalid argument. The error contains its name.
+
+    Example::
+
+        both = spark.readStream.format("streamgroups").option("subscribe", "orders,payments").load()
+        timed = both.withWatermark("timestamp", "1 minute")
+        paid = sg.join(timed, left="orders", right="payments", by=["key"], on="timestamp", within="10 minutes", name="paid")
+        rows = paid.select("key", "left.value", F.col("right.value").alias("payment"))
+    """
+    check_columns(df, by, [on])
+    _check_names(df, by)
+    check_keys(by, _CALLED, prepartitioned=prepartitioned)
+    check_place(df, name, _CALLED)
+    _check_time(df, on)
+    topics, kind = _topics(left, right), parse_how(how)
+    within_us = parse_duration_ms(within, option="within") * 1_000
+    delay_us = int(df.schema[on].metadata[WATERMARK]) * 1_000
+    others = [it for it in df.columns if it not in by]
+    records = df.select(
+        "topic",
+        *PLACE,
+        # A column of another name without the watermark metadata: otherwise Spark would drop late records first.
+        F.unix_micros(column(on)).alias("time"),
+        *(column(it).alias(f"k{i}") for i, it in enumerate(by)),
+        F.struct(*map(column, others)).alias("record"),
+    )
+    record = records.schema["record"].dataType
+    fields = [StructField(f"k{i}", records.schema[f"k{i}"].dataType) for i in range(len(by))]
+    fields += [StructField("left", record), StructField("right", record)]
+    rows = StructType([*fields, StructField("time", LongType()), StructField("watermark", LongType())])
+    types = arrow_schema(records.schema, df.sparkSession)
+    keys = tuple(types.field(f"k{i}").type for i in range(len(by)))
+    operator = JoinOperator(name, topics, kind, within_us, delay_us, keys, types.field("record").type)
+    output = in_reading_stage(records, operator, rows, _CALLED)
+    return _output(output, by, dead_letters=dead_letters)
+
+
+def _output(rows: DataFrame, by: Sequence[str], *, dead_letters: bool) -> DataFrame:
+    is_late = F.col("watermark").isNotNull()
+    rows = rows.observe(f"{WINDOW_COUNTS}-{uuid.uuid4().hex[:8]}", F.count_if(is_late).alias("late"))
+    if not dead_letters:
+        rows = rows.where(~is_late)
+    columns: list[Column] = [*(F.col(f"k{i}").alias(name) for i, name in enumerate(by)), F.col("left"), F.col("right")]
+    if dead_letters:
+        letter = F.struct(
+            F.timestamp_micros("time").alias("event_time"),
+            F.timestamp_micros("watermark").alias("watermark"),
+            F.floor((F.col("watermark") - F.col("time")) / 1_000).alias("late_by_ms"),
+        )
+        columns.append(F.when(is_late, letter).alias("dead_letter"))
+    return rows.select(*columns)
+
+
+def _check_names(df: DataFrame, by: Sequence[str]) -> None:
+    if not by:
+        raise InvalidOption("Option 'by' is empty.", remedy="Pass the key columns, such as ['key'].")
+    names = [*_OURS, *by]
+    for name in (*names, *df.columns):
+        if names.count(name) > 1 or df.columns.count(name) > 1:
+            raise InvalidOption(f"Two columns have the name '{name}'.", remedy="Rename one of them.")
+    if "topic" not in df.columns:
+        raise InvalidOption(
+            f"The DataFrame has no column 'topic', by which {_CALLED} finds the side of a record.",
+            remedy="Keep the columns 'topic', 'partition' and 'offset' of the source: use withColumn, or add them to "
+            "select.",
+        )
+
+
+def _check_time(df: DataFrame, on: str) -> None:
+    check_timestamp(df, on)
+    if WATERMARK not in (df.schema[on].metadata or {}):
+        raise InvalidOption(
+            f"Column '{on}' has no watermark: the join would never drop a record from its state.",
+            remedy=f"Call df.withWatermark('{on}', ...) before.",
+        )
+
+
+def _topics(left: str, right: str) -> JoinedTopics:
+    if left == right:
+        raise InvalidOption(
+            f"Options 'left' and 'right' are both '{left}'.",
+            remedy="Pass two topics. A topic cannot be joined with itself.",
+        )
+    for option, topic in (("left", left), ("right", right)):
+        if not topic or ":" in topic:
+            raise InvalidOption(f"Option '{option}' is '{topic}'.", remedy="Pass the name of a topic.")
+    return JoinedTopics(left, right)

@@ -1,0 +1,1 @@
+"""Joins of two topics whose partitions belong together (SEMANTICS W18, S10)."""

@@ -1,0 +1,197 @@
+"""The records of one side of a join, for one partition: those of the batch, and the stored ones.
+
+Used by ``joins.run``. A state has one part for each slice of event time, and a batch appends its records to their slices.
+So a batch reads the slices in reach of its records, and a slice is dropped without a read when the watermark of the other
+partition has passed it. A match of a stored record is appended as its offset, to a part of its own. Source: SEMANTICS
+W18, S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups.state.manifest import Segment
+from streamgroups_state.joins.definition import JoinOperator
+from streamgroups_state.joins.matching import Numbers
+from streamgroups_state.keys import rows_of_keys
+from streamgroups_state.operator import Part, ReadPart, State
+
+#: A time before all others. Durations can be subtracted from it.
+BEFORE_ALL_US = int(np.iinfo(np.int64).min // 2)
+_NEWEST, _DONE = "newest_us", "done_us"
+#: After the start of a slice: the part with the offsets of its matched records.
+_MATCHED = " matched"
+
+
+class Side:
+    """One side of a join.
+
+    Args:
+        operator: the join.
+        state: the state before the batch.
+        read: reads the rows of a part.
+        keeps: whether records without a match are emitted.
+    """
+
+    def __init__(self, operator: JoinOperator, state: State, read: ReadPart, *, keeps: bool) -> None:
+        self._operator, self._state, self._read, self._keeps = operator, state, read, keeps
+        self._newest_us = _number(state.values, _NEWEST)
+        #: Records before this time can have no more matches: those without one have been emitted.
+        self._done_us = _number(state.values, _DONE)
+        #: The records of the batch that can match.
+        self.fresh = operator.schema.empty_table()
+        self._fresh_matched = np.zeros(0, bool)
+        #: Records that can never match: without event time, or without a key.
+        self.unmatchable = operator.schema.empty_table()
+        #: Records before the watermark of their partition, with it.
+        self.late = self.fresh.append_column("watermark", pa.array([], pa.int64()))
+        #: The offsets of stored records that have a match in the batch, by the start of their slice.
+        self._matched: dict[int, list[Numbers]] = {}
+
+    @property
+    def watermark_us(self) -> int:
+        """The watermark of the partition."""
+        return self._newest_us - self._operator.delay_us
+
+    # ---- records -----------------------------------------------------------------------------------------------------
+
+    def take(self, records: pa.Table) -> None:
+        """Advances time by all records of the batch, and divides them. Lateness is decided record by record."""
+        schema, names = self._operator.schema, self._operator.key_names
+        unmatched = pa.array(np.zeros(records.num_rows, bool))
+        rows = records.append_column("matched", unmatched).select(schema.names).cast(schema)
+        has_time = rows["time"].is_valid()
+        timed = rows.filter(has_time)
+        times = timed["time"].to_numpy()
+        newest = np.maximum.accumulate(np.concatenate([[self._newest_us], times]))
+        self._newest_us = int(newest[-1])
+        watermarks = newest[:-1] - self._operator.delay_us
+        late = times < watermarks
+        self.late = timed.filter(pa.array(late)).append_column("watermark", pa.array(watermarks[late]))
+        timed = timed.filter(pa.array(~late))
+        has_key = np.ones(timed.num_rows, bool)
+        for name in names:
+            has_key &= timed[name].is_valid().to_numpy()
+        self.fresh = timed.filter(pa.array(has_key))
+        self._fresh_matched = np.zeros(self.fresh.num_rows, bool)
+        self.unmatchable = pa.concat_tables([rows.filter(pc.invert(has_time)), timed.filter(pa.array(~has_key))])
+
+    def stored_near(self, others: pa.Table) -> dict[int, pa.Table]:
+        """Returns the stored records that can match, by slice.
+
+        Args:
+            others: records of the other side.
+        """
+        if not others.num_rows:
+            return {}
+        times = np.sort(others["time"].to_numpy())
+        keys = others.select(self._operator.key_names)
+        within, length = self._operator.within_us, self._operator.slice_us
+        near = {}
+        for start in self._starts:
+            first = np.searchsorted(times, start - within, "left")
+            if first == np.searchsorted(times, start + length + within, "left"):
+                continue
+            # One segment at a time, because most of its rows are of other keys.
+            found = [rows_of_keys(self._read([it]), keys) for it in self._state.parts[str(start)]]
+            near[start] = pa.concat_tables(found)
+        return near
+
+    def match_fresh(self, rows: Numbers) -> None:
+        """Marks records of the batch as matched, by their row numbers."""
+        self._fresh_matched[rows] = True
+
+    def match_stored(self, start: int, offsets: Numbers) -> None:
+        """Marks stored records of a slice as matched, by their offsets."""
+        if self._keeps and len(offsets):
+            self._matched.setdefault(start, []).append(offsets)
+
+    # ---- the end of a batch ------------------------------------------------------------------------------------------
+
+    def finish(self, other_watermark_us: int) -> tuple[State, pa.Table]:
+        """Returns the new state, and the records that have and get no match.
+
+        Args:
+            other_watermark_us: the watermark of the other partition after the batch.
+        """
+        before_us = self._done_us
+        # A record of the other side that is not late has at least this watermark as its time.
+        self._done_us = max(before_us, other_watermark_us - self._operator.within_us)
+        unmatched = [self.unmatchable]
+        if self._keeps:
+            unmatched += [self._unmatched(start, before_us) for start in self._starts if start < self._done_us]
+            unmatched.append(self.fresh.filter(pa.array(~self._fresh_matched & self._is_done(self.fresh))))
+        return State(self._parts(), self._values), pa.concat_tables(unmatched) if self._keeps else unmatched[0].slice(
+            0, 0
+        )
+
+    def _unmatched(self, start: int, before_us: int) -> pa.Table:
+        """The stored records of a slice that were not done before the batch, and have no match."""
+        rows = self._read(self._state.parts[str(start)])
+        rows = rows.filter(pc.invert(rows["matched"]))
+        times = rows["time"].to_numpy()
+        rows = rows.filter(pa.array((before_us <= times) & (times < self._done_us)))
+        part = self._state.parts.get(f"{start}{_MATCHED}", ())
+        matched = [self._read(part)["offset"].to_numpy(), *self._matched.get(start, ())]
+        return rows.filter(pa.array(~np.isin(rows["offset"].to_numpy(), np.concatenate(matched))))
+
+    def _is_done(self, rows: pa.Table) -> Numbers:
+        return np.asarray(rows["time"].to_numpy() < self._done_us)
+
+    @property
+    def _starts(self) -> list[int]:
+        """The starts of the stored slices."""
+        return sorted(int(name) for name in self._state.parts if not name.endswith(_MATCHED))
+
+    def _parts(self) -> dict[str, Part]:
+        length = self._operator.slice_us
+        open_starts = {start for start in self._starts if start + length > self._done_us}
+        added: dict[str, pa.Table] = {}
+        for start, offsets in self._matched.items():
+            if start in open_starts:
+                added[f"{start}{_MATCHED}"] = self._rows_of(np.unique(np.concatenate(offsets)))
+        flags = pa.array(self._fresh_matched)
+        kept = self.fresh.set_column(self.fresh.schema.get_field_index("matched"), "matched", flags)
+        kept = kept.filter(pa.array(~self._is_done(kept)))
+        starts = kept["time"].to_numpy() // length * length
+        for start in np.unique(starts).tolist():
+            open_starts.add(start)
+            added[str(start)] = kept.filter(pa.array(starts == start))
+        parts: dict[str, Part] = {}
+        for start in sorted(open_starts):
+            for name in (str(start), f"{start}{_MATCHED}"):
+                part = [*self._state.parts.get(name, ()), *([added[name]] if name in added else [])]
+                if part:
+                    parts[name] = self._merged(part) if name in added else part
+        return parts
+
+    def _rows_of(self, offsets: Numbers) -> pa.Table:
+        schema = self._operator.schema
+        columns = {"offset": pa.array(offsets)}
+        return pa.table([columns.get(it.name, pa.nulls(len(offsets), it.type)) for it in schema], schema=schema)
+
+    def _merged(self, part: Part) -> Part:
+        """Merges the newest segments until each one has more than twice the rows of the next one."""
+        first, count = len(part) - 1, _count(part[-1])
+        while first > 0 and _count(part[first - 1]) <= 2 * count:
+            first -= 1
+            count += _count(part[first])
+        return part if first == len(part) - 1 else [*part[:first], self._read(part[first:])]
+
+    @property
+    def _values(self) -> dict[str, int | str | None]:
+        found = {_NEWEST: self._newest_us, _DONE: self._done_us}
+        return {name: value for name, value in found.items() if value > BEFORE_ALL_US // 2}
+
+
+def _count(segment: Segment | pa.Table) -> int:
+    return segment.rows if isinstance(segment, Segment) else int(segment.num_rows)
+
+
+def _number(values: Mapping[str, int | str | None], name: str) -> int:
+    value = values.get(name)
+    return value if isinstance(value, int) else BEFORE_ALL_US

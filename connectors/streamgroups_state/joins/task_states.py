@@ -1,0 +1,129 @@
+"""Runs a join over the records of a task, with the states of both partitions of each pair.
+
+Created by ``streamgroups_spark.state.stage`` in a Python worker. The task reads whole pairs of partitions. The states of
+a pair are written into the same file, each under the offset of its own partition. Source: SEMANTICS W18, S10;
+``streamgroups_state.task_states`` for other operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from streamgroups.errors import StateMismatch
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.figures import TaskFigures
+from streamgroups.state.manifest import Manifest, PartitionState
+from streamgroups.state.names import StateFileName
+from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups_state.joins.definition import JoinOperator
+from streamgroups_state.joins.run import JoinRun
+from streamgroups_state.operator import State
+from streamgroups_state.store import NewState, StateStore
+from streamgroups_state.task_states import by_partition, offsets_of, part_reader, stored_state
+
+
+@dataclass(slots=True)
+class _Range:
+    plan: RangePlan
+    #: The records before the range, which bring the state to its start.
+    behind: list[pa.Table] = field(default_factory=list)
+    records: list[pa.Table] = field(default_factory=list)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.plan.range.topic_partition
+
+
+class JoinTaskStates:
+    """The states of one task. Used by one thread.
+
+    Args:
+        operator: the join.
+        plan: the plan of the task.
+        store: the states of the join.
+
+    Raises:
+        StateMismatch: if the task reads a partition without its partner.
+    """
+
+    def __init__(self, operator: JoinOperator, plan: TaskPlan, store: StateStore) -> None:
+        self._operator, self._plan, self._store = operator, plan, store
+        self._ranges = {it.range.topic_partition: _Range(it) for it in plan.ranges}
+        for tp in self._ranges:
+            if operator.topics.partner(tp) not in self._ranges:
+                raise StateMismatch(
+                    f"{tp}: a task of the join '{operator.name}' reads the partition without "
+                    f"{operator.topics.partner(tp)}.",
+                    remedy="Do not use coalesce between the source and sg.join.",
+                    topic=tp.topic,
+                    partition=tp.partition,
+                )
+
+    @property
+    def figures(self) -> TaskFigures:
+        """The work of the task for its states so far."""
+        return self._store.figures
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Processes records.
+
+        Args:
+            batch: records with ``topic``, ``partition`` and ``offset``.
+
+        Raises:
+            StateMismatch: if a record is not of a range of the task.
+        """
+        for tp, records in by_partition(batch, None):
+            ours = self._ranges.get(tp)
+            offsets = offsets_of(records, tp, None if ours is None else ours.plan, self._plan)
+            assert ours is not None, "offsets_of rejects records without a range"
+            behind = int((offsets < ours.plan.range.next_offset).sum())
+            if behind:
+                ours.behind.append(records.slice(0, behind))
+            if behind < len(offsets):
+                ours.records.append(records.slice(behind))
+
+    def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:
+        """Writes the new states of all ranges.
+
+        Args:
+            file: the name of the file.
+
+        Returns:
+            The manifest of the file, and the output rows.
+        """
+        new, output = [], []
+        for tp in sorted(self._ranges):
+            if tp.topic != self._operator.topics.left:
+                continue
+            left, right = (self._ranges[it] for it in self._operator.topics.pair(tp))
+            states, rows = self._joined(left, right)
+            new += states
+            output += rows
+        return self._store.write(file, new), output
+
+    def _joined(self, left: _Range, right: _Range) -> tuple[list[NewState], list[pa.Table]]:
+        sides = left, right
+        (left_state, left_began), (right_state, right_began) = (stored_state(self._store, it.plan) for it in sides)
+        schema = self._operator.schema
+        first, second = (part_reader(self._store, schema, it.topic_partition) for it in sides)
+        states = left_state, right_state
+        if left.behind or right.behind:
+            # Their output was written before, and only their state counts.
+            states, _ = JoinRun(self._operator, states, (first, second)).finish((left.behind, right.behind))
+        states, output = JoinRun(self._operator, states, (first, second)).finish((left.records, right.records))
+        began = left_began, right_began
+        return [_new(*it) for it in zip(sides, began, states, strict=True)], output
+
+
+def _new(ours: _Range, began_offset: int, state: State) -> NewState:
+    whole = ours.plan.range
+    stored = PartitionState(
+        OffsetRange(whole.topic_partition, whole.next_offset, whole.end_offset),
+        began_offset,
+        ours.plan.identity,
+        values=state.values,
+    )
+    return NewState(stored, state.parts)

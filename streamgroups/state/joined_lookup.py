@@ -1,0 +1,121 @@
+"""Decides from which stored states a join continues, for two partitions together.
+
+Used by ``streamgroups_state.store`` for the driver. A join drops a left record when no later right record can match it.
+So the state of a left partition is complete only together with a right position that is not before the one of its
+batch. Therefore both states always come from the same file, which one batch has written. Source: SEMANTICS S5, S10,
+W18; :mod:`streamgroups.state.lookup` for one partition.
+
+For the positions of both partitions:
+
+=====================================  =================================================================================
+the positions                          continue with
+=====================================  =================================================================================
+are starting positions                 empty states
+name the states of one file            these states
+anything else; files exist whose       the latest of them, and the records from there to the positions, without output
+states are both not after them
+none; the first batch is known         empty states at its start, or at the positions that are before it
+anything else                          the policy: an error, or empty states
+=====================================  =================================================================================
+
+Any of these states leads to the same output: it is a function of the records before its two offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from streamgroups.errors import StateMissing
+from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored
+from streamgroups.state.manifest import Manifest, PartitionState
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named, New
+
+#: The choices for the left and the right partition.
+Choices: TypeAlias = tuple[Choice, Choice]
+
+
+def is_together(left: Position, right: Position) -> bool:
+    """Whether two positions continue without a search: both are new, or both name the same file."""
+    match left.origin, right.origin:
+        case New(), New():
+            return True
+        case Named(file=one), Named(file=other):
+            return one == other
+    return False
+
+
+def choose_together(
+    left: Position, right: Position, manifests: Iterable[Manifest], on_missing: OnMissingState
+) -> Choices:
+    """The states from which both partitions of a join continue, if the positions do not name them together.
+
+    Args:
+        left: the position of the left partition.
+        right: the position of the right partition.
+        manifests: all manifests of the operator.
+        on_missing: the policy.
+
+    Raises:
+        StateMissing: if no states lead to both positions and the policy is to fail.
+
+    >>> o, p = (TopicPartition(topic, 0) for topic in ("orders", "payments"))
+    >>> choose_together(Position(o, 5, New()), Position(p, 7, New()), [], OnMissingState.EMPTY)
+    (Empty(read_from=5), Empty(read_from=7))
+    """
+    found = [
+        (manifest.file, one, other)
+        for manifest in manifests
+        if (one := _ours(manifest, left)) is not None and (other := _ours(manifest, right)) is not None
+    ]
+    here, there = left.next_offset, right.next_offset
+    before = [it for it in found if it[1].next_offset <= here and it[2].next_offset <= there]
+    if before:
+        file, one, other = max(before, key=_progress)
+        return Stored(file, one), Stored(file, other)
+    # The first batch of the states began with empty ones.
+    firsts = [(one, other) for _, one, other in found if _is_first(one) and _is_first(other)]
+    if firsts:
+        began = max((min(here, one.began_offset), min(there, other.began_offset)) for one, other in firsts)
+        return Empty(began[0]), Empty(began[1])
+    is_before_all = bool(found) and all(
+        here <= one.began_offset and there <= other.began_offset for _, one, other in found
+    )
+    if is_before_all or on_missing is OnMissingState.EMPTY:
+        return Empty(here), Empty(there)
+    raise _missing(left, right, found)
+
+
+_Found: TypeAlias = tuple[StateFileName, PartitionState, PartitionState]
+
+
+def _ours(manifest: Manifest, position: Position) -> PartitionState | None:
+    state = manifest.state_of(position.topic_partition)
+    return None if state is None or state.identity.differs_from(position.identity) else state
+
+
+def _progress(found: _Found) -> tuple[int, StateFileName]:
+    file, one, other = found
+    return one.next_offset + other.next_offset, file
+
+
+def _is_first(state: PartitionState) -> bool:
+    return state.range.next_offset == state.began_offset
+
+
+def _missing(left: Position, right: Position, found: list[_Found]) -> StateMissing:
+    tp, partner = left.topic_partition, right.topic_partition
+    oldest = min(found, key=_progress, default=None)
+    known = (
+        "no states of these partitions are stored"
+        if oldest is None
+        else f"the oldest stored states are at {oldest[1].next_offset} and {oldest[2].next_offset}"
+    )
+    return StateMissing(
+        f"{tp} and {partner}: no stored states lead to the offsets {left.next_offset} and {right.next_offset}: {known}.",
+        remedy="Reset the group to later offsets of both topics, or set onMissingState=empty to start with empty states. "
+        "'stateRetention' determines how far back states are kept.",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
