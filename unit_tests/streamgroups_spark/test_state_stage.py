@@ -16,6 +16,7 @@ from streamgroups.event_time.windows import Hopping, Windowing
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
+from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.origins import New
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_spark.internals.rpc import SessionServer, new_session, request_all, task_directory_of
@@ -25,6 +26,7 @@ from streamgroups_spark.source.query_states import check_stages
 from streamgroups_spark.state import handoff, stage
 from streamgroups_spark.state.reports import StateReports, StateReportsRequest
 from streamgroups_spark.state.stage import StateStage
+from streamgroups_spark.state.stage_name import StageName
 from streamgroups_state.window_operator import WindowOperator
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -179,4 +181,28 @@ def test_S10_what_a_state_cannot_follow_is_rejected(options: dict[str, str], sta
     with pytest.raises(InvalidOption, match="Set 'stateLocation'"):
         check_stages(parse(required, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({"windows"})))
     located = parse(required | {"stateLocation": "/state"}, streaming=True)
-    assert check_stages(located, QueryFacts(None, frozenset(), stages=frozenset({"windows"}))) == ("windows", "/state")
+    windows = QueryFacts(None, frozenset(), stages=frozenset({"windows"}))
+    assert check_stages(located, windows) == (StageName("windows"), "/state")
+
+
+@pytest.mark.parametrize(
+    ("options", "is_safe"),
+    [
+        ({}, False),
+        ({"kafka.group.remote.assignor": "range"}, False),
+        ({"kafka.group.protocol": "consumer"}, False),
+        ({"kafka.group.protocol": "consumer", "kafka.group.remote.assignor": "uniform"}, False),
+        ({"kafka.group.protocol": "consumer", "kafka.group.remote.assignor": "range"}, True),
+        ({"membership": "exclusive"}, True),
+    ],
+)
+def test_W18_a_join_needs_both_partitions_of_a_pair(options: dict[str, str], is_safe: bool) -> None:
+    required = {"group.id": "board", "subscribe": "orders,payments", "kafka.bootstrap.servers": "broker:9092"}
+    name = StageName("paid", JoinedTopics("orders", "payments"))
+    facts = QueryFacts("/checkpoints/board", frozenset(), stages=frozenset({str(name)}))
+    source = parse({**required, **options}, streaming=True)
+    if is_safe:
+        assert check_stages(source, facts)[0] == name
+    else:
+        with pytest.raises(InvalidOption, match=r"kafka.group.remote.assignor=range .*membership=exclusive"):
+            check_stages(source, facts)

@@ -75,7 +75,8 @@ def brute_force(records: Records, upto: tuple[int, int], how: How) -> Counter[Ro
     matched: tuple[set[int], set[int]] = set(), set()
     for i, one in sides[0]:
         for j, other in sides[1]:
-            assert one.time_us is not None and other.time_us is not None
+            assert one.time_us is not None
+            assert other.time_us is not None
             if one.key == other.key and abs(one.time_us - other.time_us) <= WITHIN_US:
                 rows[one.key, f"{i}", f"{j}", False] += 1
                 matched[0].add(i)
@@ -167,8 +168,14 @@ class Joining:
                 ]
             )
         schema = pa.schema(
-            [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("time", pa.int64())]
-            + [("k0", pa.string()), ("record", RECORD)]
+            [
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("time", pa.int64()),
+                ("k0", pa.string()),
+                ("record", RECORD),
+            ]
         )
         longest = max(map(len, rows))
         for first in range(0, longest, chunk):

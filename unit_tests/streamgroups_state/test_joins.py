@@ -138,7 +138,7 @@ def test_W18_a_partition_without_its_partner_is_an_error() -> None:
     ranges = (RangePlan(OffsetRange(PLACES[0], 0, 5), New(), 0, TOPIC),)
     plan = TaskPlan("memory", "billing", 1_732_334_879_000, "1f3a9c2b7d10", 1, ranges)
     store = StateStore(Operator("billing", of.name, of.form, of.schema), Joining(How.INNER, ([], [])).files)
-    with pytest.raises(StateMismatch, match="orders-3: .* reads the partition without payments-3"):
+    with pytest.raises(StateMismatch, match=r"orders-3: .* reads the partition without payments-3"):
         JoinTaskStates(of, plan, store)
 
 

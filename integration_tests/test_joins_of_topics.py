@@ -1,0 +1,250 @@
+"""W18, S10, X2: a join has each row once, also if a query is killed, or a tool resets one of its topics."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from integration_tests.join_query import joined, start
+from streamgroups_state.joins.definition import How
+from streamgroups_testkit.queries import shared_options
+from streamgroups_testkit.reading import committed_offsets, read_committed, wait_until_group_is_empty
+from streamgroups_testkit.waits import wait_until
+from unit_tests.streamgroups_state.join_model import Record, brute_force
+
+PARTITIONS = 4
+#: Partition, key, the left and the right offset, and whether the record is late.
+Row = tuple[int, str | None, int | None, int | None, bool]
+
+
+class Records:
+    """Records of two topics, with times out of order, and their join by brute force."""
+
+    def __init__(self, bootstrap: str, topics: tuple[str, str], seed: int = 7) -> None:
+        self._producer, self.topics = Producer({"bootstrap.servers": bootstrap}), topics
+        self._random = random.Random(seed)
+        self.written: list[tuple[list[Record], list[Record]]] = [([], []) for _ in range(PARTITIONS)]
+
+    def write(self, count: int) -> None:
+        """Writes records to each partition of both topics."""
+        choose = self._random
+        for partition, sides in enumerate(self.written):
+            for _ in range(count):
+                for side in choose.sample((0, 1), 2):
+                    at_s = len(sides[side]) // 10 - (0 if choose.random() < 0.7 else choose.randint(0, 5))
+                    key = None if choose.random() < 0.05 else f"{partition}-{choose.randint(0, 20)}"
+                    self._send(partition, side, Record(at_s, key))
+        assert self._producer.flush(30) == 0
+
+    def end(self) -> None:
+        """Writes a record to each partition after which no earlier one has a match."""
+        for partition in range(PARTITIONS):
+            for side in (0, 1):
+                self._send(partition, side, Record(1_000_000, f"{partition}-end"))
+        assert self._producer.flush(30) == 0
+
+    def _send(self, partition: int, side: int, record: Record) -> None:
+        assert record.time_us is not None
+        self.written[partition][side].append(record)
+        self._producer.produce(self.topics[side], b"", record.key, partition, timestamp=record.time_us // 1_000)
+        self._producer.poll(0)
+
+    @property
+    def ends(self) -> tuple[dict[int, int], dict[int, int]]:
+        left, right = ({partition: len(sides[side]) for partition, sides in enumerate(self.written)} for side in (0, 1))
+        return left, right
+
+    def rows(self, until: tuple[int, int] | None = None) -> Counter[Row]:
+        found: Counter[Row] = Counter()
+        for partition, sides in enumerate(self.written):
+            upto = until or (len(sides[0]), len(sides[1]))
+            for (key, one, other, late), times in brute_force(sides, upto, How.FULL).items():
+                row = partition, key, None if one is None else int(one), None if other is None else int(other), late
+                found[row] += times
+        return found
+
+
+def written(bootstrap: str, target: str) -> Counter[Row]:
+    rows = (json.loads(message.value) for message in read_committed(bootstrap, target))
+    return Counter((it["partition"], it.get("key"), it.get("one"), it.get("other"), it["late"]) for it in rows)
+
+
+@pytest.fixture
+def topics(new_topic: Callable[..., str]) -> tuple[str, str]:
+    return new_topic(PARTITIONS, retention_ms="-1"), new_topic(PARTITIONS, retention_ms="-1")
+
+
+@pytest.fixture
+def records(bootstrap: str, topics: tuple[str, str]) -> Records:
+    return Records(bootstrap, topics)
+
+
+@pytest.fixture
+def target(new_topic: Callable[..., str]) -> str:
+    return new_topic(2)
+
+
+@pytest.fixture
+def config(bootstrap: str, group: str, topics: tuple[str, str], target: str) -> dict[str, Any]:
+    assigned = {"kafka.group.remote.assignor": "range", "maxOffsetsPerTrigger": "800"}
+    return {
+        "left": topics[0],
+        "right": topics[1],
+        "options": shared_options(bootstrap, group, ",".join(topics), "consumer") | assigned,
+        "to": {"bootstrap_servers": bootstrap, "topic": target, "transaction_timeout": "10s"},
+    }
+
+
+class Member:
+    """The query as a process."""
+
+    def __init__(self, directory: Path, name: str, config: dict[str, Any]) -> None:
+        options = {**config["options"], "kafka.client.id": name}
+        whole = config | {"checkpoint": str(directory / "checkpoints" / name), "options": options}
+        self._log_path = directory / f"{name}.log"
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "integration_tests.join_query", json.dumps(whole)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        assert self._process.poll() is None, self._log_path.read_text(errors="replace")[-4000:]
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+
+
+def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
+    spark: SparkSession,
+    admin: AdminClient,
+    bootstrap: str,
+    group: str,
+    target: str,
+    records: Records,
+    config: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    bob = Member(tmp_path, "bob", config)
+    ann: StreamingQuery | None = None
+
+    def owned() -> dict[str, set[tuple[str, int]]]:
+        try:
+            described = admin.describe_consumer_groups([group])[group].result(30)
+        except KafkaException:
+            # The group has no coordinator yet.
+            return {}
+        found = defaultdict(set)
+        for member in described.members:
+            found[member.client_id] |= {(it.topic, it.partition) for it in member.assignment.topic_partitions}
+        return dict(found)
+
+    def share() -> bool:
+        bob.check()
+        assert ann is not None
+        assert ann.isActive, ann.exception()
+        return sorted(len(it) for it in owned().values()) == [4, 4]
+
+    def all_read() -> bool:
+        assert ann is not None
+        assert ann.isActive, ann.exception()
+        return tuple(committed_offsets(bootstrap, group, topic) for topic in records.topics) == records.ends
+
+    try:
+        options = {**config["options"], "kafka.client.id": "ann"}
+        more = {"checkpoint": str(tmp_path / "checkpoints" / "ann"), "options": options}
+        ann = start(spark, config | more)
+        records.write(150)
+        wait_until(share, "each query owns half of the partitions", 120)
+        left, right = records.topics
+        for places in owned().values():
+            assert {p for topic, p in places if topic == left} == {p for topic, p in places if topic == right}
+        wait_until(all_read, "both have read", 60)
+        records.write(400)
+        wait_until(lambda: len(written(bootstrap, target)) > 1_000, "some rows are written", 60)
+        bob.kill()
+        records.write(150)
+        records.end()
+        wait_until(all_read, "all is read", 120)
+    finally:
+        bob.kill()
+        if ann is not None:
+            ann.stop()
+    rows, expected = written(bootstrap, target), records.rows()
+    assert (expected - rows, rows - expected) == (Counter(), Counter())
+    assert len(expected) > 5_000
+
+
+def test_S10_W18_a_reset_of_one_topic_joins_its_records_again(
+    spark: SparkSession,
+    admin: AdminClient,
+    bootstrap: str,
+    group: str,
+    target: str,
+    records: Records,
+    config: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    def run(name: str) -> Counter[Row]:
+        before = written(bootstrap, target)
+        options = shared_options(bootstrap, group, ",".join(records.topics), "classic")
+        own = {"options": options | {"membership": "exclusive", "maxOffsetsPerTrigger": "400"}}
+        checkpoint = {"checkpoint": str(tmp_path / "checkpoints" / name), "trigger": {"availableNow": True}}
+        assert start(spark, config | own | checkpoint).awaitTermination(120)
+        wait_until_group_is_empty(admin, group)
+        return written(bootstrap, target) - before
+
+    records.write(200)
+    assert run("first") == records.rows()
+    back = [TopicPartition(records.topics[0], partition, 77) for partition in range(PARTITIONS)]
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, back)])[group].result(30)
+    assert run("again") == records.rows() - records.rows((77, 200))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"kafka.group.protocol": "classic"},
+            "protocol classic, .*kafka.group.remote.assignor=range .*membership=exclusive",
+        ),
+        ({"kafka.group.remote.assignor": "uniform"}, "remote assignor uniform"),
+        ({"subscribe": "{left},{right},{target}"}, "its stream also reads '{target}'"),
+        (
+            {"subscribe": "{left},{target}"},
+            "'{left}' with 4 partitions and '{target}' with 2 partitions.*sg.repartition",
+        ),
+    ],
+)
+def test_W18_partitions_that_do_not_belong_together_are_rejected(
+    spark: SparkSession, config: dict[str, Any], options: dict[str, str], said: str, target: str, tmp_path: Path
+) -> None:
+    names = {"left": config["left"], "right": config["right"], "target": target}
+    given = {**config["options"], **{name: value.format(**names) for name, value in options.items()}}
+    if "kafka.group.protocol" in options:
+        del given["kafka.group.remote.assignor"]
+    right = target if given["subscribe"].count(",") == 1 and target in given["subscribe"] else config["right"]
+    rows = joined(spark, config["left"], right, given)
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(StreamingQueryException, match=said.format(**names)):
+        query.awaitTermination(60)
