@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import TaskFigures
-from streamgroups.state.joined_lookup import Choices, choose_together
+from streamgroups.state.joined_lookup import Choices, choose_together, is_together, partner_of
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_exactly
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
@@ -109,6 +109,22 @@ class StoredStates:
             with suppress(StateMissing):
                 manifests.append(self._open(file, left.topic_partition)[0])
         return choose_together(left, right, manifests, self._on_missing)
+
+    def find_beside(self, position: Position, positions: Mapping[TopicPartition, Position]) -> Choice:
+        """The state from which a batch of an operator continues, of which only its files are known.
+
+        Args:
+            position: the position.
+            positions: the positions of other partitions. A join also needs that of the partner.
+
+        Raises the errors of :meth:`find`.
+        """
+        choice = self.find(position)
+        partner = partner_of(choice.state) if isinstance(choice, Stored) else None
+        other = None if partner is None else positions.get(partner)
+        if other is None or is_together(position, other):
+            return choice
+        return self.find_both(position, other)[0]
 
     def _searched(self, position: Position) -> list[Manifest]:
         """The manifests of all files, newest first, or up to the first one with a state of exactly this position.

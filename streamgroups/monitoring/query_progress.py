@@ -21,7 +21,7 @@ from streamgroups.json_values import MAX_INT64, items, partition_number, read_js
 from streamgroups.partitions import TopicPartition
 from streamgroups.supervision.failures import failure_in
 
-#: The prefix of the names under which ``sg.windows`` has Spark observe the counts of its own state.
+#: The prefix of the names under which ``sg.windows`` and ``sg.join`` have Spark observe the counts of their own state.
 WINDOW_COUNTS = "streamgroups-windows"
 
 

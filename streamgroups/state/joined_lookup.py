@@ -27,6 +27,8 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from streamgroups.errors import StateMissing
+from streamgroups.partitions import TopicPartition
+from streamgroups.state.joined_topics import PARTNER
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
@@ -34,6 +36,12 @@ from streamgroups.state.origins import Named, New
 
 #: The choices for the left and the right partition.
 Choices: TypeAlias = tuple[Choice, Choice]
+
+
+def partner_of(state: PartitionState) -> TopicPartition | None:
+    """The partition with which the operator of a state joins its partition; ``None`` if it is no join."""
+    topic = state.values.get(PARTNER)
+    return TopicPartition(topic, state.topic_partition.partition) if isinstance(topic, str) else None
 
 
 def is_together(left: Position, right: Position) -> bool:

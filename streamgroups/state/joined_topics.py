@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import TopicPartition
 
+#: The value of a state of a join with the topic of the other partition.
+PARTNER = "partner"
+
 
 @dataclass(frozen=True, slots=True)
 class JoinedTopics:

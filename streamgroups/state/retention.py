@@ -18,10 +18,11 @@ file of its own that no offset names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.joined_lookup import choose_together, partner_of
 from streamgroups.state.lookup import OnMissingState, Position, Stored, choose
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.names import StateFileName
@@ -64,7 +65,8 @@ def deletable(
     by_file = {manifest.file: manifest for manifest in manifests}
     needed = set()
     kept = _kept_by_age(by_file.values(), now_ms - retention.keep_ms)
-    for tp, file in kept.union(*(_kept_by_commit(position, by_file.values()) for position in committed)):
+    positions = {it.topic_partition: it for it in committed}
+    for tp, file in kept.union(*(_kept_by_commit(it, by_file.values(), positions) for it in positions.values())):
         state = by_file[file].state_of(tp) if file in by_file else None
         if state is not None:
             needed |= {file, *state.files}
@@ -72,14 +74,27 @@ def deletable(
     return frozenset(file for file in by_file if file not in needed and file.planned_ms < oldest_young_ms)
 
 
-def _kept_by_commit(position: Position, manifests: Collection[Manifest]) -> set[tuple[TopicPartition, StateFileName]]:
+def _kept_by_commit(
+    position: Position, manifests: Collection[Manifest], positions: Mapping[TopicPartition, Position]
+) -> set[tuple[TopicPartition, StateFileName]]:
     match position.origin:
         case New():
             return set()
         case Named(file=file):
             return {(position.topic_partition, file)}
+    partner = _partner(position.topic_partition, manifests)
+    if partner is not None and partner in positions:
+        choices = choose_together(position, positions[partner], manifests, OnMissingState.EMPTY)
+        return {(it.state.topic_partition, it.file) for it in choices if isinstance(it, Stored)}
     choice = choose(position, manifests, OnMissingState.EMPTY)
     return {(position.topic_partition, choice.file)} if isinstance(choice, Stored) else set()
+
+
+def _partner(tp: TopicPartition, manifests: Iterable[Manifest]) -> TopicPartition | None:
+    """The partition that is joined with a partition, by its newest state."""
+    states = ((manifest.file, state) for manifest in manifests if (state := manifest.state_of(tp)) is not None)
+    newest = max(states, key=lambda it: it[0], default=None)
+    return None if newest is None else partner_of(newest[1])
 
 
 def _kept_by_age(manifests: Iterable[Manifest], oldest_ms: int) -> set[tuple[TopicPartition, StateFileName]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -10,12 +11,13 @@ from hypothesis import given, settings
 
 from streamgroups.errors import StateMismatch, StateMissing
 from streamgroups.partitions import OffsetRange
-from streamgroups.state.origins import New
+from streamgroups.state.lookup import Position
+from streamgroups.state.origins import UNNAMED, New
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_state.inspection import inspect
 from streamgroups_state.joins.definition import How
 from streamgroups_state.joins.task_states import JoinTaskStates
-from streamgroups_state.store import Operator, StateStore
+from streamgroups_state.store import Operator, StateStore, StoredStates
 from unit_tests.streamgroups_state.join_model import PLACES, TOPIC, Joining, Record, Row, brute_force, operator
 
 RECORDS = st.builds(
@@ -114,6 +116,22 @@ def test_S10_a_reset_before_all_states_begins_empty_and_a_lost_one_is_an_error()
         StateMissing, match=r"orders-3 and payments-3: .* offsets 4 and 4: the oldest stored states are at 7 and 7"
     ):
         joining.run((9, 9))
+
+
+def test_S10_W18_the_plan_of_a_reset_searches_the_states_of_both_partitions() -> None:
+    records = [Record(n, "a") for n in range(9)]
+    joining = Joining(How.INNER, (records, records))
+    for upto in ((2, 3), (4, 8), (5, 9)):
+        joining.run(upto)
+    states = StoredStates("billing", "paid", joining.files)
+    left, right = (
+        Position(tp, at, origin, TOPIC) for tp, at, origin in zip(PLACES, (5, 9), joining.origins, strict=True)
+    )
+    target = replace(right, next_offset=7, origin=UNNAMED)
+    positions = {left.topic_partition: left, right.topic_partition: target}
+    assert states.find_beside(target, positions).read_from == 3
+    assert states.find_beside(left, positions).read_from == 2
+    assert states.find_beside(left, {left.topic_partition: left, right.topic_partition: right}).read_from == 5
 
 
 def brute_force_from(

@@ -48,15 +48,16 @@ def with_states(cluster: Cluster, plans: Sequence[GroupPlan], location: str | No
     if location is None:
         return plans
     identities = cluster.topics.identities({m.topic_partition.topic for p in plans for m in p.moves})
-    return [_with_stored(p, named[p.group_id], location, identities) for p in plans]
+    return [_with_stored(p, committed[p.group_id], location, identities) for p in plans]
 
 
 def _with_stored(
-    plan: GroupPlan, named: Sequence[Named], location: str, identities: Mapping[str, TopicIdentity]
+    plan: GroupPlan, committed: Sequence[Position], location: str, identities: Mapping[str, TopicIdentity]
 ) -> GroupPlan:
     from streamgroups_state.group_states import states_of
     from streamgroups_state.locations import shown
 
+    named = [it.origin for it in committed if isinstance(it.origin, Named)]
     stored = states_of(location, plan.group_id, [it.file for it in named])
     if stored is None and named:
         raise UnknownGroup(
@@ -68,9 +69,11 @@ def _with_stored(
         )
     if stored is None:
         return plan
+    targets = [_target(plan, move, identities) for move in plan.moves]
+    after = {it.topic_partition: it for it in (*committed, *targets)}
     found = {
-        move.topic_partition: continuation(_target(plan, move, identities), move.bounds, stored.find)
-        for move in plan.moves
+        move.topic_partition: continuation(target, move.bounds, lambda it: stored.find_beside(it, after))
+        for move, target in zip(plan.moves, targets, strict=True)
     }
     return replace(plan, has_states=True, states=found)
 

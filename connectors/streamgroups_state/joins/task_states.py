@@ -14,6 +14,7 @@ import pyarrow as pa
 from streamgroups.errors import StateMismatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import TaskFigures
+from streamgroups.state.joined_topics import PARTNER
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
 from streamgroups.state.task_plan import RangePlan, TaskPlan
@@ -115,15 +116,15 @@ class JoinTaskStates:
             states, _ = JoinRun(self._operator, states, (first, second)).finish((left.behind, right.behind))
         states, output = JoinRun(self._operator, states, (first, second)).finish((left.records, right.records))
         began = left_began, right_began
-        return [_new(*it) for it in zip(sides, began, states, strict=True)], output
+        return [self._new(*it) for it in zip(sides, began, states, strict=True)], output
 
-
-def _new(ours: _Range, began_offset: int, state: State) -> NewState:
-    whole = ours.plan.range
-    stored = PartitionState(
-        OffsetRange(whole.topic_partition, whole.next_offset, whole.end_offset),
-        began_offset,
-        ours.plan.identity,
-        values=state.values,
-    )
-    return NewState(stored, state.parts)
+    def _new(self, ours: _Range, began_offset: int, state: State) -> NewState:
+        whole = ours.plan.range
+        partner = self._operator.topics.partner(whole.topic_partition)
+        stored = PartitionState(
+            OffsetRange(whole.topic_partition, whole.next_offset, whole.end_offset),
+            began_offset,
+            ours.plan.identity,
+            values={**state.values, PARTNER: partner.topic},
+        )
+        return NewState(stored, state.parts)

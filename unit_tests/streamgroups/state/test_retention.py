@@ -7,6 +7,7 @@ from hypothesis import given
 
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.joined_topics import PARTNER
 from streamgroups.state.lookup import OnMissingState, Position, Stored, choose
 from streamgroups.state.manifest import Manifest, PartitionState, Segment
 from streamgroups.state.names import StateFileName
@@ -57,6 +58,24 @@ def test_S10_the_state_to_which_a_tool_has_reset_a_stopped_group_is_kept() -> No
         file(400),
         file(500),
     }
+
+
+def test_S10_W18_the_state_to_which_a_tool_has_reset_one_topic_of_a_join_is_kept() -> None:
+    left, right = TopicPartition("orders", 0), TopicPartition("payments", 0)
+
+    def joined(ago: int, ends: tuple[int, int]) -> Manifest:
+        pairs = zip((left, right), (right, left), ends, strict=True)
+        states = (
+            PartitionState(OffsetRange(tp, 1, end), 0, UNKNOWN, values={PARTNER: partner.topic})
+            for tp, partner, end in pairs
+        )
+        return Manifest(file(ago), "billing", "paid", "", tuple(states))
+
+    files = [joined(61, (40, 40)), joined(300, (40, 30)), joined(400, (20, 20)), joined(500, (10, 10))]
+    positions = [Position(left, 45, Named(file(61), 40)), Position(right, 35, UNNAMED)]
+    assert deletable(files, positions, KEEP, NOW_MS) == {file(400), file(500)}
+    positions = [Position(left, 30, UNNAMED), Position(right, 45, Named(file(61), 40))]
+    assert deletable(files, positions, KEEP, NOW_MS) == {file(300), file(500)}, "not that of the right position alone"
 
 
 def test_S10_a_file_with_a_segment_of_a_kept_state_is_kept() -> None:

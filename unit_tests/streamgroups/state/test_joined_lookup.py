@@ -1,0 +1,86 @@
+"""S10, W18: the states of both partitions of a pair come from one file."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroups.errors import StateMissing
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.joined_lookup import choose_together, is_together
+from streamgroups.state.lookup import Empty, OnMissingState, Position, Stored
+from streamgroups.state.manifest import Manifest, PartitionState
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import UNNAMED, Fingerprinted, Named, New, StateOrigin
+
+LEFT, RIGHT = TopicPartition("orders", 0), TopicPartition("payments", 0)
+TOPIC, RECREATED = TopicIdentity("c1", "t1"), TopicIdentity("c1", "t2")
+FAIL = OnMissingState.FAIL
+
+
+def file(attempt: int) -> StateFileName:
+    return StateFileName(1732334879123 + attempt, "1f3a9c2b7d10", attempt, 1)
+
+
+def manifest(attempt: int, left: tuple[int, int], right: tuple[int, int], identity: TopicIdentity = TOPIC) -> Manifest:
+    ranges = OffsetRange(LEFT, *left), OffsetRange(RIGHT, *right)
+    states = (PartitionState(it, began, identity) for it, began in zip(ranges, (3, 5), strict=True))
+    return Manifest(file(attempt), "billing", "paid", "", tuple(states))
+
+
+#: The first batch, and later ones.
+FILES = [manifest(1, (3, 10), (5, 5)), manifest(2, (10, 10), (5, 40)), manifest(3, (10, 30), (40, 50))]
+
+
+def positions(
+    left: int, right: int, origins: tuple[StateOrigin, StateOrigin] = (UNNAMED, UNNAMED)
+) -> tuple[Position, Position]:
+    return Position(LEFT, left, origins[0], TOPIC), Position(RIGHT, right, origins[1], TOPIC)
+
+
+@pytest.mark.parametrize(
+    ("origins", "together"),
+    [
+        ((New(), New()), True),
+        ((Named(file(1), 10), Named(file(1), 5)), True),
+        ((Named(file(1), 10), Named(file(2), 40)), False),
+        ((New(), Named(file(1), 5)), False),
+        ((UNNAMED, UNNAMED), False),
+        ((Fingerprinted(1), Fingerprinted(1)), False),
+    ],
+)
+def test_S10_positions_of_one_batch_need_no_search(origins: tuple[StateOrigin, StateOrigin], together: bool) -> None:
+    assert is_together(*positions(10, 5, origins)) is together
+
+
+@pytest.mark.parametrize(
+    ("at", "attempt"),
+    [((30, 50), 3), ((99, 99), 3), ((29, 50), 2), ((30, 49), 2), ((10, 40), 2), ((99, 39), 1), ((10, 5), 1)],
+)
+def test_W18_both_states_are_the_latest_of_one_file_that_are_not_after_the_positions(
+    at: tuple[int, int], attempt: int
+) -> None:
+    left, right = choose_together(*positions(*at), FILES, FAIL)
+    assert isinstance(left, Stored)
+    assert isinstance(right, Stored)
+    assert (left.file, right.file) == (file(attempt), file(attempt))
+
+
+@pytest.mark.parametrize(
+    ("at", "read_from"),
+    [((9, 40), (3, 5)), ((2, 40), (2, 5)), ((9, 4), (3, 4)), ((1, 1), (1, 1))],
+)
+def test_S10_before_the_first_batch_both_states_are_empty(at: tuple[int, int], read_from: tuple[int, int]) -> None:
+    assert choose_together(*positions(*at), FILES, FAIL) == (Empty(read_from[0]), Empty(read_from[1]))
+
+
+def test_S10_positions_before_all_states_begin_empty_also_if_the_first_batch_is_deleted() -> None:
+    assert choose_together(*positions(3, 5), FILES[1:], FAIL) == (Empty(3), Empty(5))
+
+
+def test_S10_no_states_are_an_error_or_empty_as_the_user_chooses() -> None:
+    with pytest.raises(StateMissing, match=r"orders-0 and payments-0: .*the oldest stored states are at 10 and 40"):
+        choose_together(*positions(9, 40), FILES[1:], FAIL)
+    with pytest.raises(StateMissing, match="no states of these partitions are stored"):
+        choose_together(*positions(9, 40), [manifest(1, (3, 9), (5, 40), RECREATED)], FAIL)
+    assert choose_together(*positions(9, 40), FILES[1:], OnMissingState.EMPTY) == (Empty(9), Empty(40))
