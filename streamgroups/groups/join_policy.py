@@ -24,7 +24,7 @@ class MembershipMode(Enum):
     EXCLUSIVE = "exclusive"
 
 
-#: The assignor of this library, and the broker's assignor of KIP-848 (where the member does not choose).
+#: The assignor of this library, and the default of the broker under KIP-848.
 _ASSIGNORS_THAT_FIT = ("", "cooperative-sticky", "uniform")
 
 
@@ -74,7 +74,8 @@ query would read flights. Use another group.id, or stop the other members first.
                 f"{', '.join(sorted(member.topics))}, this query would read {', '.join(sorted(topics))}.",
                 remedy="Use another group.id, or stop the other members first.",
             )
-    if group.assignor not in _ASSIGNORS_THAT_FIT:
+    # Under KIP-848 the broker assigns, and all its assignors are incremental.
+    if group.type != "consumer" and group.assignor not in _ASSIGNORS_THAT_FIT:
         raise GroupRejected(
             f"Group '{group.group_id}' is in use by members that assign by '{group.assignor}' ({who}); "
             "streamgroups assigns by 'cooperative-sticky'.",

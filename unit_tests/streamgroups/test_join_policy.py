@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from streamgroups.errors import GroupRejected
@@ -27,6 +29,12 @@ def test_S1_an_empty_group_accepts_every_member(mode: MembershipMode | None) -> 
 @pytest.mark.parametrize("topics", [{"flights"}, set()], ids=["same topics", "not known"])
 def test_S1_members_of_the_same_topics_are_joined(assignor: str, topics: set[str]) -> None:
     check_may_join(group(topics, assignor=assignor), FLIGHTS, by_pattern=False, mode=SHARED)
+
+
+@pytest.mark.parametrize("assignor", ["range", "uniform", "a-plugin"])
+def test_S1_any_assignor_of_the_broker_fits(assignor: str) -> None:
+    ours = replace(group({"flights"}, assignor=assignor), type="consumer")
+    check_may_join(ours, FLIGHTS, by_pattern=False, mode=SHARED)
 
 
 def test_S4_a_pattern_may_match_more_topics_than_the_others_but_not_fewer() -> None:

@@ -25,7 +25,7 @@ from streamgroups_state.store import Operator, StateStore, StoredStates
 TOPICS = JoinedTopics("orders", "payments")
 PLACES = TopicPartition("orders", 3), TopicPartition("payments", 3)
 TOPIC = TopicIdentity("MkU3", "59qr")
-WITHIN_US, DELAY_US = 4_000_000, 3_000_000
+WITHIN_US, DELAY_US = 14_000_000, 10_000_000
 RECORD = pa.struct([pa.field("n", pa.string())])
 
 #: Key, the left and the right record, and whether it is late.

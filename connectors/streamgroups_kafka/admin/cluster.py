@@ -17,6 +17,7 @@ import confluent_kafka
 from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
+    ConsumerGroupType,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -246,7 +247,8 @@ class KafkaCluster:
         # librdkafka does not define all states of the new protocol.
         state = "Stable" if description.state == ConsumerGroupState.STABLE else "PreparingRebalance"
         assignor = description.partition_assignor or ""
-        return GroupDescription(group_id, state, assignor=assignor, members=members)
+        type_ = "consumer" if description.type == ConsumerGroupType.CONSUMER else "classic"
+        return GroupDescription(group_id, state, type_, assignor=assignor, members=members)
 
     def _subscriptions(self, group_id: str) -> dict[str, frozenset[str]]:
         """The subscriptions of the members of a classic group; empty for others (KIP-848 does not return them here)."""
