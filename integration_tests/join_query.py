@@ -1,6 +1,6 @@
 """The query of ``test_joins_of_topics`` as a program: ``python -m integration_tests.join_query '{...}'``.
 
-It joins two topics and writes the rows to a topic, exactly once.
+It joins two topics and writes the rows to a topic or a Delta table, exactly once.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ def joined(spark: SparkSession, left: str, right: str, options: dict[str, str], 
 def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
     """Starts the query."""
     rows = joined(spark, config["left"], config["right"], config["options"])
-    out = rows.select(F.to_json(F.struct(*rows.columns)).alias("value"))
-    writer = sg.exactly_once(out, sink=sg.KafkaSink(**config["to"]), checkpoint=config["checkpoint"])
+    if "delta" in config:
+        writer = sg.exactly_once(rows, sink=sg.DeltaSink(uri=config["delta"]), checkpoint=config["checkpoint"])
+    else:
+        out = rows.select(F.to_json(F.struct(*rows.columns)).alias("value"))
+        writer = sg.exactly_once(out, sink=sg.KafkaSink(**config["to"]), checkpoint=config["checkpoint"])
     return writer.trigger(**config.get("trigger", {"processingTime": "300 milliseconds"})).start()
 
 

@@ -16,11 +16,15 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+import streamgroups as sg
 from integration_tests.join_query import joined, start
+from streamgroups.errors import InvalidOption
 from streamgroups_state.joins.definition import How
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed, wait_until_group_is_empty
@@ -195,6 +199,34 @@ def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
     assert len(expected) > 5_000
 
 
+def run_to_end(
+    spark: SparkSession, admin: AdminClient, group: str, config: dict[str, Any], checkpoint: Path, **more: Any
+) -> None:
+    """Runs the query alone to the end of its topics."""
+    options = shared_options(config["options"]["kafka.bootstrap.servers"], group, config["options"]["subscribe"])
+    own = {"options": options | {"membership": "exclusive", "maxOffsetsPerTrigger": "400"}}
+    now = {"checkpoint": str(checkpoint), "trigger": {"availableNow": True}}
+    assert start(spark, config | own | now | more).awaitTermination(120)
+    wait_until_group_is_empty(admin, group)
+
+
+def test_X2_W18_a_ledger_names_the_states_of_both_topics(
+    spark: SparkSession, admin: AdminClient, group: str, records: Records, config: dict[str, Any], tmp_path: Path
+) -> None:
+    """The group and the checkpoint are lost after the first run: the positions and states are those of the ledger."""
+    table = str(tmp_path / "table")
+    for count in (100, 50):
+        records.write(count)
+        run_to_end(spark, admin, group, config, tmp_path / "checkpoints" / str(count), delta=table)
+        admin.delete_consumer_groups([group])[group].result(30)
+    rows = Counter(
+        (it["partition"], it["key"], it["one"], it["other"], it["late"])
+        for it in DeltaTable(table).to_pyarrow_table().to_pylist()
+    )
+    expected = records.rows()
+    assert (expected - rows, rows - expected) == (Counter(), Counter())
+
+
 def test_S10_W18_a_reset_of_one_topic_joins_its_records_again(
     spark: SparkSession,
     admin: AdminClient,
@@ -207,11 +239,7 @@ def test_S10_W18_a_reset_of_one_topic_joins_its_records_again(
 ) -> None:
     def run(name: str) -> Counter[Row]:
         before = written(bootstrap, target)
-        options = shared_options(bootstrap, group, ",".join(records.topics), "classic")
-        own = {"options": options | {"membership": "exclusive", "maxOffsetsPerTrigger": "400"}}
-        checkpoint = {"checkpoint": str(tmp_path / "checkpoints" / name), "trigger": {"availableNow": True}}
-        assert start(spark, config | own | checkpoint).awaitTermination(120)
-        wait_until_group_is_empty(admin, group)
+        run_to_end(spark, admin, group, config, tmp_path / name)
         return written(bootstrap, target) - before
 
     records.write(200)
@@ -248,3 +276,42 @@ def test_W18_partitions_that_do_not_belong_together_are_rejected(
     query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
     with pytest.raises(StreamingQueryException, match=said.format(**names)):
         query.awaitTermination(60)
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "said"),
+    [
+        (lambda df: df.drop("topic"), {}, "has no column 'topic'"),
+        (lambda df: df.drop("offset"), {}, "has no column 'offset'"),
+        (lambda df: df, {"by": []}, "'by' is empty"),
+        (lambda df: df, {"by": ["value"]}, "the values of value.*prepartitioned=True"),
+        (lambda df: df, {"on": "partition"}, "'partition' is of type int"),
+        (
+            lambda df: df.withColumn("ts", F.col("timestamp") + F.expr("interval 1 second")),
+            {"on": "ts"},
+            "no watermark",
+        ),
+        (lambda df: df, {"right": "orders"}, "both 'orders'"),
+        (lambda df: df, {"how": "outer"}, "'how' is 'outer'.*'full'"),
+        (lambda df: df, {"within": "soon"}, "within"),
+        (lambda df: df.withColumnRenamed("key", "left"), {"by": ["left"]}, "name 'left'"),
+        (lambda df: df.repartition(2), {}, r"moves records between tasks \(Repartition\)"),
+    ],
+)
+def test_W18_arguments_are_checked_when_the_query_is_built(
+    spark: SparkSession,
+    config: dict[str, Any],
+    change: Callable[[DataFrame], DataFrame],
+    more: dict[str, Any],
+    said: str,
+) -> None:
+    records = spark.readStream.format("streamgroups").options(**config["options"]).load()
+    arguments: dict[str, Any] = {
+        "left": "orders",
+        "right": "payments",
+        "by": ["key"],
+        "on": "timestamp",
+        "within": "1m",
+    }
+    with pytest.raises(InvalidOption, match=said):
+        sg.join(change(records.withWatermark("timestamp", "1 second")), **arguments | more)

@@ -111,7 +111,7 @@ class StoredStates:
         return choose_together(left, right, manifests, self._on_missing)
 
     def find_beside(self, position: Position, positions: Mapping[TopicPartition, Position]) -> Choice:
-        """The state from which a batch of an operator continues, of which only its files are known.
+        """The state from which a batch continues, for an operator whose definition is not known.
 
         Args:
             position: the position.

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaError, KafkaException
 
 from streamgroups_kafka.admin import cluster
 from streamgroups_kafka.client.config import ClientConfig
@@ -32,7 +32,8 @@ class StuckAdmin:
                 assignment=SimpleNamespace(topic_partitions=[]),
             )  # fmt: skip
             state = ConsumerGroupState.STABLE
-            future.set_result(SimpleNamespace(members=[member], state=state, partition_assignor="range"))
+            type_ = ConsumerGroupType.CONSUMER
+            future.set_result(SimpleNamespace(members=[member], state=state, partition_assignor="range", type=type_))
         return {group_ids[0]: future}
 
 
