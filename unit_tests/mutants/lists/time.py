@@ -372,6 +372,8 @@ MUTANTS = (
         "may_end = self._fresh or self._time.watermark_ms > self._time.before_ms",
         "may_end = self._fresh",
         "a session of a partition without new records does not end with the watermark of the group",
+    ),
+    Mutant(
         "J1",
         "joins",
         "connectors/streamgroups_state/joins/side.py",
