@@ -25,7 +25,13 @@ def joined(spark: SparkSession, left: str, right: str, options: dict[str, str], 
         "timestamp", f"{DELAY_US // 1_000_000} seconds"
     )
     within = f"{WITHIN_US // 1_000_000}s"
-    arguments = {"by": ["key"], "on": "timestamp", "within": within, "how": "full", "dead_letters": True} | more
+    arguments: dict[str, Any] = {
+        "by": ["key"],
+        "on": "timestamp",
+        "within": within,
+        "how": "full",
+        "dead_letters": True,
+    } | more
     rows = sg.join(timed, left=left, right=right, name="paid", **arguments)
     return rows.select(
         F.coalesce("left.partition", "right.partition").alias("partition"),

@@ -158,7 +158,7 @@ def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
         except KafkaException:
             # The group has no coordinator yet.
             return {}
-        found = defaultdict(set)
+        found: dict[str, set[tuple[str, int]]] = defaultdict(set)
         for member in described.members:
             found[member.client_id] |= {(it.topic, it.partition) for it in member.assignment.topic_partitions}
         return dict(found)
