@@ -54,7 +54,8 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
 
 
 def main(config: dict[str, Any]) -> int:
-    spark = session_builder("join").getOrCreate()
+    # Another time zone than the session of the tests: a state does not depend on it.
+    spark = session_builder("join").config("spark.sql.session.timeZone", "Asia/Tokyo").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     sg.register(spark)
     start(spark, config).awaitTermination()

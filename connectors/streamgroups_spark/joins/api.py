@@ -19,11 +19,11 @@ from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups_spark.state.placement import (
     PLACE,
-    arrow_schema,
     check_columns,
     check_keys,
     check_place,
     in_reading_stage,
+    stored_schema,
 )
 from streamgroups_spark.windows.checks import WATERMARK, check_timestamp
 from streamgroups_spark.windows.query_columns import column
@@ -109,7 +109,7 @@ def join(
     fields = [StructField(f"k{i}", records.schema[f"k{i}"].dataType) for i in range(len(by))]
     fields += [StructField("left", record), StructField("right", record)]
     rows = StructType([*fields, StructField("time", LongType()), StructField("watermark", LongType())])
-    types = arrow_schema(records.schema, df.sparkSession)
+    types = stored_schema(records.schema)
     keys = tuple(types.field(f"k{i}").type for i in range(len(by)))
     operator = JoinOperator(name, topics, kind, within_us, delay_us, keys, types.field("record").type)
     output = in_reading_stage(records, operator, rows, _CALLED)
