@@ -90,7 +90,7 @@ def join(
     """
     check_columns(df, by, [on])
     _check_names(df, by)
-    check_keys(by, _CALLED, prepartitioned=prepartitioned)
+    check_keys(df, by, _CALLED, prepartitioned=prepartitioned)
     check_place(df, name, _CALLED)
     _check_time(df, on)
     topics, kind = _topics(left, right), parse_how(how)
