@@ -52,7 +52,7 @@ class Windows:
         timed = prepare(records.withColumn("key", F.expr("cast(key AS string)"))).withWatermark(
             "timestamp", "0 seconds"
         )
-        return sg.windows(timed, by=["key"], aggregate={"n": "count(*)"}, **{"on": "timestamp", **windows})
+        return sg.windows(timed, **{"on": "timestamp", "by": ["key"], "aggregate": {"n": "count(*)"}, **windows})
 
     @contextmanager
     def running(self, checkpoint: str, rows: DataFrame) -> Iterator[StreamingQuery]:
@@ -137,14 +137,34 @@ def test_W6_windows_by_the_clock_are_emitted_without_new_records(shared: Windows
     assert (key, pane, n) == ("key-0", "on time", 3)
 
 
-def test_S10_sessions_continue_in_a_query_with_a_new_checkpoint(shared: Windows, topic: Topic) -> None:
-    rows = shared.define(window=sg.session("5s"), allowed_lateness="30s")
+@pytest.fixture
+def set_time_zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
+    """Sets the time zone of the session until the end of the test."""
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
+    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_S10_sessions_continue_in_a_query_with_a_new_checkpoint_and_another_time_zone(
+    shared: Windows, topic: Topic, set_time_zone: Callable[[str], None]
+) -> None:
+    def day(records: DataFrame) -> DataFrame:
+        return records.withColumn("day", F.expr("timestamp'2025-06-15T00:00:00Z'"))
+
+    def rows() -> DataFrame:
+        aggregate = {"n": "count(*)", "last": "max(timestamp)"}
+        return shared.define(
+            day, window=sg.session("5s"), by=["key", "day"], aggregate=aggregate, allowed_lateness="30s"
+        )
+
     topic.write(0, 1, 4, 20)
-    shared.run("first", rows)
+    set_time_zone("America/New_York")
+    shared.run("first", rows())
     assert shared.rows == [("key-0", 1, 9, "on time", 2)]
     # The first record extends the emitted session, the second one joins it with the open one.
     topic.write(0, 8, 12, 16, 60)
-    shared.run("second", rows)
+    set_time_zone("UTC")
+    shared.run("second", rows())
     assert shared.rows == [
         ("key-0", 1, 9, "on time", 2),
         ("key-0", 1, 9, "retraction", None),

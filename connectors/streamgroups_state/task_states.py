@@ -25,6 +25,7 @@ from streamgroups.state.origins import Named
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_state.operator import BatchTime, Part, ReadPart, Run, State, StatefulOperator
 from streamgroups_state.store import NewState, StateStore
+from streamgroups_state.time_zones import in_utc
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +174,7 @@ def part_reader(store: StateStore, schema: pa.Schema, tp: TopicPartition) -> Rea
 
 
 def by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[TopicPartition, pa.Table]]:
-    """Yields the records of each partition, in their order.
+    """Yields the records of each partition, in their order, with timestamps in UTC.
 
     Args:
         batch: the records.
@@ -182,7 +183,7 @@ def by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[Top
     Raises:
         InvalidOption: if the task reads several topics, and the records have no topic.
     """
-    records = pa.Table.from_batches([batch])
+    records = in_utc(pa.Table.from_batches([batch]))
     if not records.num_rows:
         return
     if topic is not None:

@@ -15,7 +15,14 @@ from pyspark.sql.types import StructType
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.state.placement import arrow_schema, check_columns, check_keys, check_place, in_reading_stage
+from streamgroups_spark.state.placement import (
+    arrow_schema,
+    check_columns,
+    check_keys,
+    check_place,
+    in_reading_stage,
+    stored_schema,
+)
 from streamgroups_state.function_operator import UPDATED, FunctionOperator, StateFunction
 
 _CALLED = "sg.stateful"
@@ -99,7 +106,7 @@ def stateful(
         name,
         function,
         tuple(by),
-        arrow_schema(rows, spark),
+        stored_schema(rows),
         arrow_schema(emitted, spark),
         version,
         _expiry_ms(expire_after),

@@ -15,7 +15,14 @@ from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
-from streamgroups_spark.state.placement import PLACE, arrow_schema, check_keys, check_place, in_reading_stage
+from streamgroups_spark.state.placement import (
+    PLACE,
+    arrow_schema,
+    check_keys,
+    check_place,
+    in_reading_stage,
+    stored_schema,
+)
 from streamgroups_spark.windows.checks import WATERMARK
 from streamgroups_spark.windows.query_columns import column, output_columns, output_rows, record_columns, result_type
 from streamgroups_state.window_operator import WindowOperator
@@ -50,7 +57,7 @@ def by_offset(
     types = [result_type(records.schema, i, a) for i, a in enumerate(parsed.values())]
     rows = output_rows(records.schema, len(by), types, dead_letters=dead_letters)
     aggregates = tuple(parsed.values())
-    schema = state_schema(windowing.shape, arrow_schema(records.schema, df.sparkSession), aggregates)
+    schema = state_schema(windowing.shape, stored_schema(records.schema), aggregates)
     output_schema = arrow_schema(rows, df.sparkSession)
     operator = WindowOperator(name, windowing, delay_ms, len(by), aggregates, schema, output_schema, policy, scope)
     output = in_reading_stage(records, operator, rows, _CALLED, otherwise=_EXCLUSIVE)
