@@ -162,7 +162,7 @@ def test_S12_a_string_that_is_not_text_is_an_error_and_a_new_column_is_null(spar
     with pytest.raises(PySparkException, match="Column 'raw' contains a string that is not UTF-8"):
         there_and_back(df).collect()
     known = spark.range(1).selectExpr("1 AS a")
-    schema = StructType().add("a", "int").add("b", "string")
+    schema = StructType().add("a", "integer").add("b", "string")
     assert there_and_back(known, schema).collect() == [(1, None)]
 
 
