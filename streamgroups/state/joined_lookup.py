@@ -83,7 +83,7 @@ def choose_together(
         file, one, other = max(before, key=_progress)
         return Stored(file, one), Stored(file, other)
     # The first batch of the states began with empty ones.
-    firsts = [(one, other) for _, one, other in found if _is_first(one) and _is_first(other)]
+    firsts = [(one, other) for _, one, other in found if one.is_first and other.is_first]
     if firsts:
         began = max((min(here, one.began_offset), min(there, other.began_offset)) for one, other in firsts)
         return Empty(began[0]), Empty(began[1])
@@ -106,10 +106,6 @@ def _ours(manifest: Manifest, position: Position) -> PartitionState | None:
 def _progress(found: _Found) -> tuple[int, StateFileName]:
     file, one, other = found
     return one.next_offset + other.next_offset, file
-
-
-def _is_first(state: PartitionState) -> bool:
-    return state.range.next_offset == state.began_offset
 
 
 def _missing(left: Position, right: Position, found: list[_Found]) -> StateMissing:

@@ -125,7 +125,7 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
     if before:
         return max(before, key=lambda it: (it.read_from, it.file))
     # The first batch of a state began with an empty one.
-    beginnings = [it.state.began_offset for it in ours if it.state.range.next_offset == it.state.began_offset]
+    beginnings = [it.state.began_offset for it in ours if it.state.is_first]
     if any(offset <= here for offset in beginnings):
         return Empty(max(offset for offset in beginnings if offset <= here))
     is_before_all = bool(ours) and here <= min(it.state.began_offset for it in ours)

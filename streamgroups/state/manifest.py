@@ -81,6 +81,11 @@ class PartitionState:
         return self.range.end_offset
 
     @property
+    def is_first(self) -> bool:
+        """Whether its batch began with an empty state."""
+        return self.range.next_offset == self.began_offset
+
+    @property
     def files(self) -> frozenset[StateFileName]:
         """The files that contain its segments."""
         return frozenset(segment.file for segments in self.parts.values() for segment in segments)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.joined_lookup import choose_together, partner_of
-from streamgroups.state.lookup import OnMissingState, Position, Stored, choose
+from streamgroups.state.lookup import Choice, OnMissingState, Position, Stored, choose
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named, New
@@ -82,12 +82,18 @@ def _kept_by_commit(
             return set()
         case Named(file=file):
             return {(position.topic_partition, file)}
+    choices: tuple[Choice, ...]
     partner = _partner(position.topic_partition, manifests)
     if partner is not None and partner in positions:
         choices = choose_together(position, positions[partner], manifests, OnMissingState.EMPTY)
-        return {(it.state.topic_partition, it.file) for it in choices if isinstance(it, Stored)}
-    choice = choose(position, manifests, OnMissingState.EMPTY)
-    return {(position.topic_partition, choice.file)} if isinstance(choice, Stored) else set()
+    else:
+        choices = (choose(position, manifests, OnMissingState.EMPTY),)
+    kept = {(it.state.topic_partition, it.file) for it in choices if isinstance(it, Stored)}
+    if kept or choices[0].read_from == position.next_offset:
+        return kept
+    # A position within a first batch: the file of the batch contains the offset at which the state was empty.
+    states = ((manifest.file, manifest.state_of(position.topic_partition)) for manifest in manifests)
+    return {(position.topic_partition, file) for file, it in states if it is not None and it.is_first}
 
 
 def _partner(tp: TopicPartition, manifests: Iterable[Manifest]) -> TopicPartition | None:

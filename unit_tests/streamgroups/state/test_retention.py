@@ -8,7 +8,7 @@ from hypothesis import given
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.joined_topics import PARTNER
-from streamgroups.state.lookup import OnMissingState, Position, Stored, choose
+from streamgroups.state.lookup import Empty, OnMissingState, Position, choose
 from streamgroups.state.manifest import Manifest, PartitionState, Segment
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New
@@ -127,4 +127,14 @@ def test_S10_a_stopped_group_continues_with_the_same_state_after_a_collection(
     before = choose(position, files, OnMissingState.EMPTY)
     gone = deletable(files, [position], Retention(keep_ms=0, young_ms=0), NOW_MS)
     left = [it for it in files if it.file not in gone]
-    assert not isinstance(before, Stored) or choose(position, left, OnMissingState.FAIL) == before
+    assert choose(position, left, OnMissingState.FAIL) == before
+
+
+def test_S10_the_start_of_the_first_batch_is_kept_for_a_stopped_group_that_was_reset_into_it() -> None:
+    files = [manifest(file(ago), end=end) for ago, end in ((61, 40), (500, 10))]
+    later = PartitionState(OffsetRange(P0, 40, 50), 0, UNKNOWN)
+    files.append(Manifest(file(30), "billing", "windows", "", (later,)))
+    gone = deletable(files, [Position(P0, 5, UNNAMED)], KEEP, NOW_MS)
+    assert gone == frozenset()
+    assert choose(Position(P0, 5, UNNAMED), files, OnMissingState.FAIL) == Empty(0)
+    assert deletable(files, [Position(P0, 50, Named(file(30), 50))], KEEP, NOW_MS) == {file(500)}
