@@ -26,6 +26,7 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
 _LOCAL = re.compile(r"file:(?://)?(?=/)")
 #: The schemes of Hadoop for S3.
 _S3 = re.compile(r"^s3[an]:")
+_ONE_REQUEST = "allow_delayed_open"
 
 
 def open_location(location: str) -> tuple[fs.FileSystem, str]:
@@ -44,8 +45,22 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
     location = _LOCAL.sub("", location)
     if not _SCHEME.match(location):
         return fs.LocalFileSystem(), os.path.abspath(location)
-    files, path = fs.FileSystem.from_uri(_S3.sub("s3:", location))
-    return files, str(path).rstrip("/")
+    files, path = _from_uri(_S3.sub("s3:", location))
+    return files, path.rstrip("/")
+
+
+def _from_uri(location: str) -> tuple[fs.FileSystem, str]:
+    if location.startswith("s3:") and _ONE_REQUEST not in location:
+        # A state file is small: one request writes it, instead of the three of a multipart upload.
+        with suppress(pa.ArrowInvalid):
+            return _opened_uri(f"{location}{'&' if '?' in location else '?'}{_ONE_REQUEST}=true")
+    # Older versions of Arrow do not have this parameter.
+    return _opened_uri(location)
+
+
+def _opened_uri(uri: str) -> tuple[fs.FileSystem, str]:
+    files, path = fs.FileSystem.from_uri(uri)
+    return files, str(path)
 
 
 def shown(location: str) -> str:
