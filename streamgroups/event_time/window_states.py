@@ -80,8 +80,8 @@ def advance(windowing: Windowing, state: WindowStates, watermark: Watermark) -> 
 def expire(windowing: Windowing, state: WindowStates, quiet: Idle | None) -> tuple[WindowStates, Change]:
     """Closes windows that contain records because the source is idle, and advances time to their ends (SEMANTICS W5).
 
-    The timeout starts when the clock has passed the end of the window and the source is idle, whichever is later. It
-    does not apply to an empty window, which would only make later records late.
+    The timeout starts when the clock has passed the end of the window and the source is idle, whichever is later. An
+    empty window does not close, because later records would be late.
 
     Args:
         windowing: how records are assigned to windows.

@@ -161,7 +161,7 @@ def test_topics_that_are_gone_are_left_out_of_all_topics(board: CommandLine) -> 
         (["board", "--topic", "flights", "--to-datetime", "yesterday"], 2, "'yesterday', which is not a time"),
         (["board", "--topic", "flights", "--to-datetime", "1969-12-31"], 2, "is before 1970"),
         (["board", "--topic", "flights", "--by-duration", "soon"], 2, "'soon', which is not a duration"),
-        (["board", "--topic", "flights", "--from-file", "x"], 2, "--from-file contains the partitions itself"),
+        (["board", "--topic", "flights", "--from-file", "x"], 2, "The file of --from-file contains the partitions"),
         (["board", "--from-file", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
         (["board", "--topic", "flights"], 2, "A reset requires exactly one target"),
         (["board", "--topic", "flights", "--to-latest", "--to-earliest"], 2, "A reset requires exactly one target"),
