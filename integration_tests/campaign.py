@@ -29,8 +29,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.campaign_faults import MASTER, CampaignMember, FaultInjector
 from integration_tests.campaign_results import Result, here
@@ -47,7 +46,12 @@ from integration_tests.campaign_turns import (
 from integration_tests.campaign_windows import CLOSING, PARTITIONS, Reset, Resets, compare
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load, produce
-from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
+from streamgroups_testkit.reading import (
+    committed_offsets,
+    end_offsets,
+    read_committed,
+    wait_until_no_transaction_is_open,
+)
 from streamgroups_testkit.waits import wait_until
 
 #: Returns (partition, value) of the whole output, in the order of arrival within a partition.
@@ -244,21 +248,6 @@ def _judged(
     )
 
 
-def _nothing_is_open(bootstrap: str, topic: str) -> bool:
-    """Whether readers of committed records see the whole topic."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    requested = {TopicPartition(topic, p): latest for p in range(PARTITIONS)}
-    stable, all_ = (
-        {
-            tp.partition: found.result(30).offset
-            for tp, found in admin.list_offsets(requested, isolation_level=level).items()
-        }
-        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-    )
-    return stable == all_
-
-
 def _create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
@@ -272,9 +261,7 @@ def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, Re
         _create(bootstrap, topic)
 
         def records() -> list[tuple[int, str]]:
-            # An open transaction of a killed query hides later records until it times out, because no process uses its
-            # transactional id.
-            wait_until(lambda: _nothing_is_open(bootstrap, topic), f"no transaction is open in {topic}", 60)
+            wait_until_no_transaction_is_open(bootstrap, topic)
             return [(m.partition, m.value.decode().rstrip(".")) for m in read_committed(bootstrap, topic)]
 
         yield topic, records

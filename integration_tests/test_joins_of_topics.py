@@ -27,7 +27,12 @@ from integration_tests.join_query import joined, start
 from streamgroups.errors import InvalidOption
 from streamgroups_state.joins.definition import How
 from streamgroups_testkit.queries import shared_options
-from streamgroups_testkit.reading import committed_offsets, read_committed, wait_until_group_is_empty
+from streamgroups_testkit.reading import (
+    committed_offsets,
+    read_committed,
+    wait_until_group_is_empty,
+    wait_until_no_transaction_is_open,
+)
 from streamgroups_testkit.waits import wait_until
 from unit_tests.streamgroups_state.join_model import Record, brute_force
 
@@ -194,6 +199,7 @@ def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
         bob.kill()
         if ann is not None:
             ann.stop()
+    wait_until_no_transaction_is_open(bootstrap, target)
     rows, expected = written(bootstrap, target), records.rows()
     assert (expected - rows, rows - expected) == (Counter(), Counter())
     assert len(expected) > 5_000

@@ -32,6 +32,7 @@ from streamgroups_testkit.reading import (
     committed_offsets,
     read_committed,
     wait_until_group_is_empty,
+    wait_until_no_transaction_is_open,
 )
 from streamgroups_testkit.waits import wait_until
 
@@ -388,6 +389,7 @@ def test_S10_X2_two_queries_share_windows_and_one_is_killed(
     finally:
         for member in members.values():
             member.kill()
+    wait_until_no_transaction_is_open(bootstrap, target)
     rows = [json.loads(message.value) for message in read_committed(bootstrap, target)]
     places = Counter((row["start"], row["key"], row["revision"]) for row in rows)
     assert [place for place, times in places.items() if times > 1] == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streamgroups_kafka.client.partitions import metadata_of
 from streamgroups_testkit.broker import Broker
@@ -59,6 +59,31 @@ def read_committed(bootstrap: str, topic: str) -> list[ConsumedRecord]:
     finally:
         reader.close()
     return found
+
+
+def wait_until_no_transaction_is_open(bootstrap: str, topic: str, timeout_s: float = 60) -> None:
+    """Waits until readers of committed records see the whole topic.
+
+    An open transaction of a killed query hides later records until it times out, because no process uses its
+    transactional id.
+
+    Raises:
+        AssertionError: after the timeout.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    requested = {TopicPartition(topic, p): latest for p in partitions}
+
+    def ends(level: IsolationLevel) -> dict[int, int]:
+        found = admin.list_offsets(requested, isolation_level=level)
+        return {tp.partition: it.result(30).offset for tp, it in found.items()}
+
+    wait_until(
+        lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+        f"no transaction is open in {topic}",
+        timeout_s,
+    )
 
 
 def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:

@@ -104,7 +104,9 @@ def reset(
     scope = None if all_topics else parse_scope(topic or [])
     if isinstance(where_to, Path):
         if topic or all_topics:
-            raise InvalidOption("The file of --from-file contains the partitions.", remedy="Omit --topic and --all-topics.")
+            raise InvalidOption(
+                "The file of --from-file contains the partitions.", remedy="Omit --topic and --all-topics."
+            )
         filed = read_offsets_file(where_to, chosen[0] if chosen and len(chosen) == 1 else None)
     elif bool(topic) == all_topics:
         raise InvalidOption(
