@@ -121,7 +121,7 @@ def test_S11_a_topic_recreated_while_the_query_runs(
         )
         produce(bootstrap, topic, 25, partitions=1)
         wait_until(lambda: query.exception() or offsets[10:] == list(range(25)), "the new topic is read")
-        assert query.exception() is None
+        assert query.exception() is None, str(query.exception())
     finally:
         query.stop()
     assert recorded(bootstrap, group, topic) == noticed

@@ -356,8 +356,13 @@ class ConsumerOwner:
         translated = self._translated(error)
         self._state.last_error = str(translated)
         lasting = error.fatal() or not (translated.retriable or isinstance(translated, FencedMember))
-        if lasting and error.code() not in _MENDED:
+        if lasting and error.code() not in _MENDED and not self._is_judged_by_refreshes(error):
             self._state.fail(translated)
+
+    def _is_judged_by_refreshes(self, error: KafkaError) -> bool:
+        """A topic that is being recreated does not exist for a moment. The refresh of the subscription waits for it."""
+        unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        return unknown and bool(self._subscribed) and self._settings.refresh_ms > 0
 
     def _on_client_error(self, error: KafkaError) -> None:
         self._state.last_error = self._settings.redact(error.str())
