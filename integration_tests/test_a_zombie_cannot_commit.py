@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,14 +47,15 @@ def test_stopped_replaced_woken(
             bob.start(spark).wait_for_batches(3)
             taken_over = committed_offsets(bootstrap, group, topic)
             assert all(taken_over[p] > owned_by_alice[p] for p in taken_over), "bob reads on from where alice was"
-            before = len(did("alice", Kind.PLANNED))
+            woken_ms = time.time_ns() // 1_000_000
             alice.signal(signal.SIGCONT)
             wait_until(lambda: did("alice", Kind.LOST), f"alice sees that she lost:\n{alice.log()}")
             after_waking = committed_offsets(bootstrap, group, topic)
             assert all(after_waking[p] >= taken_over[p] for p in taken_over), "nothing was overwritten"
             lost_ms = did("alice", Kind.LOST)[0].time_ms
-            planned = [e for e in did("alice", Kind.PLANNED) if e.time_ms < lost_ms]
-            assert len(planned) == before, "what is no longer hers is not even read"
+            # The signal can stop her before a batch that she has planned is in the history.
+            planned = [e for e in did("alice", Kind.PLANNED) if woken_ms <= e.time_ms < lost_ms]
+            assert planned == [], "what is no longer hers is not even read"
             # She joins again as a new member and resumes with her new assignment.
             alice.wait_for_batches(alice.batches() + 2)
         ends = end_offsets(bootstrap, topic, PARTITIONS)
