@@ -4,9 +4,6 @@ Created by ``streamgroups_spark.state.functions`` and run by ``task_states``. Th
 partition in a batch, with the state of their keys. Each batch appends the new rows of these keys as a segment, and the
 newest row of a key is valid. A row with an unset time removes its key. So a write follows the batch and not the state.
 Source: SEMANTICS S10.
-
-The newest segments are merged until each segment has more than twice the rows of the next one. Then a partition has few
-segments, and a row is written again only when its segment doubles. Source: log-structured merge trees.
 """
 
 from __future__ import annotations
@@ -20,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.errors import FunctionFailed
-from streamgroups.state.manifest import Segment
 from streamgroups_state.keys import key_numbers, newest_rows, rows_of_keys
-from streamgroups_state.operator import BatchTime, Part, ReadPart, Run, State
+from streamgroups_state.operator import BatchTime, Part, ReadPart, Run, State, first_to_merge
 
 #: A function of the state, the records and the time, which returns the new state and the output.
 StateFunction: TypeAlias = Callable[[pa.Table, pa.Table, BatchTime], tuple[pa.Table, pa.Table]]
@@ -124,19 +120,12 @@ class _FunctionRun:
         )
 
     def _merged(self, part: Part) -> Part:
-        first, count = len(part) - 1, _count(part[-1])
-        while first > 0 and _count(part[first - 1]) <= 2 * count:
-            first -= 1
-            count += _count(part[first])
+        first = first_to_merge(part)
         if first == len(part) - 1:
             return part
         rows = newest_rows(self._read(part[first:]), self._operator.by)
         # An older segment can have a row of a removed key, so only the oldest one leaves it out.
         return [*part[:first], rows if first else self._live(rows)]
-
-
-def _count(segment: Segment | pa.Table) -> int:
-    return segment.rows if isinstance(segment, Segment) else int(segment.num_rows)
 
 
 # ---- the function ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from streamgroups.state.manifest import Segment
@@ -21,6 +22,38 @@ from streamgroups.state.state_time import StateTime
 Part: TypeAlias = Sequence[Segment | pa.Table]
 #: Reads the rows of a part.
 ReadPart: TypeAlias = Callable[[Part], pa.Table]
+#: A time before all others, in any unit. Durations can be subtracted from it.
+BEFORE_ALL = int(np.iinfo(np.int64).min // 2)
+
+
+def time_in(values: Mapping[str, int | str | None], name: str) -> int:
+    """Returns a time in the values of a state, and :data:`BEFORE_ALL` if they do not have it."""
+    value = values.get(name)
+    return value if isinstance(value, int) else BEFORE_ALL
+
+
+def first_to_merge(part: Part) -> int:
+    """Returns the number of the first segment of the newest ones that one segment should replace.
+
+    The newest segments are merged until each one has more than twice the rows of the next one. Then a part has few
+    segments, and a row is written again only when its segment doubles. Source: log-structured merge trees.
+
+    Args:
+        part: at least one segment.
+
+    >>> tables = [pa.table({"n": range(rows)}) for rows in (11, 3, 2)]
+    >>> first_to_merge(tables), first_to_merge(tables[:2]), first_to_merge([tables[0], tables[2]])
+    (1, 1, 1)
+    """
+    first, count = len(part) - 1, _count(part[-1])
+    while first > 0 and _count(part[first - 1]) <= 2 * count:
+        first -= 1
+        count += _count(part[first])
+    return first
+
+
+def _count(segment: Segment | pa.Table) -> int:
+    return segment.rows if isinstance(segment, Segment) else int(segment.num_rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ never change, so what was read once stays valid. Source: SEMANTICS S10, S11.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -104,11 +104,7 @@ class StoredStates:
             StateMismatch: if a file belongs to another group or operator.
             StateUnreachable: if the storage does not answer.
         """
-        manifests = []
-        for file in sorted(self._files.list(), reverse=True):
-            with suppress(StateMissing):
-                manifests.append(self._open(file, left.topic_partition)[0])
-        return choose_together(left, right, manifests, self._on_missing)
+        return choose_together(left, right, list(self._manifests(left.topic_partition)), self._on_missing)
 
     def find_beside(self, position: Position, positions: Mapping[TopicPartition, Position]) -> Choice:
         """The state from which a batch continues, for an operator whose definition is not known.
@@ -127,22 +123,21 @@ class StoredStates:
         return self.find_both(position, other)[0]
 
     def _searched(self, position: Position) -> list[Manifest]:
-        """The manifests of all files, newest first, or up to the first one with a state of exactly this position.
-
-        Files that retention deletes meanwhile are left out.
-        """
+        """The manifests with a state of the partition, up to the first one with a state of exactly this position."""
         found = []
-        for file in sorted(self._files.list(), reverse=True):
-            try:
-                manifest, _ = self._open(file, position.topic_partition)
-            except StateMissing:
-                continue
+        for manifest in self._manifests(position.topic_partition):
             state = manifest.state_of(position.topic_partition)
             if state is not None:
                 found.append(manifest)
-                if is_exactly(position, Stored(file, state)):
+                if is_exactly(position, Stored(manifest.file, state)):
                     break
         return found
+
+    def _manifests(self, topic_partition: TopicPartition) -> Iterator[Manifest]:
+        """The manifests of all files, newest first. Files that retention deletes meanwhile are left out."""
+        for file in sorted(self._files.list(), reverse=True):
+            with suppress(StateMissing):
+                yield self._open(file, topic_partition)[0]
 
     def _open(
         self, file: StateFileName, topic_partition: TopicPartition

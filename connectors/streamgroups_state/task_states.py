@@ -88,18 +88,13 @@ class TaskStates:
             StateMismatch: if a record is not of a range of the task.
             InvalidOption: if the task reads several topics, and the records have no topic.
         """
-        for tp, records in by_partition(batch, self._topic):
-            ours = self._ranges.get(tp)
-            offsets = offsets_of(records, tp, None if ours is None else ours.plan, self._plan)
-            assert ours is not None, "offsets_of rejects records without a range"
-            if ours.is_behind:
-                behind = int((offsets < ours.plan.range.next_offset).sum())
-                if behind:
-                    ours.run.add(records.slice(0, behind))
-                if behind < len(offsets):
+        for tp, behind, records in by_range(batch, self._topic, self._plan):
+            ours = self._ranges[tp]
+            if behind.num_rows:
+                ours.run.add(behind)
+            if records.num_rows:
+                if ours.is_behind:
                     self._reach(ours)
-                    ours.run.add(records.slice(behind))
-            else:
                 ours.run.add(records)
 
     def _reach(self, ours: _Range) -> None:
@@ -173,16 +168,31 @@ def part_reader(store: StateStore, schema: pa.Schema, tp: TopicPartition) -> Rea
     return read
 
 
-def by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[TopicPartition, pa.Table]]:
-    """Yields the records of each partition, in their order, with timestamps in UTC.
+def by_range(
+    batch: pa.RecordBatch, topic: str | None, plan: TaskPlan
+) -> Iterable[tuple[TopicPartition, pa.Table, pa.Table]]:
+    """Yields the partition, the records before its range, and the records in its range, with timestamps in UTC.
 
     Args:
-        batch: the records.
+        batch: the records, in their order in each partition.
         topic: their topic, if the task reads one only.
+        plan: the plan of the task.
 
     Raises:
         InvalidOption: if the task reads several topics, and the records have no topic.
+        StateMismatch: if a record is not of a range of the task.
     """
+    plans = {it.range.topic_partition: it for it in plan.ranges}
+    for tp, records in _by_partition(batch, topic):
+        ours = plans.get(tp)
+        offsets = records["offset"].to_numpy()
+        if ours is None or offsets[0] < ours.to_read.next_offset or offsets[-1] >= ours.to_read.end_offset:
+            raise _foreign(tp, plan)
+        behind = int((offsets < ours.range.next_offset).sum())
+        yield tp, records.slice(0, behind), records.slice(behind)
+
+
+def _by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[TopicPartition, pa.Table]]:
     records = in_utc(pa.Table.from_batches([batch]))
     if not records.num_rows:
         return
@@ -198,24 +208,6 @@ def by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[Top
     for name, of_topic in _by_value(records, "topic"):
         for partition, chosen in _by_value(of_topic, "partition"):
             yield TopicPartition(name, partition), chosen
-
-
-def offsets_of(records: pa.Table, tp: TopicPartition, ours: RangePlan | None, plan: TaskPlan) -> Any:
-    """Returns the offsets of records of a partition.
-
-    Args:
-        records: the records, in their order.
-        tp: their partition.
-        ours: its range; ``None`` if the task has none.
-        plan: the plan of the task.
-
-    Raises:
-        StateMismatch: if a record is not in the range.
-    """
-    offsets = records["offset"].to_numpy()
-    if ours is None or offsets[0] < ours.to_read.next_offset or offsets[-1] >= ours.to_read.end_offset:
-        raise _foreign(tp, plan)
-    return offsets
 
 
 def _by_value(records: pa.Table, column: str) -> Iterable[tuple[Any, pa.Table]]:

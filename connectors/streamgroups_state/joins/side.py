@@ -8,20 +8,15 @@ W18, S10.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.state.manifest import Segment
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.matching import Numbers
 from streamgroups_state.keys import rows_of_keys
-from streamgroups_state.operator import Part, ReadPart, State
+from streamgroups_state.operator import BEFORE_ALL, Part, ReadPart, State, first_to_merge, time_in
 
-#: A time before all others. Durations can be subtracted from it.
-BEFORE_ALL_US = int(np.iinfo(np.int64).min // 2)
 _NEWEST, _DONE = "newest_us", "done_us"
 #: After the start of a slice: the part with the offsets of its matched records.
 _MATCHED = " matched"
@@ -39,9 +34,9 @@ class Side:
 
     def __init__(self, operator: JoinOperator, state: State, read: ReadPart, *, keeps: bool) -> None:
         self._operator, self._state, self._read, self._keeps = operator, state, read, keeps
-        self._newest_us = _number(state.values, _NEWEST)
+        self._newest_us = time_in(state.values, _NEWEST)
         #: Records before this time can have no more matches: those without one have been emitted.
-        self._done_us = _number(state.values, _DONE)
+        self._done_us = time_in(state.values, _DONE)
         #: The records of the batch that can match.
         self.fresh = operator.schema.empty_table()
         self._fresh_matched = np.zeros(0, bool)
@@ -121,13 +116,12 @@ class Side:
         before_us = self._done_us
         # A record of the other side that is not late has at least this watermark as its time.
         self._done_us = max(before_us, other_watermark_us - self._operator.within_us)
-        unmatched = [self.unmatchable]
+        unmatched = [self._operator.schema.empty_table()]
         if self._keeps:
+            unmatched.append(self.unmatchable)
             unmatched += [self._unmatched(start, before_us) for start in self._starts if start < self._done_us]
             unmatched.append(self.fresh.filter(pa.array(~self._fresh_matched & self._is_done(self.fresh))))
-        return State(self._parts(), self._values), pa.concat_tables(unmatched) if self._keeps else unmatched[0].slice(
-            0, 0
-        )
+        return State(self._parts(), self._values), pa.concat_tables(unmatched)
 
     def _unmatched(self, start: int, before_us: int) -> pa.Table:
         """The stored records of a slice that were not done before the batch, and have no match."""
@@ -175,23 +169,10 @@ class Side:
         return pa.table([columns.get(it.name, pa.nulls(len(offsets), it.type)) for it in schema], schema=schema)
 
     def _merged(self, part: Part) -> Part:
-        """Merges the newest segments until each one has more than twice the rows of the next one."""
-        first, count = len(part) - 1, _count(part[-1])
-        while first > 0 and _count(part[first - 1]) <= 2 * count:
-            first -= 1
-            count += _count(part[first])
+        first = first_to_merge(part)
         return part if first == len(part) - 1 else [*part[:first], self._read(part[first:])]
 
     @property
     def _values(self) -> dict[str, int | str | None]:
         found = {_NEWEST: self._newest_us, _DONE: self._done_us}
-        return {name: value for name, value in found.items() if value > BEFORE_ALL_US // 2}
-
-
-def _count(segment: Segment | pa.Table) -> int:
-    return segment.rows if isinstance(segment, Segment) else int(segment.num_rows)
-
-
-def _number(values: Mapping[str, int | str | None], name: str) -> int:
-    value = values.get(name)
-    return value if isinstance(value, int) else BEFORE_ALL_US
+        return {name: value for name, value in found.items() if value > BEFORE_ALL // 2}

@@ -22,7 +22,7 @@ from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.run import JoinRun
 from streamgroups_state.operator import State
 from streamgroups_state.store import NewState, StateStore
-from streamgroups_state.task_states import by_partition, offsets_of, part_reader, stored_state
+from streamgroups_state.task_states import by_range, part_reader, stored_state
 
 
 @dataclass(slots=True)
@@ -76,15 +76,12 @@ class JoinTaskStates:
         Raises:
             StateMismatch: if a record is not of a range of the task.
         """
-        for tp, records in by_partition(batch, None):
-            ours = self._ranges.get(tp)
-            offsets = offsets_of(records, tp, None if ours is None else ours.plan, self._plan)
-            assert ours is not None, "offsets_of rejects records without a range"
-            behind = int((offsets < ours.plan.range.next_offset).sum())
-            if behind:
-                ours.behind.append(records.slice(0, behind))
-            if behind < len(offsets):
-                ours.records.append(records.slice(behind))
+        for tp, behind, records in by_range(batch, None, self._plan):
+            ours = self._ranges[tp]
+            if behind.num_rows:
+                ours.behind.append(behind)
+            if records.num_rows:
+                ours.records.append(records)
 
     def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:
         """Writes the new states of all ranges.

@@ -35,12 +35,12 @@ from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import EventTime
 from streamgroups.state.state_time import StateTime
 from streamgroups_state.aggregates import in_windows, length_ms
-from streamgroups_state.operator import BatchTime
+from streamgroups_state.operator import BEFORE_ALL, BatchTime, time_in
 from streamgroups_state.windows.definition import WindowDefinition
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 #: A time before all others. Durations can be subtracted from it.
-BEFORE_ALL_MS = int(np.iinfo(np.int64).min // 2)
+BEFORE_ALL_MS = BEFORE_ALL
 _NEWEST, _CLOSED, _DATA, _GROUP = "newest_ms", "closed_ms", "data_ms", "group_ms"
 
 
@@ -77,8 +77,8 @@ class WindowTime:
 
     def __init__(self, definition: WindowDefinition, values: Mapping[str, int | str | None], time: BatchTime) -> None:
         self._definition, self._idle_until_ms = definition, time.idle_until_ms
-        self._newest_ms, self._closed_ms, self._data_ms = (_number(values, it) for it in (_NEWEST, _CLOSED, _DATA))
-        self._group_ms = _number(values, _GROUP)
+        self._newest_ms, self._closed_ms, self._data_ms = (time_in(values, it) for it in (_NEWEST, _CLOSED, _DATA))
+        self._group_ms = time_in(values, _GROUP)
         self._is_group = definition.scope is Scope.GROUP
         self._delay_ms = self._lateness_ms = 0
         self._idle_timeout_ms: int | None = None
@@ -217,8 +217,3 @@ class WindowTime:
         """The values of the state."""
         found = {_NEWEST: self._newest_ms, _CLOSED: self._closed_ms, _DATA: self._data_ms, _GROUP: self._group_ms}
         return {name: value for name, value in found.items() if value != BEFORE_ALL_MS}
-
-
-def _number(values: Mapping[str, int | str | None], name: str) -> int:
-    value = values.get(name)
-    return value if isinstance(value, int) else BEFORE_ALL_MS
