@@ -17,6 +17,7 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups.state.joined_topics import JoinedTopics
+from streamgroups_spark.internals.columns import column
 from streamgroups_spark.state.placement import (
     PLACE,
     check_columns,
@@ -26,7 +27,6 @@ from streamgroups_spark.state.placement import (
     stored_schema,
 )
 from streamgroups_spark.windows.checks import WATERMARK, check_timestamp
-from streamgroups_spark.windows.query_columns import column
 from streamgroups_state.joins.definition import JoinOperator, parse_how
 
 _CALLED = "sg.join"

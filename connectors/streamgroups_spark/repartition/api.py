@@ -21,9 +21,10 @@ from streamgroups.groups.subscription import is_subscribed
 from streamgroups.option_values import KAFKA
 from streamgroups.query.position_options import STARTING
 from streamgroups_kafka.client.java_settings import connection_settings
+from streamgroups_spark.internals.columns import column
 from streamgroups_spark.internals.plan import analyzed, read_streams
 from streamgroups_spark.repartition.key_columns import check_key_types, marked, record_key
-from streamgroups_spark.repartition.record_values import check_value_types, column_of, from_value, quoted, to_value
+from streamgroups_spark.repartition.record_values import check_value_types, column_of, from_value, to_value
 from streamgroups_spark.repartition.target import ensure_topic
 from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_sources, exactly_once
 from streamgroups_spark.sinks.options import parse_sink
@@ -96,7 +97,7 @@ def repartition(
         transaction_timeout=transaction_timeout,
     )
     ensure_topic(parse_sink({**sink.options, "checkpointLocation": checkpoint}).client, topic, partitions)
-    key = record_key(df.schema, by, {name: F.col(quoted(name)) for name in by})
+    key = record_key(df.schema, by, {name: column(name) for name in by})
     # The shuffle of sg.exactly_once chooses the other partitions, as Kafka's Java clients do.
     partition = F.when(key.isNull(), F.lit(_PARTITION_WITHOUT_KEY))
     records = df.select(key.alias("key"), to_value(df.schema).alias("value"), partition.alias("partition"))

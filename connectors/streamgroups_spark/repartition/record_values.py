@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.internals.columns import column
 
 #: Options of ``to_json``. Times are in UTC and complete: the session's time zone has no effect, and its clock changes
 #: make no time ambiguous.
@@ -98,7 +99,7 @@ def to_value(schema: StructType) -> Column:
     Args:
         schema: the columns of the DataFrame, for which :func:`check_value_types` has succeeded.
     """
-    columns = (_written(F.col(quoted(it.name)), it.dataType, it.name).alias(it.name) for it in schema.fields)
+    columns = (_written(column(it.name), it.dataType, it.name).alias(it.name) for it in schema.fields)
     return F.to_json(F.struct(*columns), dict(JSON))
 
 
@@ -115,15 +116,6 @@ def from_value(value: Column, schema: StructType) -> Column:
 def column_of(parsed: Column, field: StructField) -> Column:
     """Returns one column of :func:`from_value` with its type."""
     return _read(parsed.getField(field.name), field.dataType)
-
-
-def quoted(name: str) -> str:
-    """Quotes the name of a column for Spark's SQL.
-
-    >>> quoted("from`to")
-    '`from``to`'
-    """
-    return "`" + name.replace("`", "``") + "`"
 
 
 # ---- conversions -----------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.shapes import Scope, policy_of, scope_of, windowing_of
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
+from streamgroups_spark.internals.columns import column
 from streamgroups_spark.source.shared_state import is_shared
 from streamgroups_spark.windows.by_offset import by_offset
 from streamgroups_spark.windows.by_store import by_store
 from streamgroups_spark.windows.checks import check_timestamp, check_windows
-from streamgroups_spark.windows.query_columns import column
 
 _BUCKETS = 32
 

@@ -15,6 +15,7 @@ from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
+from streamgroups_spark.internals.columns import column
 from streamgroups_spark.state.placement import (
     PLACE,
     arrow_schema,
@@ -24,7 +25,7 @@ from streamgroups_spark.state.placement import (
     stored_schema,
 )
 from streamgroups_spark.windows.checks import WATERMARK
-from streamgroups_spark.windows.query_columns import column, output_columns, output_rows, record_columns, result_type
+from streamgroups_spark.windows.query_columns import output_columns, output_rows, record_columns, result_type
 from streamgroups_state.window_operator import WindowOperator
 from streamgroups_state.windows.definition import state_schema
 

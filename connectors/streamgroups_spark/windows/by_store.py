@@ -14,16 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
+from streamgroups_spark.internals.columns import column
 from streamgroups_spark.windows.checks import check_state
 from streamgroups_spark.windows.columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.windows.processor import WindowProcessor, time_mode
-from streamgroups_spark.windows.query_columns import (
-    column,
-    output_columns,
-    output_rows,
-    record_columns,
-    result_type,
-)
+from streamgroups_spark.windows.query_columns import output_columns, output_rows, record_columns, result_type
 
 
 def by_store(

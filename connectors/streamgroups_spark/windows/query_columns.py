@@ -27,6 +27,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
+from streamgroups_spark.internals.columns import column
 from streamgroups_spark.state.placement import NESTED
 
 
@@ -36,10 +37,6 @@ def late_and_closed() -> list[Column]:
     closes = pane.isin(PaneKind.ON_TIME.value, PaneKind.IDLE.value)
     late = F.count_if(pane == PaneKind.DEAD_LETTER.value)
     return [late.alias("late"), F.count_if(closes).alias("closed")]
-
-
-def column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def argument(df: DataFrame, name: str, aggregate: SqlAggregate | PythonAggregate) -> Column:
