@@ -20,7 +20,7 @@ from benchmarks.bench import Bench
 from benchmarks.figures import RECORDS_PER_S, Missing, Row, compare, median_of
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import OURS, stream_frame, until_end
-from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, triggers_s, until_all_is_read
+from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, triggers_s, until_all_is_read, windows
 from benchmarks.timed_topics import PARTITIONS, TimedSpec
 
 _COLUMNS = "timestamp timestamp, place string"
@@ -49,11 +49,7 @@ def other_keys(bench: Bench, keys: int) -> Iterator[Row]:
     yield from compare(what, RECORDS_PER_S, figures, ours=OURS)
 
 
-def _windows(frame: DataFrame, **more: Any) -> DataFrame:
-    timed = frame.withWatermark("timestamp", _DELAY)
-    return sg.windows(
-        timed, on="timestamp", by=["place"], window=sg.tumbling("1 minute"), aggregate={"n": "count(*)"}, **more
-    )
+_windows = partial(windows, by="place", delay=_DELAY)
 
 
 def _places(bench: Bench, topic: str, **options: str) -> DataFrame:

@@ -19,14 +19,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-import streamgroups as sg
 from benchmarks.bench import TASKS, Bench
 from benchmarks.figures import MS, RECORDS_PER_S, Cell, Missing, Row, S, compare, median_of, percentile_of
 from benchmarks.handover import WITHOUT_STATE, handover_with_state
 from benchmarks.other_keys import other_keys
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import OURS, stream_frame
-from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, triggers_s, until_all_is_read
+from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, triggers_s, until_all_is_read, windows
 from benchmarks.streams_peer import StreamsProgram, processed_s, restored_s
 from benchmarks.timed_topics import BEGIN_MS, PARTITIONS, WINDOW_MS, TimedSpec, write_more, write_timed
 from streamgroups_testkit.object_store import ObjectStore
@@ -77,11 +76,7 @@ def _rocksdb(spark: SparkSession) -> Iterator[None]:
 # ---- queries ---------------------------------------------------------------------------------------------------------
 
 
-def _windows(frame: DataFrame, **more: Any) -> DataFrame:
-    timed = frame.withWatermark("timestamp", _DELAY)
-    return sg.windows(
-        timed, on="timestamp", by=["key"], window=sg.tumbling("1 minute"), aggregate={"n": "count(*)"}, **more
-    )
+_windows = partial(windows, by="key", delay=_DELAY)
 
 
 def _by_spark(frame: DataFrame) -> DataFrame:

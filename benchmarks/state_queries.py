@@ -8,10 +8,26 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+import streamgroups as sg
 from benchmarks.sources import until_end
 
 SPARK_WINDOWS = "Spark's window aggregation, RocksDB"
 EXCLUSIVE = "sg.windows, exclusive, transformWithState"
+
+
+def windows(frame: DataFrame, *, by: str, delay: str, **more: Any) -> DataFrame:
+    """Counts records by a column in windows of a minute.
+
+    Args:
+        frame: the records.
+        by: the column.
+        delay: the delay of the watermark.
+        more: more arguments of ``sg.windows``.
+    """
+    timed = frame.withWatermark("timestamp", delay)
+    return sg.windows(
+        timed, on="timestamp", by=[by], window=sg.tumbling("1 minute"), aggregate={"n": "count(*)"}, **more
+    )
 
 
 def until_all_is_read(rows: DataFrame, checkpoint: Path) -> list[Any]:

@@ -112,18 +112,21 @@ WORDS = (
     Word("fewest|patient", "min, timeout"),
 )
 
+
+def _whole_words(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.`])(?:{pattern})(?![\w`]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE)
+
+
 _PATTERNS = [
     (
         word,
-        re.compile(rf"(?<![\w.`])(?:{word.pattern})(?![\w`]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE),
+        _whole_words(word.pattern),
         re.compile(word.unless.replace(" ", r"\s+"), re.IGNORECASE) if word.unless else None,
     )
     for word in WORDS
 ]
 #: Any of the words. Most texts contain none, and one search is much faster than one for each word.
-_ANY = re.compile(
-    rf"(?<![\w.`])(?:{'|'.join(word.pattern for word in WORDS)})(?![\w`]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE
-)
+_ANY = _whole_words("|".join(word.pattern for word in WORDS))
 _LITERAL = re.compile(r"``[^`]+``|(?<!`)`[^`<]+`__?|<[^>\n]+>|:\w+:`[^`]+`")
 _CODE_DIRECTIVE = re.compile(r"\.\. (code|code-block|include|image|raw|_)\b")
 
