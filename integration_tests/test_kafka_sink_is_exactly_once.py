@@ -126,15 +126,20 @@ def test_records_go_where_kafkas_own_clients_send_them_and_keep_their_order(
 
 
 @pytest.mark.parametrize(
-    "columns",
+    ("columns", "partitions"),
     [
-        ["value", "partition"],
-        *(pytest.param(it, marks=pytest.mark.long) for it in (["value"], ["value", "headers", "timestamp"])),
+        (["value", "partition"], 4),
+        # Fewer partitions than tasks.
+        (["value"], 1),
+        *(pytest.param(it, 4, marks=pytest.mark.long) for it in (["value"], ["value", "headers", "timestamp"])),
     ],
 )
-def test_records_without_a_key(query: Query, new_topic: Callable[..., str], columns: list[str]) -> None:
-    board = new_topic(4)
-    run(query.exactly_once(query.source(includeHeaders="true").select(*columns), board))
+def test_records_without_a_key(
+    query: Query, new_topic: Callable[..., str], columns: list[str], partitions: int
+) -> None:
+    board = new_topic(partitions)
+    source = query.source(includeHeaders="true", minPartitions="4")
+    run(query.exactly_once(source.select(*columns), board))
     found = read_committed(query.bootstrap, board)
     assert Counter(m.value.decode().rstrip(".") for m in found) == ALL
     if "partition" in columns:

@@ -200,6 +200,6 @@ def test_S9_what_a_state_cannot_follow_is_rejected(
         sg.stateful(change(stream), **valid | arguments)
 
 
-def test_S9_a_batch_is_rejected(spark: SparkSession) -> None:
-    with pytest.raises(InvalidOption, match="is not a streaming DataFrame"):
+def test_W17_bounded_data_of_another_source_are_rejected(spark: SparkSession) -> None:
+    with pytest.raises(InvalidOption, match="The DataFrame reads Range"):
         sg.stateful(spark.range(3), nothing, by=["id"], state="n bigint", output="n bigint")

@@ -330,13 +330,18 @@ def test_the_error_names_what_cannot_work(stream: Stream, spark: SparkSession) -
         ({"dead_letters": True, "aggregate": {"n": "stddev(offset)"}}, r"Aggregate 'n' is 'stddev\(offset\)'"),
         ({"dead_letters": True, "aggregate": {"n": "sum(key)"}}, "cannot compute sum of type string"),
         ({"buckets": 0}, "Option 'buckets' is 0"),
+        ({"event_shape": "edges"}, "Allowed values: point, interval, edge"),
+        ({"event_shape": "edge"}, "option 'until' is missing"),
+        ({"event_shape": "edge", "until": "key"}, "Column 'key' is of type string"),
+        ({"event_shape": "edge", "until": "timestamp"}, "Set time='partition' or time='group'"),
+        ({"event_shape": "interval", "until": "timestamp", "time": "group", "flush": True}, "Omit 'flush'"),
     ]
     for wrong, named in rejected:
         with pytest.raises(InvalidOption, match=named):
             sg.windows(frame, **good | wrong)
     with pytest.raises(InvalidOption, match="has no watermark"):
-        sg.windows(frame.withColumn("timestamp", F.current_timestamp()), **good)
-    with pytest.raises(InvalidOption, match="not a streaming DataFrame"):
+        sg.windows(frame.withColumn("timestamp", F.expr("timestamp + interval 1 hour")), **good)
+    with pytest.raises(InvalidOption, match="The DataFrame reads Range"):
         sg.windows(spark.range(1), **good)
     spark.conf.set(STATE_STORE, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider")
     with pytest.raises(InvalidOption, match="RocksDB"):

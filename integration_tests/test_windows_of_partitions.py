@@ -18,6 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.command_line import streamgroups
+from streamgroups_testkit.clocks import controlled_clock
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_metadata, committed_offsets
 from streamgroups_testkit.waits import wait_until
@@ -47,11 +49,13 @@ class Windows:
         self._rows: list[Row] = []
         self._lock = threading.Lock()
 
-    def define(self, prepare: Callable[[DataFrame], DataFrame] = lambda df: df, **windows: Any) -> DataFrame:
+    def define(
+        self, prepare: Callable[[DataFrame], DataFrame] = lambda df: df, delay: str | None = "0 seconds", **windows: Any
+    ) -> DataFrame:
         records = self._spark.readStream.format("streamgroups").options(**self.options).load()
-        timed = prepare(records.withColumn("key", F.expr("cast(key AS string)"))).withWatermark(
-            "timestamp", "0 seconds"
-        )
+        timed = prepare(records.withColumn("key", F.expr("cast(key AS string)")))
+        if delay is not None:
+            timed = timed.withWatermark("timestamp", delay)
         return sg.windows(timed, **{"on": "timestamp", "by": ["key"], "aggregate": {"n": "count(*)"}, **windows})
 
     @contextmanager
@@ -128,6 +132,47 @@ def test_W5_the_windows_of_an_idle_partition_close_and_a_filter_closes_none(
     assert all(";state=" in it for it in committed_metadata(bootstrap, group, topic.name).values())
 
 
+def test_W5_the_idle_timeout_waits_for_transactions_and_continues_in_the_next_query(
+    spark: SparkSession, shared: Windows, topic: Topic, bootstrap: str, group: str, tmp_path: Path
+) -> None:
+    shared.options |= {"kafka.isolation.level": "read_committed"}
+    transaction = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic.name})
+    transaction.init_transactions(30)
+    with controlled_clock(spark, START_MS) as clock:
+        rows = shared.define(window=sg.tumbling("10s"), idle_timeout="20s")
+
+        def rows_at(time_s: int, write: Callable[[], object] = lambda: None) -> list[Row]:
+            """The rows after a poll at this time, when the records of the function arrive."""
+            with clock.moved_to(START_MS + time_s * 1_000):
+                write()
+            query.processAllAvailable()
+            return shared.rows
+
+        with shared.running("first", rows) as query:
+            assert rows_at(1, lambda: topic.write(0, 1)) == []
+            transaction.begin_transaction()
+            transaction.produce(topic.name, "", "key-0", 0, timestamp=START_MS)
+            assert transaction.flush(30) == 0
+            assert rows_at(60) == [], "a record is available"
+            assert rows_at(70, lambda: transaction.abort_transaction(30)) == []
+            assert rows_at(89) == []
+            first = ("key-0", 0, 10, "idle", 1)
+            assert rows_at(90) == [first]
+            assert rows_at(100, lambda: topic.write(0, 12)) == [first]
+        with shared.running("second", rows) as query:
+            assert rows_at(119) == [first]
+            second = ("key-0", 10, 20, "idle", 1)
+            assert rows_at(120) == [first, second], "the source was idle while no query was running"
+        topic.write(0, 22)
+        latest = ("--to-latest", "--topic", f"{topic.name}:0", "--state-location", str(tmp_path / "streamgroups-state"))
+        reset = streamgroups("groups", "reset", group, *latest, "--execute", "-b", bootstrap)
+        assert reset.returncode == 0, reset.stderr
+        with shared.running("third", rows) as query:
+            # The record before the position was read at this time, to bring the state there.
+            assert rows_at(200) == rows_at(219) == [first, second]
+            assert rows_at(220) == [first, second, ("key-0", 20, 30, "idle", 1)]
+
+
 def test_W6_windows_by_the_clock_are_emitted_without_new_records(shared: Windows, topic: Topic) -> None:
     rows = shared.define(window=sg.tumbling("1s"), boundary="processingTime")
     topic.write(0, 1, 2, 3)
@@ -175,8 +220,10 @@ def test_S10_sessions_continue_in_a_query_with_a_new_checkpoint_and_another_time
 def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
 ) -> None:
-    windows = Windows(spark, tmp_path, exclusive_options(bootstrap, group, topic.name, "consumer"))
-    rows = windows.define(window=sg.tumbling("10s"), on_violation="drop", time="partition")
+    # W11: the option of the source is the default of the argument.
+    options = exclusive_options(bootstrap, group, topic.name, "consumer") | {"onViolation": "drop"}
+    windows = Windows(spark, tmp_path, options)
+    rows = windows.define(window=sg.tumbling("10s"), time="partition")
     topic.write(0, 1, 5)
     topic.write(1, 1)
     windows.run("first", rows)

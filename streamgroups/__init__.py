@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamgroups.cursors.state import GroupState as GroupState
     from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
     from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
+    from streamgroups.event_time.producer_watermarks import watermark_header as watermark_header
     from streamgroups.event_time.shapes import hopping as hopping
     from streamgroups.event_time.shapes import session as session
     from streamgroups.event_time.shapes import tumbling as tumbling
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
     from streamgroups_delta.sink import DeltaSink as DeltaSink
     from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
+    from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
     from streamgroups_postgres.sink import PostgresSink as PostgresSink
     from streamgroups_spark.event_time.explain import explain_time as explain_time
     from streamgroups_spark.event_time.recorder import TimeRecorder as TimeRecorder
     from streamgroups_spark.event_time.recorder import record_time as record_time
+    from streamgroups_spark.event_time.split_late import split_late as split_late
     from streamgroups_spark.event_time.with_event_time import with_event_time as with_event_time
     from streamgroups_spark.joins.api import join as join
     from streamgroups_spark.ops.metrics_listener import MetricsListener as MetricsListener
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 #: The names by the module that defines them. For a class, the names of some of its members.
 _NAMES = {
     "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
+    "streamgroups.event_time.producer_watermarks": "watermark_header",
     "streamgroups.event_time.shapes": "hopping session tumbling",
     "streamgroups.message": "Message",
     "streamgroups.cursors.starting_position": "CursorType",
@@ -71,6 +75,7 @@ _NAMES = {
     "streamgroups.supervision.policy": "RestartPolicy",
     "streamgroups_delta.sink": "DeltaSink",
     "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
+    "streamgroups_kafka.write.watermark_markers": "emit_watermark",
     "streamgroups_postgres.sink": "PostgresSink",
     "streamgroups_spark.event_time.with_event_time": "with_event_time",
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
@@ -82,6 +87,7 @@ _NAMES = {
     "streamgroups_spark.repartition.api": "read_repartitioned repartition",
     "streamgroups_spark.ops.supervise": "Outcome supervise",
     "streamgroups_spark.event_time.recorder": "TimeRecorder record_time",
+    "streamgroups_spark.event_time.split_late": "split_late",
     "streamgroups_spark.state.functions": "stateful",
     "streamgroups_state.operator": "BatchTime",
     "streamgroups_spark.windows.api": "dead_letters window_results windows",

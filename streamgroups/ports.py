@@ -195,11 +195,17 @@ class TopicAdmin(Protocol):
         ...
 
     def read(
-        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int] | None,
+        is_last: Callable[[Message], bool] = lambda _: False,
     ) -> Iterator[Message]:
         """The records of each partition from a start offset to before an end offset.
 
-        Without end offsets it does not end.
+        Args:
+            starts: the start offset of each partition.
+            ends: the end offset of each partition. Without them it does not end.
+            is_last: called after each record. If it returns true, no more records of this partition are read.
         """
         ...
 

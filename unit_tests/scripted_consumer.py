@@ -161,6 +161,14 @@ class ScriptedConsumer:
         self.calls.append(("subscribe", list(topics)))
         self._callbacks = callbacks
 
+    def unsubscribe(self) -> None:
+        self.calls.append(("unsubscribe", None))
+        if self.assigned:
+            self.script.appendleft(self.revoke(*self.assigned))
+
+    def assignment(self) -> list[Any]:
+        return _theirs(self.assigned)
+
     def poll(self, timeout: float = 0) -> Any:
         if self.script:
             return self.script.popleft()()

@@ -37,6 +37,7 @@ from streamgroups.ports import FirstPositions, Member
 from streamgroups.positions import Positions, TrimHorizon
 from streamgroups.query.admission import UNLIMITED, Limits
 from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies
+from streamgroups.query.imported_time import ImportedTime
 from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
@@ -147,6 +148,7 @@ class Run:
         reads_checkpoint: bool = False,
         run_id: str = "",
         time: TimeSettings | None = None,
+        imported: ImportedTime | None = None,
         ledger: FakeLedger[Any] | None = None,
         states: BatchStates | None = None,
     ) -> None:
@@ -173,7 +175,9 @@ class Run:
         self.time = (
             None
             if time is None
-            else QueryTime(name, "airline", time, self._seen, world.metadata_store, world.cluster, world.clock)
+            else QueryTime(
+                name, "airline", time, self._seen, world.metadata_store, world.cluster, world.clock, imported
+            )
         )
         self.source = MicroBatches(
             self.settings,

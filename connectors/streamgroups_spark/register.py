@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from streamgroups.ports import Clock
 from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.event_time.messages import Observations, ObservationsRequest
 from streamgroups_spark.event_time.observed_times import ObservationStore, Tell
@@ -36,13 +37,16 @@ _queries: ActiveQueries | None = None
 _rpc_server: SessionServer | None = None
 
 
-def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
+def register(spark: SparkSession, *, parallelism: int | None = None, clock: Clock | None = None) -> None:
     """Registers the data source ``streamgroups`` with a session.
 
     Args:
         spark: the session.
         parallelism: the number of tasks that can run at once. A batch has at most this number of tasks, unless an
             option requires more. Default: ``spark.sparkContext.defaultParallelism``.
+        clock: for tests: returns the time of windows by processing time and of idle timeouts, in milliseconds since the
+            epoch. It is pickled. Queries that start later use it. Default: the clock of the machine.
+            ``streamgroups_testkit.controlled_clock`` sets one.
 
     Example::
 
@@ -60,7 +64,13 @@ def register(spark: SparkSession, *, parallelism: int | None = None) -> None:
     # Spark creates the source in other processes, which have no session. Its settings are therefore attributes of the
     # class.
     application = spark.sparkContext.applicationId
-    told = {"parallelism": cores, "session": SESSION, "application": application, "tell": tell_of(spark)}
+    told = {
+        "parallelism": cores,
+        "session": SESSION,
+        "application": application,
+        "tell": tell_of(spark),
+        "clock": None if clock is None else staticmethod(clock),
+    }
     spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
     spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
     _answer_sources(spark)

@@ -127,6 +127,27 @@ def _ends(lists: pa.Array) -> np.ndarray[Any, Any]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
+def no_parts(aggregates: Aggregates, types: pa.Schema, rows: int) -> dict[str, pa.Array]:
+    """Returns the columns of partial aggregates of no record: they change nothing.
+
+    Args:
+        aggregates: the aggregates.
+        types: the type of each column, by its name.
+        rows: the number of rows.
+    """
+    parts: dict[str, pa.Array] = {}
+    for i, aggregate in enumerate(aggregates):
+        of = types.field(f"p{i}").type
+        if isinstance(aggregate, PythonAggregate):
+            parts[f"p{i}"] = pa.array([[]] * rows, of)
+            continue
+        if aggregate.function is Function.AVG:
+            parts[f"n{i}"] = pa.array(np.zeros(rows, np.int64))
+        is_count = aggregate.function is Function.COUNT
+        parts[f"p{i}"] = pa.array(np.zeros(rows, np.int64)) if is_count else pa.nulls(rows, of)
+    return parts
+
+
 def results(aggregates: Aggregates, types: pa.Schema, panes: pa.Table) -> dict[str, pa.Array]:
     """Returns the columns of results, ``r0`` and so on.
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.errors import FunctionFailed
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_state.keys import key_numbers, newest_rows, rows_of_keys
 from streamgroups_state.operator import BatchTime, Part, ReadPart, Run, State, first_to_merge
 
@@ -74,6 +75,9 @@ class _FunctionRun:
     def __init__(self, operator: FunctionOperator, state: State, read: ReadPart, time: BatchTime) -> None:
         self._operator, self._state, self._read, self._time = operator, state, read, time
         self._records: list[pa.Table] = []
+
+    def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
+        """See :meth:`Run.add_watermarks`. A function uses no watermark."""
 
     def add(self, records: pa.Table) -> None:
         """See :meth:`Run.add`."""

@@ -2,8 +2,8 @@
 
 Implemented by ``window_operator`` and ``function_operator``, and run by ``task_states`` in a Python worker. A state is a
 function of the records before its offset, in their order, however batches cut them: any file for the same offset is
-right, and a state can be computed again from an earlier one. An operator that uses a clock or the watermark of the group
-is still exact, because the commit names the file. Source: SEMANTICS S10.
+right, and a state can be computed again from an earlier one. An operator that uses a clock, the watermark of the group,
+or the end of a bounded run is still exact, because the commit names the file. Source: SEMANTICS S10, W17.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.state.manifest import Segment
 from streamgroups.state.state_time import StateTime
 
@@ -52,6 +53,11 @@ def first_to_merge(part: Part) -> int:
     return first
 
 
+def row_count(part: Part) -> int:
+    """Returns the number of rows of a part."""
+    return sum(map(_count, part))
+
+
 def _count(segment: Segment | pa.Table) -> int:
     return segment.rows if isinstance(segment, Segment) else int(segment.num_rows)
 
@@ -64,7 +70,7 @@ class State:
         parts: the rows of each part.
         values: small values, such as the newest event time.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
-        time: its event time; ``None`` if the operator does not use the watermark of the group.
+        time: its event time; ``None`` if the operator has none.
     """
 
     parts: Mapping[str, Part] = field(default_factory=dict)
@@ -79,18 +85,25 @@ class BatchTime:
 
     Args:
         now_ms: when the batch was planned, in milliseconds since the epoch.
-        idle_until_ms: when the partition was last seen without available records. ``None`` if the batch reads offsets of
-            it, also if a filter removes their records, or if it has available records.
+        idle_until_ms: when the partition was last observed without available records. ``None`` if the batch reads
+            offsets of it, also if a filter removes their records or they only bring the state to a position; or if it
+            has available records.
         group_watermark_ms: the watermark of the group, in milliseconds since the epoch; ``None`` if it has none yet.
+        flush: whether a bounded run ends with this batch: windows that are still open are emitted.
     """
 
     now_ms: int
     idle_until_ms: int | None = None
     group_watermark_ms: int | None = None
+    flush: bool = False
 
 
 class Run(Protocol):
     """One batch of one partition. Used by one thread."""
+
+    def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
+        """Adds watermarks of the producer of the partition, before the records after them."""
+        ...
 
     def add(self, records: pa.Table) -> None:
         """Processes records, in the order of their offsets."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.errors import InvalidOption, StateMismatch
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.lookup import Position, Stored
@@ -24,6 +25,7 @@ from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_state.operator import BatchTime, Part, ReadPart, Run, State, StatefulOperator
+from streamgroups_state.producer_time import PendingWatermarks
 from streamgroups_state.store import NewState, StateStore
 from streamgroups_state.time_zones import in_utc
 
@@ -39,6 +41,8 @@ class _Range:
     run: Run
     #: Whether records before the range still bring the state to its start.
     is_behind: bool
+    #: The watermarks of its producer that the run has not received.
+    pending: PendingWatermarks = field(default_factory=PendingWatermarks)
 
 
 class TaskStates:
@@ -64,7 +68,7 @@ class TaskStates:
         return _Range(plan, began_offset, self._operator.begin(state, read, time), is_behind)
 
     def _time(self, plan: RangePlan) -> BatchTime:
-        return BatchTime(self._plan.planned_ms, plan.idle_until_ms, plan.group_watermark_ms)
+        return BatchTime(self._plan.planned_ms, plan.idle_until_ms, plan.group_watermark_ms, plan.flush)
 
     def _time_behind(self, plan: RangePlan) -> BatchTime:
         """The time of records before the range: that of their state.
@@ -91,14 +95,34 @@ class TaskStates:
         for tp, behind, records in by_range(batch, self._topic, self._plan):
             ours = self._ranges[tp]
             if behind.num_rows:
-                ours.run.add(behind)
+                self._add(ours, behind)
             if records.num_rows:
                 if ours.is_behind:
                     self._reach(ours)
-                ours.run.add(records)
+                self._add(ours, records)
+
+    def add_watermarks(self, watermarks: Iterable[ProducerWatermarks]) -> None:
+        """Adds watermarks of producers. It is called before :meth:`add` for the records after them.
+
+        Args:
+            watermarks: watermarks of partitions of the task.
+        """
+        for it in watermarks:
+            self._ranges[it.topic_partition].pending.add(it)
+
+    def _add(self, ours: _Range, records: pa.Table) -> None:
+        if ours.pending:
+            self._advance(ours, records["offset"][-1].as_py())
+        ours.run.add(records)
+
+    def _advance(self, ours: _Range, next_offset: int) -> None:
+        """Passes on the watermarks before an offset."""
+        for it in ours.pending.take(next_offset):
+            ours.run.add_watermarks(it)
 
     def _reach(self, ours: _Range) -> None:
         """Ends the records before the range: their output was written before, and only their state counts."""
+        self._advance(ours, ours.plan.range.next_offset)
         state, _ = ours.run.finish()
         read = part_reader(self._store, self._operator.schema, ours.plan.range.topic_partition)
         ours.run = self._operator.begin(state, read, self._time(ours.plan))
@@ -117,6 +141,7 @@ class TaskStates:
         for tp, ours in sorted(self._ranges.items()):
             if ours.is_behind:
                 self._reach(ours)
+            self._advance(ours, ours.plan.range.end_offset)
             state, rows = ours.run.finish()
             output += rows
             stored = PartitionState(
@@ -183,7 +208,7 @@ def by_range(
         StateMismatch: if a record is not of a range of the task.
     """
     plans = {it.range.topic_partition: it for it in plan.ranges}
-    for tp, records in _by_partition(batch, topic):
+    for tp, records in by_partition(batch, topic):
         ours = plans.get(tp)
         offsets = records["offset"].to_numpy()
         if ours is None or offsets[0] < ours.to_read.next_offset or offsets[-1] >= ours.to_read.end_offset:
@@ -192,7 +217,16 @@ def by_range(
         yield tp, records.slice(0, behind), records.slice(behind)
 
 
-def _by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[TopicPartition, pa.Table]]:
+def by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[TopicPartition, pa.Table]]:
+    """Yields the records of each partition, with timestamps in UTC.
+
+    Args:
+        batch: the records, in their order in each partition.
+        topic: their topic, if the task reads one only.
+
+    Raises:
+        InvalidOption: if the task reads several topics, and the records have no topic.
+    """
     records = in_utc(pa.Table.from_batches([batch]))
     if not records.num_rows:
         return

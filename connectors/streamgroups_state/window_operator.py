@@ -1,16 +1,18 @@
 """Windows as an operator with state: tumbling, hopping and session windows, by event time or processing time.
 
-Created by ``streamgroups_spark.windows.by_offset`` and run by ``task_states``. ``windows.panes`` and ``windows.sessions``
-contain the runs, and ``windows.window_time`` decides about time. Source: SEMANTICS W4-W9, S10.
+Created by ``streamgroups_spark.windows.by_offset`` and run by ``task_states``. ``windows.panes``, ``windows.lifetimes`` and
+``windows.sessions`` contain the runs, and ``windows.window_time`` decides about time. Source: SEMANTICS W4-W9, W19, S10.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.windows import Session
 from streamgroups_state.operator import BatchTime, ReadPart, Run, State
 from streamgroups_state.windows.definition import WindowDefinition
+from streamgroups_state.windows.lifetimes import LifetimeRun
 from streamgroups_state.windows.panes import PaneRun
 from streamgroups_state.windows.sessions import SessionRun
 
@@ -39,4 +41,5 @@ class WindowOperator(WindowDefinition):
         shape = self.windowing.shape
         if isinstance(shape, Session):
             return SessionRun(self, shape, state, read, time)
-        return PaneRun(self, shape, state, read, time)
+        of_points = self.event_shape is EventShape.POINT
+        return (PaneRun if of_points else LifetimeRun)(self, shape, state, read, time)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from streamgroups_broker import EmbeddedKafka as EmbeddedKafka
     from streamgroups_testkit.broker import BROKER_PROPERTIES as BROKER_PROPERTIES
     from streamgroups_testkit.broker import Broker as Broker
+    from streamgroups_testkit.clocks import ControlledClock as ControlledClock
+    from streamgroups_testkit.clocks import controlled_clock as controlled_clock
     from streamgroups_testkit.containers import ContainerKafka as ContainerKafka
     from streamgroups_testkit.object_store import ObjectStore as ObjectStore
     from streamgroups_testkit.postgres import PostgresServer as PostgresServer
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "streamgroups_broker": "EmbeddedKafka",
     "streamgroups_testkit.broker": "BROKER_PROPERTIES Broker",
+    "streamgroups_testkit.clocks": "ControlledClock controlled_clock",
     "streamgroups_testkit.containers": "ContainerKafka",
     "streamgroups_testkit.object_store": "ObjectStore",
     "streamgroups_testkit.postgres": "PostgresServer",

@@ -12,22 +12,20 @@ from typing import Any
 
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.strategy import Progress
-from streamgroups.event_time.watermark import At, AtEnd, NotYet, Watermark
+from streamgroups.event_time.watermark import At, NotYet, Watermark
 from streamgroups.json_values import time_ms, time_ms_or_none, whole, whole_or_none
 
 _VERSION = 1
 _UNREADABLE = (KeyError, TypeError, ValueError)
 
 
-def encode_watermark(watermark: Watermark) -> int | str | None:
+def encode_watermark(watermark: Watermark) -> int | None:
     """Encodes a watermark as a JSON value.
 
-    >>> encode_watermark(At(5)), encode_watermark(NotYet()), encode_watermark(AtEnd())
-    (5, None, 'end')
+    >>> encode_watermark(At(5)), encode_watermark(NotYet())
+    (5, None)
     """
-    if isinstance(watermark, At):
-        return watermark.time_ms
-    return "end" if isinstance(watermark, AtEnd) else None
+    return watermark.time_ms if isinstance(watermark, At) else None
 
 
 def decode_watermark(value: Any) -> Watermark:
@@ -36,9 +34,7 @@ def decode_watermark(value: Any) -> Watermark:
     Raises:
         ValueError: the value is not a watermark.
     """
-    if value is None:
-        return NotYet()
-    return AtEnd() if value == "end" else At(time_ms(value))
+    return NotYet() if value is None else At(time_ms(value))
 
 
 def encode_partition(time: PartitionTime) -> dict[str, Any]:

@@ -25,12 +25,14 @@ class Observation:
             of open transactions, because those are available later.
         records: the number of records with an event time that were read since the last observation.
         event_time_ms: the latest of their event times; ``None`` without such records.
+        producer_ms: the latest watermark of the producer that was read since the last observation; ``None`` without one.
     """
 
     next_offset: int
     end_offset: int
     records: int = 0
     event_time_ms: int | None = None
+    producer_ms: int | None = None
 
     @property
     def unread(self) -> bool:

@@ -19,19 +19,26 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TaskObservation:
-    """Records of one partition that a task has read.
+    """Records of one partition that a task has read, or watermarks of its producer.
 
     Args:
         topic_partition: the partition.
-        next_offset: the offset of the first of these records.
+        next_offset: the offset of the first of these records, or of the record with the first of these watermarks.
         records: the number of these records that have an event time.
-        event_time_ms: the latest of their event times, in milliseconds since the epoch.
+        event_time_ms: the latest of their event times, in milliseconds since the epoch; ``None`` without such records.
+        producer_ms: the latest of the watermarks, in milliseconds since the epoch; ``None`` without watermarks.
     """
 
     topic_partition: TopicPartition
     next_offset: int
     records: int
-    event_time_ms: int
+    event_time_ms: int | None
+    producer_ms: int | None = None
+
+    @property
+    def key(self) -> tuple[int, bool]:
+        """Distinguishes it from other observations of the partition. Records and watermarks are reported separately."""
+        return self.next_offset, self.producer_ms is not None
 
 
 def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation]) -> dict[TopicPartition, Observation]:
@@ -47,21 +54,22 @@ def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation
 
     >>> p0 = TopicPartition("flights", 0)
     >>> observations([OffsetRange(p0, 5, 9)], [TaskObservation(p0, 5, 3, 700), TaskObservation(p0, 8, 1, 600), TaskObservation(p0, 9, 1, 900)])[p0]
-    Observation(next_offset=9, end_offset=10, records=4, event_time_ms=700)
+    Observation(next_offset=9, end_offset=10, records=4, event_time_ms=700, producer_ms=None)
     """
-    by_start = {(it.topic_partition, it.next_offset): it for it in seen}
+    by_start = {(it.topic_partition, it.key): it for it in seen}
     found = {}
     for r in ranges:
         own = [
             it
-            for (tp, offset), it in by_start.items()
+            for (tp, (offset, _)), it in by_start.items()
             if tp == r.topic_partition and r.next_offset <= offset < r.end_offset
         ]
         found[r.topic_partition] = Observation(
             r.end_offset,
             r.end_offset + 1,
             sum(it.records for it in own),
-            max((it.event_time_ms for it in own), default=None),
+            max((it.event_time_ms for it in own if it.event_time_ms is not None), default=None),
+            max((it.producer_ms for it in own if it.producer_ms is not None), default=None),
         )
     return found
 
@@ -71,7 +79,8 @@ def write_entry(time: PartitionTime, settings: TimeSettings) -> str:
 
     Args:
         time: the time of the partition.
-        settings: the event-time settings. The next owner uses its own; for monitoring the entry contains their effects.
+        settings: the event-time settings. The next owner uses its own. For monitoring, and for groups that import the
+            watermark, the entry contains their effects.
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> note = write_entry(PartitionTime(600), TimeSettings(Generation()))
@@ -79,8 +88,9 @@ def write_entry(time: PartitionTime, settings: TimeSettings) -> str:
     PartitionTime(event_time_ms=600, watermark=NotYet(), progress=Progress(records=0, period_from_ms=None), next_offset=9, \
 idle_since_ms=None, seen_ms=None)
     """
-    told = {"asserts": settings.generation is not None, "idle": time.is_idle(settings.partition_idle_timeout_ms)}
-    return notes.write_entry({**encode_partition(time), **told})
+    told = {"asserts": settings.has_own_watermark, "idle": time.is_idle(settings.partition_idle_timeout_ms)}
+    imports = {} if settings.import_from is None else {"import": settings.import_from}
+    return notes.write_entry({**encode_partition(time), **told, **imports})
 
 
 def read_time(metadata: str) -> PartitionTime | None:

@@ -33,6 +33,8 @@ class PaneKind(Enum):
     ON_TIME = "on time"
     #: The source was idle for the idle timeout, and the window closed without a record.
     IDLE = "idle"
+    #: A bounded run has ended, and the window is still open: its result so far.
+    FLUSH = "flush"
     #: Late records, within the allowed lateness, have changed an emitted result or have created a first one.
     REFINEMENT = "update"
     #: An emitted session has become part of another session, so its row is void.

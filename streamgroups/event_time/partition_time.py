@@ -1,7 +1,7 @@
 """The event time of one partition, with all values that the next owner of the partition needs.
 
 :mod:`streamgroups.event_time.source_time` calls this module with each observation of a partition. Source: SEMANTICS W1,
-W3, W8.
+W3, W8, W15.
 
 An observation can be repeated, for example if a batch is run again after a crash. Repeated records are not counted, and
 do not end idleness.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from streamgroups.event_time.idleness import Observation, idle_since, is_idle
 from streamgroups.event_time.strategy import NOTHING, Generation, Progress, asserted, progress
-from streamgroups.event_time.watermark import NOT_YET, Watermark, latest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class PartitionTime:
 
     Args:
         event_time_ms: the latest event time of its records; ``None`` before the first record.
-        watermark: its watermark.
+        watermark: its watermark: the later one of its records and its producer.
         progress: the records and event time since the watermark was last emitted.
         next_offset: the position up to which these values apply; ``None`` before the first observation.
         idle_since_ms: since when it has no available and no new records; ``None`` while it has available records.
@@ -51,7 +51,7 @@ def poll(before: PartitionTime, observation: Observation, generation: Generation
     Args:
         before: the partition before.
         observation: the new observation.
-        generation: the watermark strategy of the stream; ``None`` if it generates no watermark.
+        generation: the watermark strategy of the stream; ``None`` if records advance no watermark.
         now_ms: the time now, in milliseconds since the epoch.
 
     >>> one = poll(PartitionTime(), Observation(1, 9, records=1, event_time_ms=600), Generation(), now_ms=1_000)
@@ -68,6 +68,8 @@ def poll(before: PartitionTime, observation: Observation, generation: Generation
     if generation is not None and event_time_ms is not None:
         counted, due = progress(generation.every, counted, observation.records if moved else 0, event_time_ms)
         watermark = latest(watermark, asserted(generation, event_time_ms)) if due else watermark
+    if observation.producer_ms is not None:
+        watermark = latest(watermark, At(observation.producer_ms))
     return PartitionTime(
         event_time_ms=event_time_ms,
         watermark=watermark,

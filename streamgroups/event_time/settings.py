@@ -1,6 +1,6 @@
-"""The settings of event time and of windows: parses options, merges them, and validates all of them before any effect.
+"""The settings of event time: parses options, merges them, and validates all of them before any effect.
 
-Called when a source is created and when a query uses it. Source: SEMANTICS W4-W6, W8-W11; StreamInsight, where settings
+Called when a source is created and when a query uses it. Source: SEMANTICS W3, W8-W11; StreamInsight, where settings
 of the adapter are defaults and settings of the query's binding override them.
 
 Time of a source:
@@ -10,15 +10,13 @@ option                   meaning                                                
 ======================== ========================================================== ====================================
 ``emitEvery``            how often the watermark is emitted: ``10 records``, ``5s`` ``1 record`` with ``watermarkDelay``
 ``watermarkDelay``       delay behind the latest record; can be negative            ``0ms``, with ``emitEvery``
-``flush``                whether a stop advances the watermark to the end of time   ``false``
-``importFrom``           the stream whose watermark this stream follows             none
+``importFrom``           the group whose watermark this stream follows              none
 ``onViolation``          ``keep``, ``drop`` or ``adjust``                           ``keep``
 ``partitionIdleTimeout`` how long a partition without available records holds back  unlimited
                          the watermark
+``watermarkHeader``      the header with watermarks of the producer. Only of a      none
+                         source, which also leaves out marker records
 ======================== ========================================================== ====================================
-
-Options of windows: ``size``; ``size`` and ``hop``; or ``gap``. With ``boundary``, ``allowedLateness`` and
-``idleTimeout``.
 """
 
 from __future__ import annotations
@@ -26,27 +24,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.strategy import Every, Generation, Period, Records
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.windows import (
-    Boundary,
-    EventTime,
-    Hopping,
-    ProcessingTime,
-    Session,
-    Shape,
-    Windowing,
-    tumbling,
-)
-from streamgroups.option_values import canonical, choice, flag
+from streamgroups.option_values import canonical, choice
 
-#: Options of a source, and of a query that reads it.
-TIME_OPTIONS = ("emitEvery", "watermarkDelay", "flush", "importFrom", "onViolation", "partitionIdleTimeout")
-_WINDOWS = ("size", "hop", "gap", "boundary", "allowedLateness", "idleTimeout")
+#: Options of a stream, and of a query that reads it.
+STREAM_TIME_OPTIONS = ("emitEvery", "watermarkDelay", "importFrom", "onViolation", "partitionIdleTimeout")
+#: All options that determine event time. The last one also applies to batch reads, which have marker records too.
+TIME_OPTIONS = (*STREAM_TIME_OPTIONS, "watermarkHeader")
 _RECORDS = re.compile(r"(\d+)\s*records?")
 _NONE = "none"
 
@@ -56,11 +44,12 @@ class TimeSettings:
     """The event-time settings of a source.
 
     Args:
-        generation: its watermark strategy; ``None`` if it generates no watermark.
-        import_from: the stream whose watermark it follows; ``None`` if it follows none.
+        generation: its watermark strategy; ``None`` if its records advance no watermark.
+        import_from: the group whose watermark it follows; ``None`` if it follows none.
         on_violation: how records before the watermark are handled.
         partition_idle_timeout_ms: how long a partition without available records holds back the watermark. ``None``:
             unlimited.
+        watermark_header: the header with watermarks of the producer; ``None`` if producers emit no watermarks.
 
     Raises:
         InvalidOption: if the source would have no watermark, or the timeout is not above 0.
@@ -70,14 +59,21 @@ class TimeSettings:
     import_from: str | None = None
     on_violation: OnViolation = OnViolation.KEEP
     partition_idle_timeout_ms: int | None = None
+    watermark_header: str | None = None
 
     def __post_init__(self) -> None:
-        if self.generation is None and self.import_from is None:
+        if not self.has_own_watermark and self.import_from is None:
             raise InvalidOption(
                 "The watermark strategy is missing.",
-                remedy="Set 'emitEvery' or 'watermarkDelay' to generate the watermark from records, or 'importFrom' to import it from another stream.",
+                remedy="Set 'emitEvery' or 'watermarkDelay' to generate the watermark from records, 'watermarkHeader' on the source if "
+                "producers emit it, or 'importFrom' to import it from another group.",
             )
         _check_idle_timeout(self.partition_idle_timeout_ms)
+
+    @property
+    def has_own_watermark(self) -> bool:
+        """Whether its records or its producers advance its watermark."""
+        return self.generation is not None or self.watermark_header is not None
 
 
 def _check_idle_timeout(timeout_ms: int | None) -> None:
@@ -86,11 +82,6 @@ def _check_idle_timeout(timeout_ms: int | None) -> None:
             f"Option 'partitionIdleTimeout' is {timeout_ms}ms.",
             remedy="It must be longer than 0. Omit it if no partition is ever idle.",
         )
-
-
-class _BoundaryName(Enum):
-    EVENT_TIME = "eventTime"
-    PROCESSING_TIME = "processingTime"
 
 
 def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSettings:
@@ -104,11 +95,11 @@ def time_settings(source: Mapping[str, str], query: Mapping[str, str]) -> TimeSe
         InvalidOption: for the first invalid option, with its name, its value and the allowed values.
 
     >>> time_settings({"emitEvery": "10 records", "watermarkDelay": "5s"}, {"watermarkDelay": "0s"}).generation
-    Generation(every=Records(count=10), delay_ms=0, flush=False)
+    Generation(every=Records(count=10), delay_ms=0)
     >>> time_settings({"emitEvery": "10 records"}, {"emitEvery": "none"})
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: The watermark strategy is missing. Set 'emitEvery' or 'watermarkDelay' to generate the watermark from records, \
-or 'importFrom' to import it from another stream.
+'watermarkHeader' on the source if producers emit it, or 'importFrom' to import it from another group.
     """
     merged = {canonical(name, TIME_OPTIONS): value.strip() for name, value in (*source.items(), *query.items())}
     given = {name: value for name, value in merged.items() if value.lower() != _NONE}
@@ -120,18 +111,35 @@ or 'importFrom' to import it from another stream.
             if "watermarkDelay" in given
             else 0
         )
-        generation = Generation(every, delay_ms, flag(given, "flush", default=False))
-    elif flag(given, "flush", default=False):
-        raise InvalidOption(
-            "Option 'flush' is 'true', but the stream generates no watermark.",
-            remedy="Set 'emitEvery' or 'watermarkDelay' too.",
-        )
+        generation = Generation(every, delay_ms)
     return TimeSettings(
         generation,
-        given.get("importFrom"),
-        choice(given, "onViolation", OnViolation, OnViolation.KEEP),
+        imported_group(given),
+        on_violation(given),
         _duration_ms(given, "partitionIdleTimeout"),
+        given.get("watermarkHeader"),
     )
+
+
+def imported_group(options: Mapping[str, str]) -> str | None:
+    """Returns the group whose watermark a stream imports; ``None`` if it imports no watermark.
+
+    Args:
+        options: options under their documented names.
+
+    Raises:
+        InvalidOption: if the option is empty.
+
+    >>> imported_group({"importFrom": " trades"}), imported_group({"importFrom": "none"}), imported_group({})
+    ('trades', None, None)
+    """
+    group_id = options.get("importFrom", _NONE).strip()
+    if not group_id:
+        raise InvalidOption(
+            f"Option 'importFrom' is '{options['importFrom']}', which is empty.",
+            remedy="Set it to the 'group.id' of another group, or omit it.",
+        )
+    return None if group_id.lower() == _NONE else group_id
 
 
 def partition_idle_timeout(options: Mapping[str, str]) -> int | None:
@@ -153,56 +161,21 @@ def partition_idle_timeout(options: Mapping[str, str]) -> int | None:
     return timeout_ms
 
 
-def window_settings(options: Mapping[str, str], time: TimeSettings | None) -> Windowing:
-    """Returns how records are assigned to windows.
+def on_violation(options: Mapping[str, str]) -> OnViolation:
+    """Returns how records before the watermark are handled, from the options of a source.
 
     Args:
-        options: the options of the windows; names in any case.
-        time: the event-time settings; ``None`` if they are unknown.
+        options: options under their documented names.
 
     Raises:
-        InvalidOption: for the first invalid option, for event-time windows without a watermark, and for a timeout or
-            lateness with processing time (SEMANTICS W6).
+        InvalidOption: if the option has another value.
 
-    >>> window_settings({"size": "5m", "allowedLateness": "2m"}, TimeSettings(Generation())).boundary
-    EventTime(allowed_lateness_ms=120000, idle_timeout_ms=None)
-    >>> window_settings({"size": "5m", "boundary": "processingTime", "idleTimeout": "1m"}, None)
-    Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'idleTimeout' cannot be combined with boundary=processingTime. Omit one of them.
+    >>> on_violation({"onViolation": "drop"}), on_violation({"onViolation": "none"})
+    (<OnViolation.DROP: 'drop'>, <OnViolation.KEEP: 'keep'>)
     """
-    given = {canonical(name, _WINDOWS): value.strip() for name, value in options.items()}
-    return Windowing(_shape(given), _boundary(given, time))
-
-
-def _shape(given: Mapping[str, str]) -> Shape:
-    if "gap" in given:
-        for name in ("size", "hop"):
-            if name in given:
-                raise InvalidOption(
-                    f"Options 'gap' and '{name}' cannot be combined.",
-                    remedy="Set 'gap' for session windows, 'size' for tumbling windows, 'size' and 'hop' for hopping windows.",
-                )
-        return Session(parse_duration_ms(given["gap"], option="gap"))
-    if "size" not in given:
-        raise InvalidOption("The size of the windows is missing.", remedy="Set 'size', or 'gap' for session windows.")
-    size_ms = parse_duration_ms(given["size"], option="size")
-    return Hopping(size_ms, parse_duration_ms(given["hop"], option="hop")) if "hop" in given else tumbling(size_ms)
-
-
-def _boundary(given: Mapping[str, str], time: TimeSettings | None) -> Boundary:
-    if choice(given, "boundary", _BoundaryName, _BoundaryName.EVENT_TIME) is _BoundaryName.PROCESSING_TIME:
-        for name in ("allowedLateness", "idleTimeout"):
-            if name in given:
-                raise InvalidOption(
-                    f"Option '{name}' cannot be combined with boundary=processingTime.", remedy="Omit one of them."
-                )
-        return ProcessingTime()
-    if time is None:
-        raise InvalidOption(
-            "The windows use event time, but the stream has no watermark: they would never close.",
-            remedy="Set 'emitEvery', 'watermarkDelay' or 'importFrom', or use boundary=processingTime.",
-        )
-    return EventTime(_duration_ms(given, "allowedLateness") or 0, _duration_ms(given, "idleTimeout"))
+    if options.get("onViolation", _NONE).strip().lower() == _NONE:
+        return OnViolation.KEEP
+    return choice(options, "onViolation", OnViolation, OnViolation.KEEP)
 
 
 def _every(value: str) -> Every:

@@ -1,7 +1,6 @@
 """The window definitions of the public API: ``sg.tumbling("5 minutes")`` and others, and settings of ``sg.windows``.
 
-Users call these functions on the driver, and so does ``streamgroups_spark.windows.api``. Source: SEMANTICS W4-W6. The
-rules are those of :mod:`streamgroups.event_time.settings`, where the same settings are options.
+Users call these functions on the driver, and so does ``streamgroups_spark.windows.api``. Source: SEMANTICS W4-W6, W9.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from enum import Enum
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.violations import OnViolation, check_until, parse_policy
 from streamgroups.event_time.windows import Boundary, EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
 from streamgroups.option_values import choice
 
@@ -81,20 +80,34 @@ def windowing_of(shape: Shape, boundary: str, allowed_lateness: str | None, idle
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: Option 'idle_timeout' cannot be combined with boundary=processingTime. Omit one of them.
     """
+    check_shape(shape)
+    return Windowing(shape, _boundary(boundary, allowed_lateness, idle_timeout))
+
+
+def check_shape(shape: Shape) -> None:
+    """Checks that an argument is a shape of windows.
+
+    Raises:
+        InvalidOption: if it is something else.
+
+    >>> check_shape("5 minutes")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'window' is '5 minutes'. Use sg.tumbling(...), sg.hopping(...) or sg.session(...).
+    """
     if not isinstance(shape, Hopping | Session):
         raise InvalidOption(
             f"Option 'window' is {shape!r}.", remedy="Use sg.tumbling(...), sg.hopping(...) or sg.session(...)."
         )
-    return Windowing(shape, _boundary(boundary, allowed_lateness, idle_timeout))
 
 
-def policy_of(on_violation: str, windowing: Windowing, until: str | None) -> OnViolation:
+def policy_of(on_violation: str, windowing: Windowing, until: str | None, *, is_point: bool = True) -> OnViolation:
     """Returns how records before the watermark are handled, from the arguments of ``sg.windows`` (SEMANTICS W9).
 
     Args:
         on_violation: ``keep``, ``drop`` or ``adjust``.
         windowing: how records are assigned to windows.
         until: the column with the end of a record's validity; ``None``: each record is valid for one moment.
+        is_point: whether the events are points.
 
     Raises:
         InvalidOption: if the value is not allowed, does not apply to the windows, or requires ``until``; or if
@@ -105,7 +118,7 @@ def policy_of(on_violation: str, windowing: Windowing, until: str | None) -> OnV
     streamgroups.errors.InvalidOption: Option 'on_violation' is 'adjust', but option 'until' is missing. \
 Set 'until' to the column with the end of a record's validity, or use 'drop'.
     """
-    policy = choice({"on_violation": on_violation}, "on_violation", OnViolation, OnViolation.KEEP)
+    policy = parse_policy(on_violation)
     boundary = windowing.boundary
     if policy is not OnViolation.KEEP and not isinstance(boundary, EventTime):
         raise InvalidOption(
@@ -114,15 +127,11 @@ Set 'until' to the column with the end of a record's validity, or use 'drop'.
     if policy is not OnViolation.KEEP and isinstance(boundary, EventTime) and boundary.idle_timeout_ms is not None:
         raise InvalidOption(
             f"Option 'on_violation' is '{policy.value}', which cannot be combined with an idle timeout: the records of a window can arrive after it is emitted as idle.",
-            remedy="Omit one of them.",
+            remedy="Omit one of them, or pass on_violation='keep' if the source has the option 'onViolation'.",
         )
-    if policy is OnViolation.ADJUST and until is None:
-        raise InvalidOption(
-            "Option 'on_violation' is 'adjust', but option 'until' is missing.",
-            remedy="Set 'until' to the column with the end of a record's validity, or use 'drop'.",
-        )
-    if policy is not OnViolation.ADJUST and until is not None:
-        raise InvalidOption("Option 'until' requires on_violation='adjust'.", remedy="Omit it.")
+    # An interval or an edge needs its end with every policy.
+    end = until if is_point or policy is OnViolation.ADJUST else None
+    check_until(policy, end, otherwise="event_shape='interval' or 'edge'")
     return policy
 
 
@@ -154,16 +163,20 @@ class Scope(Enum):
     QUERY = "query"
 
 
-def scope_of(time: str | None, boundary: Boundary, *, is_shared: bool) -> Scope:
+def scope_of(
+    time: str | None, boundary: Boundary, *, is_shared: bool, is_bounded: bool = False, flush: bool = False
+) -> Scope:
     """Returns the scope of windows.
 
     Args:
         time: the argument; ``None`` for the default.
         boundary: how records are assigned to windows.
         is_shared: whether several queries share the stream.
+        is_bounded: whether the DataFrame is bounded data, and no stream.
+        flush: the argument: whether a bounded run emits open windows at its end.
 
     Raises:
-        InvalidOption: if the argument is not valid, or the stream or the boundary does not support it.
+        InvalidOption: if the argument is not valid, or the data or the boundary do not support it.
 
     >>> scope_of(None, EventTime(), is_shared=True), scope_of(None, EventTime(), is_shared=False)
     (<Scope.PARTITION: 'partition'>, <Scope.QUERY: 'query'>)
@@ -172,12 +185,20 @@ def scope_of(time: str | None, boundary: Boundary, *, is_shared: bool) -> Scope:
     streamgroups.errors.InvalidOption: Option 'time' of sg.windows is 'group', but windows by processing time have no \
 watermark. Set time='partition', or use boundary='eventTime'.
     """
-    default = Scope.PARTITION if is_shared else Scope.QUERY
+    default = Scope.PARTITION if is_shared or is_bounded else Scope.QUERY
     scope = default if time is None else choice({"time": time}, "time", Scope, default)
+    if is_bounded:
+        _check_bounded(scope, boundary)
     if is_shared and scope is Scope.QUERY:
         raise InvalidOption(
             "Option 'time' of sg.windows is 'query', but queries share the stream.",
             remedy="Set time='partition' or time='group'. Or set membership=exclusive on the source.",
+        )
+    if flush and scope is Scope.QUERY:
+        raise InvalidOption(
+            "Option 'flush' of sg.windows is set, but the windows are those of the query (time='query'), which Spark "
+            "closes by its watermark only.",
+            remedy="Set time='partition' or time='group', or leave 'flush' out.",
         )
     if scope is Scope.GROUP and not isinstance(boundary, EventTime):
         raise InvalidOption(
@@ -185,3 +206,18 @@ watermark. Set time='partition', or use boundary='eventTime'.
             remedy="Set time='partition', or use boundary='eventTime'.",
         )
     return scope
+
+
+def _check_bounded(scope: Scope, boundary: Boundary) -> None:
+    if scope is Scope.QUERY:
+        raise InvalidOption(
+            "Option 'time' of sg.windows is 'query', but the DataFrame is bounded data.",
+            remedy="Set time='partition' or time='group'. Or use Spark's groupBy and window: without a stream, no record "
+            "is late for them.",
+        )
+    if not isinstance(boundary, EventTime):
+        raise InvalidOption(
+            "Option 'boundary' of sg.windows is 'processingTime', but the DataFrame is bounded data: all records would "
+            "have the time of the read.",
+            remedy="Use boundary='eventTime'. The column 'timestamp' can be the time when the broker received a record.",
+        )

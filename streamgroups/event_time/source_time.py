@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from streamgroups.event_time.idleness import Idle, Observation
+from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.watermark import NOT_YET, AtEnd, Watermark, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, Watermark, latest, oldest
 from streamgroups.partitions import TopicPartition
 
 
@@ -39,18 +39,6 @@ class SourceTime:
 
     watermark: Watermark = NOT_YET
     partitions: Mapping[TopicPartition, PartitionTime] = field(default_factory=dict)
-
-    @property
-    def quiet(self) -> Idle | None:
-        """How long the whole source has been idle. ``None`` if it is not, or a partition has no observation yet."""
-        known = [
-            (partition.idle_since_ms, partition.seen_ms)
-            for partition in self.partitions.values()
-            if partition.idle_since_ms is not None and partition.seen_ms is not None
-        ]
-        if not known or len(known) < len(self.partitions):
-            return None
-        return Idle(max(since_ms for since_ms, _ in known), min(seen_ms for _, seen_ms in known))
 
 
 def generated(partitions: Iterable[PartitionTime], idle_timeout_ms: int | None) -> Watermark:
@@ -145,21 +133,3 @@ def advance_to(state: SourceTime, watermark: Watermark) -> SourceTime:
     (At(time_ms=6), At(time_ms=5))
     """
     return replace(state, watermark=latest(state.watermark, watermark))
-
-
-def stop(state: SourceTime, settings: TimeSettings) -> Watermark:
-    """Returns the last watermark when the stream is stopped: the end of time if the stream flushes (SEMANTICS W8).
-
-    It is not part of the state, because a restarted stream resumes with the watermark before the stop.
-
-    Args:
-        state: the source before.
-        settings: the event-time settings.
-
-    >>> from streamgroups.event_time.strategy import Generation
-    >>> from streamgroups.event_time.watermark import At
-    >>> stop(SourceTime(At(5)), TimeSettings(Generation(flush=True))), stop(SourceTime(At(5)), TimeSettings(Generation()))
-    (AtEnd(), At(time_ms=5))
-    """
-    flushes = settings.generation is not None and settings.generation.flush
-    return AtEnd() if flushes else state.watermark

@@ -1,20 +1,23 @@
-"""The event time of a group for monitoring: read from the metadata entries that the owners of its partitions store.
+"""The event time of a group, for monitoring and for other groups: read from the metadata entries of the owners of its
+partitions.
 
-:mod:`streamgroups.monitoring.monitor` calls this module for ``groups watch``.
-:mod:`streamgroups.event_time.observations` writes the entries. Source: SEMANTICS W2, W3, O3. Several queries can share
-the group, so no single member has the time of all partitions. The watermark of a query never decreases; this module
-returns the current watermark of the partitions.
+:mod:`streamgroups.monitoring.monitor` calls this module for ``groups watch``, and
+:mod:`streamgroups.query.stored_watermarks` for queries of other groups. For windows of partitions the commits contain the
+event time (:mod:`streamgroups.event_time.state_times`). :mod:`streamgroups.event_time.observations` writes the entries.
+Source: SEMANTICS W2, W3, W10, O3. Several queries can share the group, so no single member has the time of all
+partitions. The watermark of a query never decreases; this module returns the current watermark of the partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from streamgroups.event_time.encoding import decode_partition
 from streamgroups.event_time.source_time import together
 from streamgroups.event_time.watermark import NOT_YET, Watermark
+from streamgroups.json_values import string
 from streamgroups.metadata_entries import read_entry
 from streamgroups.partitions import TopicPartition
 
@@ -26,6 +29,8 @@ class TimeState(Enum):
     AHEAD = "ahead"
     IDLE = "idle"
     ASSERTS_NOTHING = "no watermark"
+    #: It has a watermark of its own, which affects no other partition.
+    ACTIVE = "active"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,11 @@ class GroupTime:
     """A group.
 
     Args:
-        watermark: the combined watermark of its partitions.
+        watermark: the combined watermark of its partitions; ``None`` if each partition has a watermark of its own.
         partitions: each partition.
     """
 
-    watermark: Watermark
+    watermark: Watermark | None
     partitions: Mapping[TopicPartition, StoredTime]
 
 
@@ -101,6 +106,28 @@ def group_time(notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartiti
             for tp, time in sorted(times.items())
         },
     )
+
+
+def imported_groups(notes: Iterable[str]) -> frozenset[str]:
+    """Returns the groups whose watermarks the queries of a group import.
+
+    Args:
+        notes: the metadata entries of the group.
+
+    >>> from streamgroups.event_time.partition_time import PartitionTime
+    >>> from streamgroups.event_time.observations import write_entry
+    >>> from streamgroups.event_time.settings import TimeSettings
+    >>> sorted(imported_groups([write_entry(PartitionTime(900), TimeSettings(import_from="trades")), "by hand"]))
+    ['trades']
+    """
+    return frozenset(group_id for note in notes if (group_id := _imported_group(note)) is not None)
+
+
+def _imported_group(note: str) -> str | None:
+    try:
+        return string(read_entry(note)["import"])
+    except (KeyError, ValueError):
+        return None
 
 
 def _noted(note: str, unread: int | None) -> StoredTime | None:

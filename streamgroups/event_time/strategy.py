@@ -1,8 +1,7 @@
 """The watermark strategy: how often the watermark is emitted, by records or by event time, and with which delay.
 
 :mod:`streamgroups.event_time.partition_time` calls this module for each partition separately, so that the counts move
-with the partition. Source: SEMANTICS W8, W12; StreamInsight's ``AdvanceTimeGenerationSettings(frequency, delay,
-flush)``.
+with the partition. Source: SEMANTICS W8, W12; StreamInsight's ``AdvanceTimeGenerationSettings``.
 
 The watermark is the event time of the latest record less the delay. Records that are late by no more than the delay are
 therefore not late. A watermark at the time of a record does not make the record final, because other records can have
@@ -43,7 +42,6 @@ class Generation:
     Args:
         every: how often the watermark is emitted.
         delay_ms: the delay behind the latest record. A negative delay is ahead of it.
-        flush: whether a stop advances the watermark to the end of time, which closes all open windows.
 
     Raises:
         InvalidOption: if ``emitEvery`` is not above 0.
@@ -51,7 +49,6 @@ class Generation:
 
     every: Every = Records(1)
     delay_ms: int = 0
-    flush: bool = False
 
     def __post_init__(self) -> None:
         amount = self.every.count if isinstance(self.every, Records) else self.every.duration_ms

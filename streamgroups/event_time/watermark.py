@@ -4,7 +4,7 @@ A watermark is the event time up to which the input is complete: later records s
 time use this one. Source: SEMANTICS W2, W8, W13; Flink's watermarks and StreamInsight's CTIs, which are the same
 concept.
 
-The order is ``NotYet < At(...) < AtEnd``. A record and a watermark at the same time are equal: a record is late only if
+The order is ``NotYet < At(...)``. A record and a watermark at the same time are equal: a record is late only if
 its time is *before* the watermark. A window ``[start, end)`` is due when the watermark has *reached* its end.
 """
 
@@ -34,30 +34,20 @@ class At:
         return str(utc(self.time_ms))
 
 
-@dataclass(frozen=True, slots=True)
-class AtEnd:
-    """The input is complete: in StreamInsight, a CTI at the time +∞."""
-
-    def __str__(self) -> str:
-        return "the end"
-
-
-Watermark: TypeAlias = NotYet | At | AtEnd
+Watermark: TypeAlias = NotYet | At
 
 NOT_YET = NotYet()
 
 
 def _rank(watermark: Watermark) -> tuple[int, int]:
-    if isinstance(watermark, At):
-        return 1, watermark.time_ms
-    return (0, 0) if isinstance(watermark, NotYet) else (2, 0)
+    return (1, watermark.time_ms) if isinstance(watermark, At) else (0, 0)
 
 
 def reached(watermark: Watermark, time_ms: int) -> bool:
     """Returns whether a watermark has reached or passed a time.
 
-    >>> reached(At(5), 5), reached(At(4), 5), reached(NotYet(), 5), reached(AtEnd(), 5)
-    (True, False, False, True)
+    >>> reached(At(5), 5), reached(At(4), 5), reached(NotYet(), 5)
+    (True, False, False)
     """
     return _rank(watermark) >= (1, time_ms)
 
@@ -74,7 +64,7 @@ def latest(*watermarks: Watermark) -> Watermark:
 def oldest(*watermarks: Watermark) -> Watermark:
     """Returns the minimum of watermarks, for joins, for unions and for partitions (SEMANTICS W2, W13).
 
-    >>> oldest(At(3), AtEnd(), At(7)), oldest(At(3), NotYet())
+    >>> oldest(At(3), At(7)), oldest(At(3), NotYet())
     (At(time_ms=3), NotYet())
     """
     return min(watermarks, key=_rank, default=NOT_YET)
@@ -83,7 +73,7 @@ def oldest(*watermarks: Watermark) -> Watermark:
 def earlier(watermark: Watermark, by_ms: int) -> Watermark:
     """Returns a watermark less a duration, which closes windows with allowed lateness (SEMANTICS W4).
 
-    >>> earlier(At(7), 2), earlier(AtEnd(), 2)
-    (At(time_ms=5), AtEnd())
+    >>> earlier(At(7), 2), earlier(NotYet(), 2)
+    (At(time_ms=5), NotYet())
     """
     return At(watermark.time_ms - by_ms) if isinstance(watermark, At) else watermark

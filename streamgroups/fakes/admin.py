@@ -175,12 +175,18 @@ class FakeAdmin:
         return found
 
     def read(
-        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int] | None,
+        is_last: Callable[[Message], bool] = lambda _: False,
     ) -> Iterator[Message]:
         """See :meth:`streamgroups.ports.TopicAdmin.read`. Ends at the last record: no new records arrive meanwhile."""
         for tp, start in starts.items():
             end = self._bounds(tp).end_offset if ends is None else ends[tp]
-            yield from self.cluster.read(OffsetRange(tp, start, end))
+            for record in self.cluster.read(OffsetRange(tp, start, end)):
+                yield record
+                if is_last(record):
+                    break
 
     def _before_change(self) -> None:
         self.cluster.check_reachable()

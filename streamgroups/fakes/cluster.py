@@ -159,6 +159,7 @@ class FakeCluster:
         *,
         key: bytes | None = None,
         value: bytes | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
         timestamp_ms: int | None = None,
         transaction: FakeTransaction | None = None,
     ) -> OffsetRange:
@@ -172,7 +173,7 @@ class FakeCluster:
         stamp_ms = self._clock() if timestamp_ms is None else timestamp_ms
         partition.end_offset += count
         partition.records += [
-            Message(topic_partition.topic, topic_partition.partition, offset, stamp_ms, key, value)
+            Message(topic_partition.topic, topic_partition.partition, offset, stamp_ms, key, value, headers)
             for offset in range(first, partition.end_offset)
         ]
         if transaction is not None:

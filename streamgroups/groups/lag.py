@@ -130,6 +130,15 @@ class PartitionLag:
             return self.counted.open
         return 0 if self.reading_offset is not None and self.reading_offset == self.end_offset else None
 
+    @property
+    def has_available(self) -> bool:
+        """Whether offsets follow the committed one, including those of open transactions.
+
+        >>> PartitionLag(TopicPartition("flights", 0), 10, Bounds(0, 15), NothingUnread()).has_available
+        True
+        """
+        return self.reading_offset is not None and self.reading_offset != self.end_offset
+
     def time_ms(self, now_ms: int) -> int | None:
         """How long the first record of the lag has been waiting; ``None`` if it was not looked up."""
         if not self.records:

@@ -264,7 +264,11 @@ _OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float | None]]] = 
 _COUNTS_OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float]]] = {
     "batches": ("Finished batches.", lambda q: q.batches),
     "input_rows": ("Rows read, from all sources.", lambda q: q.input_rows),
-    "late_records": ("Records that arrived after their windows had closed.", lambda q: q.late_records),
+    "late_records": ("Late records, and records without an event time, that were dropped.", lambda q: q.late_records),
+    "adjusted_records": (
+        "Records before the watermark whose event time was set to the watermark.",
+        lambda q: q.adjusted_records,
+    ),
     "batch_seconds": ("Total duration of batches.", lambda q: q.busy_ms / MS_PER_S),
 }
 

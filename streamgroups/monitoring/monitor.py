@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 
 from streamgroups.coordination.reset_protocol import event_time_group_of, gaps_group_of, is_metadata_group
 from streamgroups.event_time.observations import read_time
+from streamgroups.event_time.state_times import group_time_of
 from streamgroups.event_time.stored_time import GroupTime, StoredTime, group_time
 from streamgroups.event_time.watermark import Watermark
+from streamgroups.groups.commit_metadata import names_state, position_of
 from streamgroups.groups.gaps import Gaps
-from streamgroups.groups.lag import PartitionLag, maximum, total
+from streamgroups.groups.lag import PartitionError, PartitionLag, maximum, total
 from streamgroups.metadata_entries import warn_of_unreadable
 from streamgroups.monitoring.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
 from streamgroups.monitoring.snapshots import COUNT_BYTES, READS_UNASKED, GroupSnapshot, Memory, list_all, survey
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
+from streamgroups.state.origins import UNNAMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ class WatchedGroup:
     Args:
         snapshot: the group now.
         partitions: its partitions.
-        watermark: the combined watermark of its partitions; ``None`` if the group has no event time.
+        watermark: the combined watermark of its partitions; ``None`` if the group has no event time, or if each
+            partition has a watermark of its own.
         gaps: the recorded gaps of the partitions that have gaps.
     """
 
@@ -155,12 +159,12 @@ class Monitor:
 
     def _times(self, snapshots: Collection[GroupSnapshot], listed: Collection[str]) -> dict[str, GroupTime]:
         """The event time of each group that has one."""
+        found = {s.description.group_id: time for s in snapshots if (time := state_times(s)) is not None}
         # Some users may not read these metadata groups, and a request for one that is not visible would be an error.
         of_groups = {
             s.description.group_id: s for s in snapshots if event_time_group_of(s.description.group_id) in listed
         }
         noted = self._groups.committed_offsets([event_time_group_of(group_id) for group_id in of_groups])
-        found = {}
         for group_id, snapshot in of_groups.items():
             notes = {tp: note.metadata for tp, note in noted[event_time_group_of(group_id)].items()}
             unreadable = [tp for tp, text in notes.items() if text and read_time(text) is None]
@@ -207,3 +211,22 @@ class Monitor:
         # Without a position there is no lag state.
         state = states[lag.topic_partition] if lag.records is not None else LagState.UNKNOWN
         return WatchedPartition(lag, state, time_lag_ms, tuple(samples), noted.get(lag.topic_partition))
+
+
+def state_times(snapshot: GroupSnapshot) -> GroupTime | None:
+    """Returns the event time of windows of partitions, from the states that the commits of a group name.
+
+    Args:
+        snapshot: the group.
+
+    Returns:
+        ``None`` if no state has event time.
+    """
+    if not any(names_state(it.metadata) for it in snapshot.committed.values()):
+        return None
+    lags = {it.topic_partition: it for it in snapshot.lags if it.error is not PartitionError.NO_PARTITION}
+    found = {tp: snapshot.committed.get(tp) for tp in lags}
+    states = {
+        tp: UNNAMED if it is None else position_of(tp, it.next_offset, it.metadata).origin for tp, it in found.items()
+    }
+    return group_time_of(states, {tp for tp, lag in lags.items() if lag.has_available})

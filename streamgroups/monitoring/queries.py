@@ -76,6 +76,7 @@ class WatchedQuery:
         batches: the number of batches that Spark has reported in this run.
         input_rows: the number of rows they read.
         late_records: the number of late records.
+        adjusted_records: the number of records whose event time was set to the watermark.
         busy_ms: their total duration.
         groups: its part of each of its groups.
     """
@@ -87,6 +88,7 @@ class WatchedQuery:
     batches: int
     input_rows: int
     late_records: int
+    adjusted_records: int
     busy_ms: int
     groups: tuple[QueryGroup, ...]
 
@@ -118,6 +120,7 @@ class _Query:
     batches: int = 0
     input_rows: int = 0
     late_records: int = 0
+    adjusted_records: int = 0
     busy_ms: int = 0
     positions: dict[str, dict[TopicPartition, _Position]] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -157,6 +160,7 @@ class Queries:
         query.batches += 1
         query.input_rows += progress.input_rows
         query.late_records += progress.late_records
+        query.adjusted_records += progress.adjusted_records
         query.busy_ms += progress.duration_ms or 0
         query.positions, query.members = _positions(progress)
         self._take_samples(query, progress.trigger_ms)
@@ -220,6 +224,7 @@ class Queries:
                 batches=q.batches,
                 input_rows=q.input_rows,
                 late_records=q.late_records,
+                adjusted_records=q.adjusted_records,
                 busy_ms=q.busy_ms,
                 groups=tuple(self._groups(q, claims, now_ms)),
             )

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Any
 
 from streamgroups.checkpoints.offset import BatchOffset, decode
@@ -23,6 +24,8 @@ from streamgroups.supervision.failures import failure_in
 
 #: The prefix of the names under which ``sg.windows`` and ``sg.join`` have Spark observe the counts of their own state.
 WINDOW_COUNTS = "streamgroups-windows"
+#: The prefix of the names under which ``sg.split_late`` and ``sg.with_event_time`` have Spark observe late rows.
+LATE_COUNTS = "streamgroups-late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class QueryProgress:
         watermark_ms: the event-time watermark.
         state_rows: rows in the query's state.
         state_bytes: the memory of the state.
-        late_records: records that were dropped, or emitted as dead letters, because they were late.
+        late_records: records that were dropped, or emitted as dead letters: late ones, and those without an event time.
+        adjusted_records: records before the watermark whose event time was set to the watermark.
         closed_windows: windows that closed, for each key: rows that left the state, or that a state of ``sg.windows``
             emits for the first time.
         sources: our sources.
@@ -93,22 +97,29 @@ class QueryProgress:
     state_rows: int | None
     state_bytes: int | None
     late_records: int
+    adjusted_records: int
     closed_windows: int
     sources: tuple[SourceProgress, ...]
 
 
-def encode_report(group_id: str, member: str, end_offsets: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def encode_report(
+    group_id: str,
+    member: str,
+    end_offsets: Mapping[str, Mapping[str, int]],
+    limits: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Encodes the report that a source returns when Spark requests its latest offset.
 
     Args:
         group_id: its group.
         member: the ``client.id`` of its member.
         end_offsets: by topic and partition, as in JSON.
+        limits: the limits of the next batch, for users. :func:`decode_report` ignores them.
 
     >>> encode_report("board", "carol", {"flights": {"0": 25}})
     {'group': 'board', 'member': 'carol', 'end': {'flights': {'0': 25}}}
     """
-    return {"group": group_id, "member": member, "end": end_offsets}
+    return {"group": group_id, "member": member, "end": end_offsets, **limits}
 
 
 def decode_report(json_object: Any) -> SourceReport | None:
@@ -140,7 +151,8 @@ def read_progress(text: str) -> QueryProgress:
         if trigger_ms is None:
             raise ValueError(progress["timestamp"])
         operators = progress.get("stateOperators") or []
-        counts = list(_window_counts(progress.get("observedMetrics") or {}))
+        observed = progress.get("observedMetrics") or {}
+        counts, late = _counts(observed, WINDOW_COUNTS), _counts(observed, LATE_COUNTS)
         # The state of these operators contains their own rows, with many windows in each.
         windows = [] if counts else operators
         return QueryProgress(
@@ -159,7 +171,8 @@ def read_progress(text: str) -> QueryProgress:
             watermark_ms=read_time_ms((progress.get("eventTime") or {}).get("watermark")) or None,
             state_rows=_signed(sum(operator["numRowsTotal"] for operator in operators) if operators else None),
             state_bytes=_signed(sum(operator["memoryUsedBytes"] for operator in operators) if operators else None),
-            late_records=whole(_sum(operators, "numRowsDroppedByWatermark") + _sum(counts, "late")),
+            late_records=whole(_sum(operators, "numRowsDroppedByWatermark") + _sum([*counts, *late], "late")),
+            adjusted_records=whole(_sum(late, "adjusted")),
             closed_windows=whole(_sum(windows, "numRowsRemoved") + _sum(counts, "closed")),
             sources=tuple(_ours(progress.get("sources") or [])),
         )
@@ -176,9 +189,9 @@ def _rate(value: Any) -> float | None:
     return value if value is None or isinstance(value, float) else float(whole(value))
 
 
-def _window_counts(observed: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Returns the counts of each ``sg.windows`` with a state of its own."""
-    return (counts for name, counts in observed.items() if name.startswith(WINDOW_COUNTS) and counts)
+def _counts(observed: Mapping[str, Any], prefix: str) -> list[Mapping[str, Any]]:
+    """Returns the counts that Spark observes under names with a prefix."""
+    return [counts for name, counts in observed.items() if name.startswith(prefix) and counts]
 
 
 def _sum(of: Iterable[Mapping[str, Any]], name: str) -> int:

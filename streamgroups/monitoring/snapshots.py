@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_group, members_group_of
@@ -50,10 +50,12 @@ class GroupSnapshot:
     Args:
         description: its state and members.
         lags: each partition that it has committed or that a member owns, in order.
+        committed: its committed offsets, with their metadata.
     """
 
     description: GroupDescription
     lags: tuple[PartitionLag, ...]
+    committed: Mapping[TopicPartition, Committed] = field(default_factory=dict, repr=False)
 
     @property
     def records(self) -> int | None:
@@ -154,7 +156,7 @@ def survey(
         try:
             reading = _reading_until(described[g], committed[metadata_stores[g]]) if g in metadata_stores else {}
             lags = (_lag(tp, committed[g].get(tp), bounds.get(tp), reading.get(tp, 0)) for tp in partitions[g])
-            snapshots.append(GroupSnapshot(described[g], tuple(lags)))
+            snapshots.append(GroupSnapshot(described[g], tuple(lags), committed[g]))
         except Exception as e:
             # An error of one group must not hide the other groups.
             if len(group_ids) == 1:
@@ -199,7 +201,7 @@ def _counted(
         # By name rather than with dataclasses.replace, which takes twice as long for tens of thousands of partitions.
         return PartitionLag(lag.topic_partition, lag.committed_offset, lag.bounds, nothing, lag.reading_until, unread)
 
-    return [GroupSnapshot(s.description, tuple(map(completed, s.lags))) for s in snapshots] if found else snapshots
+    return [replace(s, lags=tuple(map(completed, s.lags))) for s in snapshots] if found else snapshots
 
 
 def _unread_range(lag: PartitionLag) -> OffsetRange | None:
@@ -237,7 +239,7 @@ def _with_first_unread(
             lag.topic_partition, lag.committed_offset, lag.bounds, first, lag.reading_until, lag.counted
         )
 
-    return [GroupSnapshot(s.description, tuple(map(completed, s.lags))) for s in snapshots]
+    return [replace(s, lags=tuple(map(completed, s.lags))) for s in snapshots]
 
 
 def _rounds(wanted: Collection[tuple[TopicPartition, _Place]]) -> list[Mapping[TopicPartition, _Place]]:

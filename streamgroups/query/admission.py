@@ -1,6 +1,6 @@
 """Decides how much a micro-batch reads: the limits per trigger.
 
-Called by ``streamgroups.query.micro_batches`` once per trigger. Source: SEMANTICS S4; Spark's options
+Called by ``streamgroups.query.batch_admission`` once per trigger. Source: SEMANTICS S4; Spark's options
 ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
 """
 
@@ -20,16 +20,15 @@ class Limits:
         max_offsets: the maximum of a batch. A partition with records gets at least one offset.
         min_offsets: the minimum of a batch. A smaller batch waits ...
         max_delay_ms: ... until this time has passed since the last batch.
+        max_drift_ms: how far a partition can be ahead of the watermark (:mod:`streamgroups.query.alignment`).
+        target_batch_ms: the maximum duration of a batch (:mod:`streamgroups.query.batch_time`).
     """
 
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_delay_ms: int = 15 * 60 * 1000
-
-    @property
-    def unlimited(self) -> bool:
-        """Whether every trigger reads all available offsets."""
-        return self.max_offsets is None and self.min_offsets is None
+    max_drift_ms: int | None = None
+    target_batch_ms: int | None = None
 
 
 UNLIMITED = Limits()

@@ -1,13 +1,14 @@
 """The watermark of a group: the minimum over the partitions that it reads, also over those that other queries own.
 
-Used by ``streamgroups.query.operator_states`` on the thread of the query, for windows with ``time="group"``. The commit
-of a partition contains the watermark of its state (:mod:`streamgroups.state.state_time`), so every query of the group
-can read it. Source: SEMANTICS W2, W3, S10.
+Used by ``streamgroups.query.operator_states`` on the thread of the query, for windows with ``time="group"``, and by
+``streamgroups.query.stored_watermarks`` for queries of other groups. The commit of a partition contains the watermark of
+its state (:mod:`streamgroups.state.state_time`), so every query can read it. Source: SEMANTICS W2, W3, S10.
 
 =========================================  =========================================================================
 the partition                              its watermark
 =========================================  =========================================================================
-is owned, or its commit names a state      that of the state: its newest event time minus the delay
+is owned, or its commit names a state      that of the state: its newest event time minus the delay, or the end of a
+                                           window that the idle timeout has closed, if that is later
 has no such state: it is new, or a tool    none, so it holds back the group until a commit names a state
 has reset it, or its topic is recreated
 is idle                                    excluded. If all partitions are idle, the latest of their watermarks applies
@@ -17,6 +18,9 @@ The watermark can only be too early. Commits of other queries are read with a de
 decreases only by a reset. A query has the states of its own partitions, so the watermark of a batch is never after the
 watermark of a partition that the batch reads. Therefore no record is late that is in order in its partition, unless the
 partition was idle.
+
+The idle timeout of windows advances the watermark of the group up to the end of the closed window, and no further. Later
+records of this partition before that end are late anyway, because its windows up to there are closed.
 """
 
 from __future__ import annotations
@@ -25,13 +29,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from streamgroups.errors import UnknownTopic
+from streamgroups.event_time.explanation import as_text, explain
 from streamgroups.event_time.idleness import Observation, idle_since, is_idle
-from streamgroups.event_time.source_time import together
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark
+from streamgroups.event_time.imported_watermark import ImportStatus
+from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import SourceTime, together
+from streamgroups.event_time.state_times import time_of
+from streamgroups.event_time.strategy import Generation
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups.state.origins import UNNAMED, Named, StateOrigin
+from streamgroups.query.alignment import EventTimes
+from streamgroups.state.origins import UNNAMED, StateOrigin
 
 #: How often the partitions, the commits of other queries and the ends of partitions are read.
 _EVERY_MS = 1_000
@@ -59,18 +70,29 @@ def watermark_of(state: StateOrigin) -> Watermark:
     """Returns the watermark of the state of a partition.
 
     >>> from streamgroups.state.names import StateFileName
-    >>> from streamgroups.state.state_time import StateTime
-    >>> watermark_of(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, None, StateTime(1732334870000)))
+    >>> from streamgroups.state.origins import Named
+    >>> from streamgroups.state.state_time import GroupWindows, StateTime
+    >>> time = StateTime(1732334870000, group=GroupWindows())
+    >>> watermark_of(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, None, time))
     At(time_ms=1732334870000)
     """
-    if isinstance(state, Named) and state.time is not None and state.time.watermark_ms is not None:
-        return At(state.time.watermark_ms)
-    return NOT_YET
+    time = time_of(state)
+    if time is None or time.group is None or time.watermark_ms is None:
+        return NOT_YET
+    return At(time.watermark_ms)
+
+
+def used_watermark(state: StateOrigin) -> Watermark:
+    """Returns the latest watermark of the group that a batch of the partition has used."""
+    time = time_of(state)
+    if time is None or time.group is None or time.group.watermark_ms is None:
+        return NOT_YET
+    return At(time.group.watermark_ms)
 
 
 def has_group_time(owned: Mapping[TopicPartition, Owned]) -> bool:
     """Returns whether an operator of the query uses the watermark of the group. Before its first state it needs none."""
-    return any(isinstance(it.state, Named) and it.state.time is not None for it in owned.values())
+    return any((time := time_of(it.state)) is not None and time.group is not None for it in owned.values())
 
 
 def group_watermark(
@@ -87,9 +109,19 @@ def group_watermark(
         read: the partitions with records in the next batch of the query. They are not idle.
         idle_timeout_ms: the partition idle timeout; ``None`` if no partition is ever idle.
     """
-    idle = {tp for tp, it in seen.items() if tp not in read and is_idle(it.idle_since_ms, it.seen_ms, idle_timeout_ms)}
-    states = {tp: it.state for tp, it in seen.items()} | {tp: it.state for tp, it in owned.items()}
-    return together([(watermark_of(state), tp in idle) for tp, state in states.items()])
+    idle = _idle(seen, idle_timeout_ms) - set(read)
+    return together([(watermark_of(state), tp in idle) for tp, state in _states(seen, owned).items()])
+
+
+def _idle(seen: Mapping[TopicPartition, Seen], idle_timeout_ms: int | None) -> set[TopicPartition]:
+    return {tp for tp, it in seen.items() if is_idle(it.idle_since_ms, it.seen_ms, idle_timeout_ms)}
+
+
+def _states(
+    seen: Mapping[TopicPartition, Seen], owned: Mapping[TopicPartition, Owned]
+) -> dict[TopicPartition, StateOrigin]:
+    """The newest known state of each partition."""
+    return {tp: it.state for tp, it in seen.items()} | {tp: it.state for tp, it in owned.items()}
 
 
 def observed(before: Seen | None, state: StateOrigin, observation: Observation | None, now_ms: int) -> Seen:
@@ -112,6 +144,45 @@ def observed(before: Seen | None, state: StateOrigin, observation: Observation |
     moved = before is None or before.next_offset != observation.next_offset
     since_ms = idle_since(None if before is None else before.idle_since_ms, observation, moved=moved, now_ms=now_ms)
     return Seen(state, observation.next_offset, since_ms, now_ms)
+
+
+def observed_all(
+    before: Mapping[TopicPartition, Seen],
+    partitions: Collection[TopicPartition],
+    places: Mapping[TopicPartition, Owned],
+    ends: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> dict[TopicPartition, Seen]:
+    """Returns all partitions of a group after an observation.
+
+    Args:
+        before: their last observation.
+        partitions: the partitions that the group reads.
+        places: their positions; without those that the group has no position in.
+        ends: the offset after the last record of each partition, as far as it is read.
+        now_ms: the time now, in milliseconds since the epoch.
+    """
+    return {
+        tp: observed(
+            before.get(tp),
+            places[tp].state if tp in places else UNNAMED,
+            Observation(places[tp].next_offset, ends[tp]) if tp in places and tp in ends else None,
+            now_ms,
+        )
+        for tp in partitions
+    }
+
+
+def of_present_topics(
+    places: Mapping[TopicPartition, Owned], now: Mapping[str, TopicIdentity]
+) -> dict[TopicPartition, Owned]:
+    """Returns the positions without those of earlier topics of the same names (SEMANTICS S11).
+
+    Args:
+        places: the positions.
+        now: the topics.
+    """
+    return {tp: it for tp, it in places.items() if not it.identity.differs_from(now.get(tp.topic, UNKNOWN))}
 
 
 class GroupTime:
@@ -155,13 +226,63 @@ class GroupTime:
         """
         if not has_group_time(owned):
             return NOT_YET
+        self._refresh(owned)
+        if not self._seen:
+            return NOT_YET
+        return group_watermark(self._seen, owned, read, self._idle_timeout_ms)
+
+    def event_times(self, owned: Mapping[TopicPartition, Owned]) -> EventTimes:
+        """Returns the event time of each partition of the group, for ``maxDrift``. Empty before the first state.
+
+        Args:
+            owned: the partitions of the query, with the states of their positions.
+
+        Raises:
+            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
+        """
+        if not has_group_time(owned):
+            return EventTimes()
+        self._refresh(owned)
+        states = _states(self._seen, owned)
+        return EventTimes(
+            {tp: watermark_of(state) for tp, state in states.items()},
+            _idle(self._seen, self._idle_timeout_ms),
+            latest(*map(used_watermark, states.values())),
+        )
+
+    def explain(
+        self,
+        group_id: str,
+        member: str,
+        owned: Mapping[TopicPartition, Owned],
+        imported: ImportStatus | None = None,
+    ) -> str:
+        """Explains which partitions hold back the watermark, as of the last observation. Safe to call from any thread.
+
+        Args:
+            group_id: the consumer group.
+            member: the member of the group.
+            owned: the partitions of the query, with the states of their positions.
+            imported: the watermark of another group; ``None`` if the query imports no watermark.
+        """
+        seen = self._seen
+        states = _states(seen, owned)
+        partitions = {tp: _partition_time(seen.get(tp), state) for tp, state in states.items()}
+        # A batch never uses an earlier watermark than the batch before.
+        used = latest(*map(used_watermark, states.values()))
+        watermark = latest(used, group_watermark(seen, owned, (), self._idle_timeout_ms))
+        watermark = watermark if imported is None else latest(watermark, imported.watermark)
+        source = SourceTime(watermark, partitions)
+        settings = TimeSettings(Generation(), partition_idle_timeout_ms=self._idle_timeout_ms)
+        return as_text(group_id, member, source, explain(source, settings), imported)
+
+    # ---- observations ------------------------------------------------------------------------------------------------
+
+    def _refresh(self, owned: Mapping[TopicPartition, Owned]) -> None:
         now_ms = self._now_ms()
         if self._polled_ms is None or not 0 <= now_ms - self._polled_ms < _EVERY_MS:
             self._poll(owned, now_ms)
             self._polled_ms = now_ms
-        if not self._seen:
-            return NOT_YET
-        return group_watermark(self._seen, owned, read, self._idle_timeout_ms)
 
     def _poll(self, owned: Mapping[TopicPartition, Owned], now_ms: int) -> None:
         partitions = frozenset(self._partitions())
@@ -172,19 +293,25 @@ class GroupTime:
         except UnknownTopic:
             # A topic was deleted since its partitions were listed. The last observation is still not too late.
             return
-        self._seen = {
-            tp: observed(
-                self._seen.get(tp),
-                places[tp].state if tp in places else UNNAMED,
-                Observation(places[tp].next_offset, ends[tp]) if tp in places and tp in ends else None,
-                now_ms,
-            )
-            for tp in partitions
-        }
+        self._seen = observed_all(self._seen, partitions, places, ends, now_ms)
 
     def _places(self, others: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
-        """The committed offsets of partitions of other queries, without those of earlier topics (SEMANTICS S11)."""
+        """The committed offsets of partitions of other queries."""
         if not others:
             return {}
-        found, now = self._committed(others), self._identities({tp.topic for tp in others})
-        return {tp: it for tp, it in found.items() if not it.identity.differs_from(now.get(tp.topic, UNKNOWN))}
+        found = self._committed(others)
+        return of_present_topics(found, self._identities({tp.topic for tp in others}))
+
+
+def _partition_time(seen: Seen | None, state: StateOrigin) -> PartitionTime:
+    time = time_of(state)
+    event_time_ms = None if time is None else time.event_time_ms
+    if seen is None:
+        return PartitionTime(event_time_ms, watermark_of(state))
+    return PartitionTime(
+        event_time_ms,
+        watermark_of(state),
+        next_offset=seen.next_offset,
+        idle_since_ms=seen.idle_since_ms,
+        seen_ms=seen.seen_ms,
+    )

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
@@ -29,8 +29,9 @@ from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
-from streamgroups.query.admission import UNLIMITED, Limits, admit
+from streamgroups.query.alignment import EventTimes
 from streamgroups.query.available import AvailableOffsets, Start, at_once
+from streamgroups.query.batch_admission import BatchAdmission, BatchDuration
 from streamgroups.query.continuity import REFRESH_MS, Continuity
 from streamgroups.query.join import POLL_S, Joining
 from streamgroups.query.packing import Packing
@@ -48,6 +49,8 @@ from streamgroups.retry import comes_true
 from streamgroups.state.task_plan import TaskPlan
 
 logger = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 
 class MicroBatches:
@@ -74,6 +77,7 @@ class MicroBatches:
             the same ranges in batches with the same number, if one has lost its partitions to the other. The sink must
             not accept the late output of one as that of the other.
         refresh_ms: how often the ids and the earliest offsets of topics are read.
+        duration_ms: the duration of a finished batch, by its end offset.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class MicroBatches:
         states: BatchStates | None = None,
         run_id: str = "",
         refresh_ms: int = REFRESH_MS,
+        duration_ms: BatchDuration = lambda _: None,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
@@ -123,7 +128,7 @@ class MicroBatches:
         self._is_cold = True
         self._resumed = False
         self._until_now = False
-        self._last_batch_ms: int | None = None
+        self._admission = BatchAdmission(settings.limits, self._group_id, clock, duration_ms)
         self._continuity = Continuity(
             cluster, clock, record, settings.on_data_loss, self._group_id, gaps=gaps, refresh_ms=refresh_ms
         )
@@ -143,7 +148,7 @@ class MicroBatches:
         return self._encoded(offset)
 
     def run_until_now(self) -> None:
-        """Limits all later batches to the records that exist now (the trigger ``availableNow``)."""
+        """Limits all later batches to the records that exist now (the trigger ``availableNow``). The last one flushes."""
         self._until_now = True
 
     def latest_offset(self, start_json: dict[str, Any], *, limited: bool) -> dict[str, Any]:
@@ -162,6 +167,7 @@ class MicroBatches:
             return self._encoded(replace(start, warm_ups=start.warm_ups + 1))
         member = self._start(start)
         self._finish(member, start.number)
+        self._admission.finished(start_json, start.number)
         self._begun = None
         if not self._resumed:
             self._resume(self._resume_finished, start)
@@ -171,10 +177,13 @@ class MicroBatches:
             return start_json
         available = self._available.of(member, self._follow_reset_requests())
         self._times.looked({tp: n for tp, (n, _) in available.items()}, self._available.ends)
-        ranges = admit(available, self._limits(limited), last_batch_ms=self._last_batch_ms, now_ms=self._clock())
         self._owned = member.membership.owned
+        ranges = self._admission.ranges(available, self._event_times(), is_limited=limited, is_bounded=self._until_now)
         unread = {r.topic_partition for r in ranges}
-        due = self._states.due(self._owned, {tp: n for tp, (n, _) in available.items() if tp not in unread})
+        others = {tp: n for tp, (n, _) in available.items() if tp not in unread}
+        due = self._states.due(self._owned, others)
+        if self._until_now and not (ranges or due):
+            due = self._states.to_flush(self._owned, others)
         if not (ranges or due):
             return start_json
         complete = self._states.complete((*ranges, *due), {tp: n for tp, (n, _) in available.items()})
@@ -186,7 +195,7 @@ class MicroBatches:
         read = tuple(r for r in batch.ranges if len(r))
         rest = {tp: n for tp, (n, _) in available.items() if tp not in {r.topic_partition for r in read}}
         self._batch = BatchOffset(batch.number, read, rest).with_identities(self._continuity.identities)
-        self._last_batch_ms = self._clock()
+        self._admission.planned(batch.number, batch.ranges)
         self._available.was_some()
         self._joining.was_read(batch.topic_partitions)
         self._available.request_sizes(read)
@@ -256,10 +265,18 @@ class MicroBatches:
 
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
         """The end offsets of the last poll, for Spark's progress report."""
-        by_topic: dict[str, dict[str, int]] = {}
-        for tp, end in sorted(self._available.ends.items()):
-            by_topic.setdefault(tp.topic, {})[str(tp.partition)] = end
-        return by_topic or None
+        return _by_topic(self._available.ends) or None
+
+    @property
+    def limits_report(self) -> dict[str, Any]:
+        """The limits of the next batch, for Spark's progress report. Empty without ``targetBatchTime`` and ``maxDrift``.
+
+        ``maxOffsets`` is its maximum number of offsets with ``targetBatchTime``. ``waiting`` contains the partitions that
+        wait by ``maxDrift``, and their distance to the watermark in milliseconds.
+        """
+        limits = self._settings.limits
+        most = {} if limits.target_batch_ms is None else {"maxOffsets": self._admission.max_offsets}
+        return most if limits.max_drift_ms is None else {**most, "waiting": _by_topic(self._admission.waiting)}
 
     def stop(self) -> None:
         """Commits finished batches and leaves the group. Idempotent."""
@@ -295,6 +312,7 @@ class MicroBatches:
     def _check(self, checkpoint: BatchOffset) -> None:
         self._joining.check(checkpoint)
         self._states.check(self._joining.partitions)
+        self._times.check()
 
     def _start(self, checkpoint: BatchOffset) -> Member:
         """Checks everything, then joins the group. Only the first call has an effect."""
@@ -403,8 +421,15 @@ class MicroBatches:
     def _encoded(self, offset: BatchOffset) -> dict[str, Any]:
         return encode(replace(offset, group_id=self._group_id))
 
-    def _limits(self, limited: bool) -> Limits:
-        if not limited:
-            return UNLIMITED
-        # No further records are read, so a minimum would never be reached.
-        return replace(self._settings.limits, min_offsets=None) if self._until_now else self._settings.limits
+    def _event_times(self) -> EventTimes | None:
+        if self._settings.limits.max_drift_ms is None:
+            return None
+        return self._times.event_times() or self._states.event_times(self._owned)
+
+
+def _by_topic(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[str, _Value]]:
+    """Values by topic and partition, as in JSON."""
+    by_topic: dict[str, dict[str, _Value]] = {}
+    for tp, value in sorted(values.items()):
+        by_topic.setdefault(tp.topic, {})[str(tp.partition)] = value
+    return by_topic

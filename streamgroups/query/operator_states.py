@@ -10,12 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Protocol
 
 from streamgroups.errors import StateMissing
+from streamgroups.event_time.state_times import explain_partitions, time_of
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, reached
 from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.alignment import EventTimes
+from streamgroups.query.group_time import has_group_time
 from streamgroups.query.query_ports import BatchStates
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, total
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
@@ -37,7 +41,7 @@ class StateReport:
         due_ms: when the operator must run without new records; ``None``: never.
         size: the size of the state.
         work: the work of the task for all states in the file.
-        time: the event time of the state; ``None`` if the operator does not use the watermark of the group.
+        time: the event time of the state; ``None`` if the operator has none.
     """
 
     range: OffsetRange
@@ -55,14 +59,27 @@ class TakeReports(Protocol):
 
 
 class GroupWatermark(Protocol):
-    """Returns the watermark of the group (:class:`streamgroups.query.group_time.GroupTime`)."""
+    """Returns the watermark of the group (:class:`streamgroups.query.group_time.GroupTime`).
+
+    Or a later one that the query imports (:class:`streamgroups.query.imported_time.LaterWatermark`).
+    """
 
     def __call__(self, owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark: ...
+
+
+class ExplainGroup(Protocol):
+    """Explains the watermark of the group, on any thread (:meth:`streamgroups.query.group_time.GroupTime.explain`)."""
+
+    def __call__(self, group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str: ...
 
 
 def no_group_watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
     """The watermark for operators that do not use the time of the group."""
     return NOT_YET
+
+
+def _explain_partitions(group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str:
+    return explain_partitions(group_id, member, {tp: it.state for tp, it in owned.items()})
 
 
 class OperatorStates(BatchStates):
@@ -79,6 +96,10 @@ class OperatorStates(BatchStates):
         collect: deletes old states from time to time; called with the partitions of the member.
         high_watermarks: the offset after the last record of each partition, including those of open transactions.
         group_watermark: the watermark of the group.
+        explain_group: explains the watermark of the group.
+        check_time: checks an imported watermark before the first batch.
+        event_times: the event time of each partition of the group; ``None`` if the operator does not use it.
+        flushes: whether the operator emits what is still open at the end of a bounded run.
     """
 
     def __init__(
@@ -93,35 +114,87 @@ class OperatorStates(BatchStates):
         collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
         high_watermarks: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
         group_watermark: GroupWatermark = no_group_watermark,
+        explain_group: ExplainGroup = _explain_partitions,
+        check_time: Callable[[], None] = lambda: None,
+        event_times: Callable[[Mapping[TopicPartition, Owned]], EventTimes | None] = lambda _: None,
+        *,
+        flushes: bool = False,
     ) -> None:
         self._location, self._group_id, self._run_id = location, group_id, run_id
         self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
         self._on_missing, self._collect = on_missing, collect
         self._figures: BatchFigures | None = None
         self._high_watermarks, self._group_watermark = high_watermarks, group_watermark
-        #: When the partitions that are due were seen without available records.
-        self._idle_until_ms = 0
+        self._explain_group, self._event_times = explain_group, event_times
+        self._check_time = check_time
+        #: When each partition that is due was observed without available records.
+        self._idle_until_ms: Mapping[TopicPartition, int] = {}
+        #: The partitions of the member at the last poll.
+        self._owned: Mapping[TopicPartition, Owned] = {}
+        self._flushes = flushes
+        #: The partitions that the planned batch flushes, and the positions up to which this run has flushed partitions.
+        self._flushing: frozenset[TopicPartition] = frozenset()
+        self._flushed: dict[TopicPartition, int] = {}
 
     @property
     def figures(self) -> BatchFigures | None:
         """See :attr:`BatchStates.figures`."""
         return self._figures
 
+    def check(self, partitions: Collection[TopicPartition]) -> None:
+        """See :meth:`BatchStates.check`.
+
+        Raises:
+            InvalidOption: if the query imports the watermark of a group without event time.
+        """
+        self._check_time()
+
     def due(
         self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]
     ) -> tuple[OffsetRange, ...]:
-        """See :meth:`BatchStates.due`. A partition with available records is not due: they come first.
+        """See :meth:`BatchStates.due`.
+
+        The idle timeout of a partition does not expire while records are available: those that a limit leaves for a
+        later batch, and those of open transactions. The clock and the watermark of the group do not wait for them.
 
         Raises:
             StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
+        self._owned, self._idle_until_ms, self._flushing = owned, {}, frozenset()
         now_ms, watermark = self._now_ms(), self._group_watermark(owned)
-        due = sorted(tp for tp in next_offsets if tp in owned and _is_due(owned[tp].state, now_ms, watermark))
+        found = {tp: _due(owned[tp].state, now_ms, watermark) for tp in next_offsets if tp in owned}
+        due = {tp: it for tp, it in found.items() if it is not Due.NO}
         if not due:
             return ()
-        self._idle_until_ms = now_ms
         ends = self._high_watermarks(due)
-        return tuple(OffsetRange(tp, next_offsets[tp], next_offsets[tp]) for tp in due if ends[tp] <= next_offsets[tp])
+        idle = {tp for tp in due if ends[tp] <= next_offsets[tp]}
+        self._idle_until_ms = dict.fromkeys(idle, now_ms)
+        return tuple(
+            OffsetRange(tp, next_offsets[tp], next_offsets[tp])
+            for tp, it in sorted(due.items())
+            if it is Due.NOW or tp in idle
+        )
+
+    def to_flush(
+        self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]
+    ) -> tuple[OffsetRange, ...]:
+        """See :meth:`BatchStates.to_flush`. A partition without a state has nothing to emit."""
+        if not self._flushes:
+            return ()
+        self._flushing = frozenset(
+            tp
+            for tp, next_offset in next_offsets.items()
+            if tp in owned and not isinstance(owned[tp].state, New) and self._flushed.get(tp) != next_offset
+        )
+        return tuple(OffsetRange(tp, next_offsets[tp], next_offsets[tp]) for tp in sorted(self._flushing))
+
+    def event_times(self, owned: Mapping[TopicPartition, Owned]) -> EventTimes | None:
+        """See :meth:`BatchStates.event_times`.
+
+        Raises:
+            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
+        """
+        return self._event_times(owned)
 
     def task_plans(
         self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]
@@ -162,13 +235,11 @@ class OperatorStates(BatchStates):
 
     def _range_plan(self, r: OffsetRange, owned: Owned) -> RangePlan:
         if isinstance(owned.state, New | Named):
-            idle_until_ms = None if len(r) else self._idle_until_ms
-            return RangePlan(r, owned.state, r.next_offset, owned.identity, idle_until_ms)
+            return self._timed(RangePlan(r, owned.state, r.next_offset, owned.identity))
         choice = self._find(Position(r.topic_partition, r.next_offset, owned.state, owned.identity))
         return self._plan_of(r, owned, choice)
 
     def _plan_of(self, r: OffsetRange, owned: Owned, choice: Choice) -> RangePlan:
-        idle_until_ms = None if len(r) else self._idle_until_ms
         if isinstance(choice, Empty):
             if choice.read_from == r.next_offset:
                 logger.warning(
@@ -177,7 +248,7 @@ class OperatorStates(BatchStates):
                     r.topic_partition,
                     r.next_offset,
                 )
-            return RangePlan(r, New(), choice.read_from, owned.identity, idle_until_ms)
+            return self._timed(RangePlan(r, New(), choice.read_from, owned.identity))
         if choice.read_from < r.next_offset:
             logger.info(
                 "Group '%s': %s reads %d offsets again, to bring the state of offset %d to offset %d",
@@ -187,7 +258,16 @@ class OperatorStates(BatchStates):
                 choice.read_from,
                 r.next_offset,
             )
-        return RangePlan(r, choice.origin, choice.read_from, owned.identity, idle_until_ms)
+        return self._timed(RangePlan(r, choice.origin, choice.read_from, owned.identity))
+
+    def _timed(self, plan: RangePlan) -> RangePlan:
+        tp = plan.range.topic_partition
+        if len(plan.range):
+            return plan
+        if tp in self._flushing:
+            return replace(plan, flush=True)
+        # Records that are read again have arrived at an unknown time since the batch of the state.
+        return plan if len(plan.to_read) else replace(plan, idle_until_ms=self._idle_until_ms.get(tp))
 
     def finished(self, batch: InFlight | None) -> States:
         """The states after a batch that is done.
@@ -200,7 +280,17 @@ class OperatorStates(BatchStates):
         reports = list(self._take_reports(self._run_id, batch.number))
         states = states_after(batch, reports, self._group_id)
         self._figures = figures_after(self._figures, reports)
+        self._flushed |= {r.topic_partition: r.end_offset for r in batch.ranges if r.topic_partition in self._flushing}
         return states
+
+    def explain(self, member: str) -> str | None:
+        """See :meth:`BatchStates.explain`."""
+        owned = self._owned
+        if has_group_time(owned):
+            return self._explain_group(self._group_id, member, owned)
+        if all(time_of(it.state) is None for it in owned.values()):
+            return None
+        return _explain_partitions(self._group_id, member, owned)
 
 
 def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str) -> States:
@@ -238,10 +328,27 @@ def figures_after(before: BatchFigures | None, reports: Iterable[StateReport]) -
     return BatchFigures({**(before.sizes if before else {}), **sizes}, total(work.values()))
 
 
-def _is_due(state: StateOrigin, now_ms: int, watermark: Watermark) -> bool:
-    """A position that names no state is due once: its state can be due, and is named afterwards."""
+class Due(Enum):
+    """Whether an operator must run without new records."""
+
+    NO = "no"
+    #: If the partition has no available records.
+    IF_IDLE = "if idle"
+    NOW = "now"
+
+
+def _due(state: StateOrigin, now_ms: int, watermark: Watermark) -> Due:
+    """Decides whether a state is due.
+
+    A position that names no state is due once: its state can be due, and is named afterwards. Without event time a state
+    is due by the clock. With event time it is due by the idle timeout, or by the watermark of the group.
+    """
     if isinstance(state, Named):
-        next_end_ms = None if state.time is None else state.time.next_end_ms
-        is_closed = next_end_ms is not None and reached(watermark, next_end_ms)
-        return is_closed or (state.due_ms is not None and state.due_ms <= now_ms)
-    return not isinstance(state, New)
+        time = state.time
+        next_end_ms = None if time is None or time.group is None else time.group.next_end_ms
+        if next_end_ms is not None and reached(watermark, next_end_ms):
+            return Due.NOW
+        if state.due_ms is None or state.due_ms > now_ms:
+            return Due.NO
+        return Due.NOW if time is None else Due.IF_IDLE
+    return Due.NO if isinstance(state, New) else Due.IF_IDLE

@@ -19,6 +19,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import FirstPositions, Member, Recorder
 from streamgroups.positions import Positions
 from streamgroups.query.admission import Limits
+from streamgroups.query.alignment import EventTimes
 from streamgroups.query.data_loss import LossPolicies
 from streamgroups.query.packing import Packing, pack, with_empty
 from streamgroups.state.figures import BatchFigures
@@ -82,6 +83,13 @@ class GapRecorder(Protocol):
 class Times:
     """Receives the progress of event time, if the query tracks it (``streamgroups_spark.event_time.query_time``)."""
 
+    def check(self) -> None:
+        """Checks an imported watermark before the first batch. Only the first call has an effect.
+
+        Raises:
+            InvalidOption: if the group that the query imports from has no event time.
+        """
+
     def finished(self, membership: Membership, number: int) -> None:
         """Batch ``number`` and all earlier ones are done, and their commit follows.
 
@@ -90,6 +98,10 @@ class Times:
 
     def looked(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
         """The end offsets have been read; the last stable offsets if the query reads committed records only."""
+
+    def event_times(self) -> EventTimes | None:
+        """The event time of each partition, for ``maxDrift``; ``None`` if the query does not track it."""
+        return None
 
 
 class BatchStates:
@@ -127,6 +139,27 @@ class BatchStates:
         """
         return ()
 
+    def to_flush(
+        self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]
+    ) -> tuple[OffsetRange, ...]:
+        """The partitions whose operator emits what is still open at the end of a bounded run, as empty ranges.
+
+        Called when everything else is read, and after :meth:`due`. Empty for partitions that this run has flushed.
+
+        Args:
+            owned: the partitions of the member.
+            next_offsets: the positions of the partitions that may be read.
+        """
+        return ()
+
+    def event_times(self, owned: Mapping[TopicPartition, Owned]) -> EventTimes | None:
+        """The event time of each partition of the group, for ``maxDrift``; ``None`` if the operator has no group time.
+
+        Args:
+            owned: the partitions of the member.
+        """
+        return None
+
     def pack(
         self,
         ranges: Sequence[OffsetRange],
@@ -163,6 +196,17 @@ class BatchStates:
     @property
     def figures(self) -> BatchFigures | None:
         """The figures of the last batch; ``None`` before it, and without an operator. Safe to call from any thread."""
+        return None
+
+    def explain(self, member: str) -> str | None:
+        """Explains the event time of the states, and what holds back their watermark. Safe to call from any thread.
+
+        Args:
+            member: the member of the group.
+
+        Returns:
+            A table of partitions. ``None`` without event time, and before the first batch.
+        """
         return None
 
 

@@ -128,7 +128,8 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
     beginnings = [it.state.began_offset for it in ours if it.state.is_first]
     if any(offset <= here for offset in beginnings):
         return Empty(max(offset for offset in beginnings if offset <= here))
-    is_before_all = bool(ours) and here <= min(it.state.began_offset for it in ours)
+    # No record precedes offset 0, also in a partition without records, which no batch has read.
+    is_before_all = here == 0 or (bool(ours) and here <= min(it.state.began_offset for it in ours))
     if is_before_all or on_missing is OnMissingState.EMPTY:
         return Empty(here)
     raise _missing(position, ours)

@@ -10,8 +10,12 @@ The format, version 1, with files as indexes into ``files``, where 0 is the file
     {"version": 1, "operator": "windows", "form": "...", "group": "billing", "cluster": "MkU3...",
      "files": ["1732334879123-1f3a9c2b7d10-16-40.state"],
      "states": [{"topic": "flights", "id": "59qr...", "partition": 3, "from": 10, "to": 25, "began": 0,
-                 "values": {"newest_ms": 1732334870000}, "due_ms": null, "time": null,
+                 "values": {"newest_ms": 1732334870000}, "due_ms": null,
+                 "time": [1732334870000, 1732334870000, false, null],
                  "parts": {"1732334820000": [[1, 0, 12, 840], [0, 0, 7, 490]]}}]}
+
+``time`` contains the fields of :class:`~streamgroups.state.state_time.StateTime`, in their order, and is null for an
+operator without event time.
 """
 
 from __future__ import annotations
@@ -23,10 +27,10 @@ from typing import Any
 
 from streamgroups.errors import InvalidOption
 from streamgroups.identity import TopicIdentity
-from streamgroups.json_values import items, read_json, string, time_ms_or_none, whole, whole_or_none
+from streamgroups.json_values import flag, items, read_json, string, time_ms_or_none, whole, whole_or_none
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.names import StateFileName
-from streamgroups.state.state_time import StateTime
+from streamgroups.state.state_time import GroupWindows, StateTime
 
 VERSION = 1
 
@@ -59,7 +63,7 @@ class PartitionState:
         parts: the segments of each part of the state, oldest first.
         values: small values of the operator, such as the newest event time.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
-        time: the event time of the state; ``None`` if the operator does not use the watermark of the group.
+        time: the event time of the state; ``None`` if the operator has none.
     """
 
     range: OffsetRange
@@ -155,12 +159,17 @@ def _encoded(state: PartitionState, index: Mapping[StateFileName, int]) -> dict[
         "began": state.began_offset,
         "values": dict(state.values),
         "due_ms": state.due_ms,
-        "time": None if state.time is None else [state.time.watermark_ms, state.time.next_end_ms],
+        "time": None if state.time is None else _encoded_time(state.time),
         "parts": {
             part: [[index[s.file], s.number, s.rows, s.row_bytes] for s in segments]
             for part, segments in state.parts.items()
         },
     }
+
+
+def _encoded_time(time: StateTime) -> list[Any]:
+    group = None if time.group is None else [time.group.watermark_ms, time.group.next_end_ms]
+    return [time.watermark_ms, time.event_time_ms, time.is_idle, group]
 
 
 def decode(text: str, file: StateFileName) -> Manifest:
@@ -200,8 +209,7 @@ def _decoded(document: Any, files: tuple[StateFileName, ...], cluster_id: str | 
         parts={part: tuple(_segments(listed, files)) for part, listed in items(fields["parts"])},
         values={name: _value(value) for name, value in items(fields["values"])},
         due_ms=time_ms_or_none(fields["due_ms"]),
-        # Files of earlier versions have none.
-        time=_time(fields.get("time")),
+        time=_time(fields["time"]),
     )
 
 
@@ -213,8 +221,15 @@ def _segments(listed: Any, files: tuple[StateFileName, ...]) -> Iterable[Segment
 def _time(value: Any) -> StateTime | None:
     if value is None:
         return None
+    watermark_ms, event_time_ms, is_idle, group = _listed(value)
+    return StateTime(_event_time_ms(watermark_ms), _event_time_ms(event_time_ms), flag(is_idle), _group(group))
+
+
+def _group(value: Any) -> GroupWindows | None:
+    if value is None:
+        return None
     watermark_ms, next_end_ms = _listed(value)
-    return StateTime(_event_time_ms(watermark_ms), _event_time_ms(next_end_ms))
+    return GroupWindows(_event_time_ms(watermark_ms), _event_time_ms(next_end_ms))
 
 
 def _event_time_ms(value: Any) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from streamgroups.state.names import StateFileName
-from streamgroups.state.state_time import StateTime
+from streamgroups.state.state_time import GroupWindows, StateTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Named:
         next_offset: the offset of the state. It is before the position if the records in between do not exist any
             more, and otherwise the position.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
-        time: the event time of the state; ``None`` if the operator does not use the watermark of the group.
+        time: the event time of the state; ``None`` if the operator has none.
     """
 
     file: StateFileName
@@ -57,11 +57,14 @@ StateOrigin: TypeAlias = New | Named | Unnamed | Fingerprinted
 UNNAMED = Unnamed()
 #: A ledger of offsets stores integers of 64 bits that are not negative.
 _LIMIT = 1 << 63
-#: The file, the offset, when the operator is due, and the event time of the state. A sum of two times of 18 digits is an
-#: integer of 64 bits.
+#: A sum of two times of 18 digits is an integer of 64 bits.
+_TIME = r"(?:-?[0-9]{1,18})?"
+#: The file, the offset, when the operator is due, and the event time of the state. It has the watermark, with the letter
+#: ``i`` if it is that of the idle timeout, and the latest event time. Windows with the watermark of the group have two
+#: further times.
 _FORM = re.compile(
     r"(?P<file>[^@]+)@(?P<offset>[0-9]{1,19})(?:@(?P<due>[0-9]{0,19}))?"
-    r"(?P<time>@(?P<watermark>(?:-?[0-9]{1,18})?)@(?P<next_end>(?:-?[0-9]{1,18})?))?",
+    rf"(?P<time>@(?P<watermark>{_TIME})(?P<idle>i?)@(?P<event>{_TIME})(?P<group>@(?P<used>{_TIME})@(?P<end>{_TIME}))?)?",
     re.ASCII,
 )
 
@@ -91,8 +94,11 @@ def encode(origin: StateOrigin) -> str:
     '1732334879123-1f3a9c2b7d10-17-42.state@700'
     >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, 1732334880000))
     '1732334879123-1f3a9c2b7d10-17-42.state@700@1732334880000'
-    >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, None, StateTime(1732334870000)))
-    '1732334879123-1f3a9c2b7d10-17-42.state@700@@1732334870000@'
+    >>> time = StateTime(1732334880000, 1732334879000, is_idle=True)
+    >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, None, time))
+    '1732334879123-1f3a9c2b7d10-17-42.state@700@@1732334880000i@1732334879000'
+    >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, None, StateTime(5, 7, group=GroupWindows(3))))
+    '1732334879123-1f3a9c2b7d10-17-42.state@700@@5@7@3@'
     """
     if isinstance(origin, Named):
         due = "" if origin.due_ms is None else f"@{origin.due_ms}"
@@ -102,7 +108,12 @@ def encode(origin: StateOrigin) -> str:
 
 
 def _text(time: StateTime) -> str:
-    return "@".join("" if it is None else str(it) for it in (time.watermark_ms, time.next_end_ms))
+    own = f"{_optional(time.watermark_ms)}{'i' if time.is_idle else ''}@{_optional(time.event_time_ms)}"
+    return own + (f"@{_optional(time.group.watermark_ms)}@{_optional(time.group.next_end_ms)}" if time.group else "")
+
+
+def _optional(time_ms: int | None) -> str:
+    return "" if time_ms is None else str(time_ms)
 
 
 def decode(text: str) -> StateOrigin:
@@ -122,7 +133,8 @@ def decode(text: str) -> StateOrigin:
         return UNNAMED
     time = None
     if found["time"] is not None:
-        time = StateTime(_number(found["watermark"]), _number(found["next_end"]))
+        group = None if found["group"] is None else GroupWindows(_number(found["used"]), _number(found["end"]))
+        time = StateTime(_number(found["watermark"]), _number(found["event"]), bool(found["idle"]), group)
     named = Named(file, int(found["offset"]), _number(found["due"]), time)
     return named if encode(named) == text else UNNAMED
 

@@ -26,10 +26,11 @@ class RangePlan:
         state: the state; :class:`~streamgroups.state.lookup.New` is an empty one.
         read_from: the first offset to read. Records before the range bring the state to its start, without output.
         identity: the topic of the partition.
-        idle_until_ms: for a range without offsets: when the partition was last seen without available records, in
-            milliseconds since the epoch. ``None``: it has available records, or the range contains offsets.
+        idle_until_ms: if the task reads no offsets of the partition: when it was last observed without available
+            records, in milliseconds since the epoch. ``None``: it has available records, or the task reads offsets.
         group_watermark_ms: the watermark of the group when the batch was planned, in milliseconds since the epoch;
             ``None``: the group has none yet, or the operator does not use it.
+        flush: whether a bounded run ends with this batch, and the operator emits what is still open.
     """
 
     range: OffsetRange
@@ -38,6 +39,7 @@ class RangePlan:
     identity: TopicIdentity
     idle_until_ms: int | None = None
     group_watermark_ms: int | None = None
+    flush: bool = False
 
     @property
     def to_read(self) -> OffsetRange:
@@ -97,7 +99,7 @@ def _encoded(it: RangePlan) -> list[Any]:
     return [
         tp.topic, tp.partition, it.range.next_offset, it.range.end_offset,
         named, it.read_from, it.identity.cluster_id, it.identity.topic_id, it.idle_until_ms,
-        it.group_watermark_ms,
+        it.group_watermark_ms, it.flush,
     ]  # fmt: skip
 
 
@@ -110,9 +112,9 @@ def decode(text: str) -> TaskPlan:
             New() if named is None else Named(StateFileName.parse(named[0]), named[1]),
             read_from,
             TopicIdentity(cluster_id, topic_id),
-            *times_ms,
+            *rest,
         )
-        for topic, partition, first, end, named, read_from, cluster_id, topic_id, *times_ms in fields["ranges"]
+        for topic, partition, first, end, named, read_from, cluster_id, topic_id, *rest in fields["ranges"]
     )
     return TaskPlan(
         fields["location"],

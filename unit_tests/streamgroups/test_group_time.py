@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import UnknownTopic
+from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.watermark import At, NotYet, Watermark, oldest
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import TopicIdentity
@@ -16,7 +17,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.query.group_time import GroupTime, Seen, group_watermark, watermark_of
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Fingerprinted, Named, New, StateOrigin
-from streamgroups.state.state_time import StateTime
+from streamgroups.state.state_time import GroupWindows, StateTime
 
 P0, P1, P2 = (TopicPartition("flights", partition) for partition in range(3))
 FILE = StateFileName(1732334879123, "1f3a9c2b7d10", 7, 1)
@@ -24,7 +25,7 @@ TOPIC = TopicIdentity("c1", "t1")
 
 
 def at(watermark_ms: int | None) -> Named:
-    return Named(FILE, 10, None, StateTime(watermark_ms))
+    return Named(FILE, 10, None, StateTime(watermark_ms, watermark_ms, group=GroupWindows()))
 
 
 def owned(state: StateOrigin, next_offset: int = 10) -> Owned:
@@ -32,7 +33,7 @@ def owned(state: StateOrigin, next_offset: int = 10) -> Owned:
 
 
 STATES: st.SearchStrategy[StateOrigin] = st.one_of(
-    st.sampled_from([UNNAMED, New(), Fingerprinted(5), Named(FILE, 10, 5)]),
+    st.sampled_from([UNNAMED, New(), Fingerprinted(5), Named(FILE, 10, 5), Named(FILE, 10, 5, StateTime(7, 7))]),
     st.builds(at, st.none() | st.integers(-50, 50)),
 )
 
@@ -91,7 +92,7 @@ def test_W3_idle_partitions_do_not_hold_back_the_others(
 
 def test_W2_a_query_without_the_time_of_a_group_sends_no_request() -> None:
     world = World(timeout_ms=1_000)
-    for state in (New(), UNNAMED, Named(FILE, 10, 5), Fingerprinted(5)):
+    for state in (New(), UNNAMED, Named(FILE, 10, 5), Named(FILE, 10, 5, StateTime(7, 7)), Fingerprinted(5)):
         assert world.time.watermark({P0: owned(state)}) == NotYet()
     assert world.requests == []
 
@@ -172,3 +173,30 @@ def test_W2_a_topic_that_is_deleted_meanwhile_changes_nothing() -> None:
     assert world.time.watermark({P0: owned(at(9))}) == At(5)
     world.is_deleted, world.now_ms = True, 2_000
     assert world.time.watermark({P0: owned(at(9))}) == At(5)
+
+
+def test_W2_W3_an_explanation_shows_all_partitions_of_the_group() -> None:
+    world = World(timeout_ms=3_000)
+    world.commits = {P1: owned(at(5)), P2: owned(New())}
+    watermarks(world, 1_000, 2_000)
+    world.ends |= {P0: 11, P1: 11}
+    watermarks(world, 1_000, 3_000)
+    used = Named(FILE, 10, None, StateTime(9, 9, group=GroupWindows(7)))
+    assert world.time.explain("board", "alice", {P0: owned(used)}).splitlines() == [
+        "Group 'board', member 'alice': the watermark is 1970-01-01T00:00:00.007Z.",
+        "partition  event time                watermark                 state",
+        "flights-0  1970-01-01T00:00:00.009Z  1970-01-01T00:00:00.009Z  ahead",
+        "flights-1  1970-01-01T00:00:00.005Z  1970-01-01T00:00:00.005Z  holds back the watermark",
+        "flights-2  none yet                  none yet                  idle for 3 s: does not hold back the watermark",
+    ]
+
+
+def test_W10_an_explanation_contains_an_imported_watermark() -> None:
+    world = World()
+    own = {P0: owned(at(9)), P1: owned(at(5)), P2: owned(at(7))}
+    world.time.watermark(own)
+    imported = ImportStatus("trades", At(8), 41_000)
+    assert world.time.explain("board", "alice", own, imported).splitlines()[:2] == [
+        "Group 'board', member 'alice': the watermark is 1970-01-01T00:00:00.008Z.",
+        "Watermark of group 'trades', which is imported: 1970-01-01T00:00:00.008Z, unchanged for 41 s.",
+    ]

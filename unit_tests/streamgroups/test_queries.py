@@ -45,6 +45,7 @@ def batch(
         input_rows=rows,
         input_rows_per_s=1.0,
         late_records=2,
+        adjusted_records=1,
         closed_windows=0,
         processed_rows_per_s=2.0,
         watermark_ms=None,
@@ -88,6 +89,7 @@ def test_a_query_has_no_figures_before_its_first_batch_and_none_after_its_end() 
     assert (only(queries, 1).progress, only(queries, 1).groups, only(queries, 1).name) == (None, (), "q")
     report(queries, batch(1, source({P0: (0, 10)}, {P0: 10}), name=None))
     assert (only(queries, 2).batches, only(queries, 2).input_rows, only(queries, 2).busy_ms) == (1, 10, 500)
+    assert (only(queries, 2).late_records, only(queries, 2).adjusted_records) == (2, 1)
     queries.terminated("q", "r", None)
     assert (queries.watched(3_000), queries.group_ids, queries.failures) == ([], frozenset(), {})
 

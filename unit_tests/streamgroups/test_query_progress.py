@@ -73,6 +73,14 @@ def test_X8_what_windows_with_a_state_of_ours_count_is_counted_once() -> None:
     assert (reported.late_records, reported.closed_windows) == (3, 7)
 
 
+def test_X8_late_rows_are_counted_beside_those_of_spark() -> None:
+    progress = next(e["progress"] for e in EVENTS if e["kind"] == "progress" and e["progress"]["stateOperators"])
+    operators = [{**progress["stateOperators"][0], "numRowsDroppedByWatermark": 5, "numRowsRemoved": 3}]
+    observed = {"streamgroups-late-1": {"late": 2, "adjusted": 4}, "streamgroups-late-2": {"late": 1, "adjusted": None}}
+    reported = read_progress(json.dumps({**progress, "stateOperators": operators, "observedMetrics": observed}))
+    assert (reported.late_records, reported.adjusted_records, reported.closed_windows) == (8, 4, 3)
+
+
 def test_recorded_failures_have_distinct_causes() -> None:
     ended = [e for e in EVENTS if e["kind"] == "terminated"]
     causes = [cause_of(e["exception"], e["errorClassOnException"]) for e in ended]

@@ -14,7 +14,7 @@ import pytest
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.state.manifest import decode
 from streamgroups.state.origins import Named, New
-from streamgroups.state.state_time import StateTime
+from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_state.file_format import unpack
 from unit_tests.cli_runner import CommandLine
 from unit_tests.cli_states import NOW_MS, P0, P1, States
@@ -52,9 +52,12 @@ def test_each_commit_and_the_state_that_it_names(cli: CommandLine, states: State
     assert (result.code, result.err) == (0, "")
     name, width = newest(states), len(newest(states))
     assert result.out.splitlines()[1:] == [
-        f"TOPIC    PARTITION  COMMITTED-OFFSET  STATE  STATE-OFFSET  AGE  WATERMARK  ROWS  BYTES  FILES  {'FILE':{width}}  DETAIL",
-        f"flights          0                15  named            15   2m  -             2     {2 * ROW_BYTES}      2  {name}",
-        "flights          1                 3  none              -    -  -             -      -      -  -",
+        "TOPIC    PARTITION  COMMITTED-OFFSET  STATE  STATE-OFFSET  AGE  EVENT-TIME  WATERMARK  TIME-STATE  ROWS  BYTES  "
+        f"FILES  {'FILE':{width}}  DETAIL",
+        "flights          0                15  named            15   2m  -           -          -              2     "
+        f"{2 * ROW_BYTES}      2  {name}",
+        "flights          1                 3  none              -    -  -           -          -              -      -  "
+        "    -  -",
     ]
 
 
@@ -64,7 +67,9 @@ def test_without_a_location_the_size_is_unknown(cli: CommandLine, states: States
         "offset": 15,
         "file": newest(states),
         "age_ms": 120_000,
+        "event_time_ms": None,
         "watermark_ms": None,
+        "time_state": None,
         "rows": None,
         "bytes": None,
         "files": None,
@@ -89,15 +94,30 @@ def test_a_starting_position_has_an_empty_state(cli: CommandLine, states: States
     assert (found["kind"], found["file"]) == ("empty", None)
 
 
-def test_W2_the_watermark_of_a_partition_is_shown_where_windows_use_that_of_the_group(
-    cli: CommandLine, states: States
-) -> None:
-    named = Named(max(states.left()), 15, None, StateTime(1_732_334_870_000))
-    cli.cluster.commit("board", {P0: 15}, CommitMark(False, state=named).encode())
-    assert state_of(cli)["watermark_ms"] == 1_732_334_870_000
-    assert "2024-11-23T04:07:50.000Z" in cli("groups", "describe", "board", "--state").out
+def commit_times(cli: CommandLine, states: States, *times: StateTime) -> None:
+    """Commits the end of each partition, with a state of this event time."""
+    for tp, time in zip((P0, P1), times, strict=True):
+        named = Named(max(states.left()), 20, None, time)
+        cli.cluster.commit("board", {tp: 20}, CommitMark(False, state=named).encode())
+
+
+def test_W5_the_event_time_of_windows_of_partitions_is_shown(cli: CommandLine, states: States) -> None:
+    event_ms, closed_ms = 1_732_334_870_000, 1_732_334_880_000
+    commit_times(cli, states, StateTime(closed_ms, event_ms, is_idle=True), StateTime(event_ms, event_ms))
+    names = ("event_time_ms", "watermark_ms", "time_state")
+    shown = [tuple(state_of(cli, partition=p)[name] for name in names) for p in (0, 1)]
+    assert shown == [(event_ms, closed_ms, "idle"), (event_ms, event_ms, "active")]
+    lines = cli("groups", "describe", "board", "--state").out.splitlines()
+    assert "2024-11-23T04:07:50.000Z  2024-11-23T04:08:00.000Z  idle" in lines[2]
     result = cli("groups", "describe", "board", "--state", "-o", "csv")
-    assert [it["watermark_ms"] for it in csv.DictReader(io.StringIO(result.out))] == ["1732334870000", ""]
+    rows = [tuple(it[name] for name in names) for it in csv.DictReader(io.StringIO(result.out))]
+    assert rows == [(str(event_ms), str(closed_ms), "idle"), (str(event_ms), str(event_ms), "active")]
+
+
+def test_W2_the_partition_that_holds_back_the_group_is_shown(cli: CommandLine, states: States) -> None:
+    slow, fast = (StateTime(ms, ms, group=GroupWindows(ms)) for ms in (1_732_334_870_000, 1_732_334_880_000))
+    commit_times(cli, states, slow, StateTime(fast.watermark_ms, group=GroupWindows()))
+    assert [state_of(cli, partition=p)["time_state"] for p in (0, 1)] == ["holds back", "ahead"]
 
 
 def test_a_state_that_cannot_be_read_is_shown_with_its_problem(cli: CommandLine, states: States) -> None:

@@ -104,9 +104,30 @@ def test_show_the_rows_of_sessions(cli: CommandLine, tmp_path: Path) -> None:
     schema = pa.schema([("start", pa.int64()), ("p0", pa.int64())])
     store = StateStore(Operator("board", "sessions", "", schema), operator_files(str(tmp_path), "board", "sessions"))
     state = PartitionState(OffsetRange(P0, 0, 5), 0, UNKNOWN)
-    store.write(FIRST, [NewState(state, {"sessions": [pa.table({"start": [90_000], "p0": [1]}, schema=schema)]})])
-    (row,) = json.loads(cli("state", "show", str(tmp_path), "--rows", "-o", "json").out)["rows"]
-    assert (row["window_start"], row["row"]["p0"]) == ("1970-01-01T00:01:30.000Z", 1)
+    starts = {"sessions": 90_000, "sessions flushed": 150_000}
+    parts = {name: [pa.table({"start": [start], "p0": [1]}, schema=schema)] for name, start in starts.items()}
+    store.write(FIRST, [NewState(state, parts)])
+    rows = json.loads(cli("state", "show", str(tmp_path), "--rows", "-o", "json").out)["rows"]
+    assert [row["window_start"] for row in rows] == ["1970-01-01T00:01:30.000Z", "1970-01-01T00:02:30.000Z"]
+
+
+def test_show_the_rows_of_intervals_and_edges(cli: CommandLine, tmp_path: Path) -> None:
+    schema = pa.schema([("first", pa.int64()), ("last", pa.int64()), ("begin", pa.int64())])
+    store = StateStore(Operator("board", "trips", "", schema), operator_files(str(tmp_path), "board", "trips"))
+    state = PartitionState(OffsetRange(P0, 0, 5), 0, UNKNOWN, values={"open_edges": 1})
+    carried = pa.table({"first": [60_000], "last": [90_000], "begin": [None]}, schema=schema)
+    # The last row removes an edge that has ended.
+    edges = pa.table({"first": [30_000, None], "last": [None, None], "begin": [31_000, 12_000]}, schema=schema)
+    parts = {"120000": [carried], "intervals": [carried], "open": [edges]}
+    store.write(FIRST, [NewState(state, parts)])
+    found = json.loads(cli("state", "show", str(tmp_path), "--rows", "-o", "json").out)
+    assert [(it["windows"], it["open_edges"]) for it in found["states"]] == [(1, 1)]
+    assert [it["window_start"] and it["window_start"][14:19] for it in found["rows"]] == [
+        "02:00",
+        "01:00",
+        "00:30",
+        None,
+    ]
 
 
 def test_verify_intact_files(cli: CommandLine, location: Path) -> None:

@@ -16,8 +16,12 @@ from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import At
 from streamgroups.fakes import FakeAdmin
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named
+from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_cli.groups.watch_views import Poll, group_columns, partition_columns, partition_rows
 from unit_tests.cli_runner import CommandLine
 
@@ -93,10 +97,10 @@ def test_W2_groups_with_event_time_show_it(board: CommandLine) -> None:
     assert row["watermark"] == "1970-01-01T00:00:00.300Z"
     views = Poll(1_000_000, Monitor(board.admin, board.admin, board.clock, event_times=True).poll(), "broker:9092")
     assert [column.name for column in group_columns(views)][-1] == "watermark"
-    assert [column.name for column in partition_columns(views)][-2:] == ["event_time", "time_state"]
-    assert [(row.partition, *list(row.cells())[-2:]) for row in partition_rows(views)] == [
-        (0, "1970-01-01T00:00:00.900Z", "ahead"),
-        (1, "1970-01-01T00:00:00.300Z", "holds back"),
+    assert [column.name for column in partition_columns(views)][-3:] == ["event_time", "watermark", "time_state"]
+    assert [(row.partition, *list(row.cells())[-3:]) for row in partition_rows(views)] == [
+        (0, "1970-01-01T00:00:00.900Z", "1970-01-01T00:00:00.900Z", "ahead"),
+        (1, "1970-01-01T00:00:00.300Z", "1970-01-01T00:00:00.300Z", "holds back"),
     ]
 
 
@@ -134,3 +138,38 @@ def test_a_cluster_that_never_answers_is(board: CommandLine) -> None:
 @pytest.mark.parametrize("arguments", [["--interval", "soon"], ["--window", "x"], ["--count", "0"]])
 def test_wrong_options(board: CommandLine, arguments: list[str]) -> None:
     assert board("groups", "watch", *arguments).code == 2
+
+
+def commit_states(cli: CommandLine, *times: tuple[int, StateTime]) -> None:
+    file = StateFileName(1732334879123, "1f3a9c2b7d10", 7, 1)
+    for tp, (next_offset, time) in zip((P0, P1), times, strict=True):
+        mark = CommitMark(False, state=Named(file, next_offset, None, time))
+        cli.cluster.commit("board", {tp: next_offset}, mark.encode())
+
+
+def test_W5_windows_of_partitions_show_their_event_time(board: CommandLine) -> None:
+    idle = StateTime(360_000, 300_000, is_idle=True)
+    commit_states(board, (10, idle), (10, StateTime(300_000, 300_000)))
+    heading, line = watch(board, count=1).splitlines()
+    assert (heading.split()[-1], line.split()[-1]) == ("WATERMARK", "-")
+    (group,) = json.loads(watch(board, "-o", "json", count=1))["groups"]
+    assert group["watermark"] is None
+    assert [(p["event_time"], p["watermark"], p["time_state"]) for p in group["partitions"]] == [
+        ("1970-01-01T00:05:00.000Z", "1970-01-01T00:06:00.000Z", "idle"),
+        ("1970-01-01T00:05:00.000Z", "1970-01-01T00:05:00.000Z", "active"),
+    ]
+    commit_states(board, (9, idle), (10, StateTime(300_000, 300_000)))
+    (group,) = json.loads(watch(board, "-o", "json", count=1))["groups"]
+    assert group["partitions"][0]["time_state"] == "active", "a record is available"
+
+
+def test_W3_windows_of_a_group_show_which_partition_holds_it_back(board: CommandLine) -> None:
+    slow, fast = (StateTime(ms, ms, group=GroupWindows(700)) for ms in (300, 900))
+    for position, states, watermark in ((10, ["idle", "holds back"], 900), (9, ["holds back", "ahead"], 700)):
+        commit_states(board, (position, slow), (10, fast))
+        (group,) = json.loads(watch(board, "-o", "json", count=1))["groups"]
+        assert group["watermark"] == f"1970-01-01T00:00:00.{watermark}Z"
+        assert [p["time_state"] for p in group["partitions"]] == states
+    board.cluster.delete_topic("flights")
+    (group,) = json.loads(watch(board, "-o", "json", count=1))["groups"]
+    assert [p["time_state"] for p in group["partitions"]] == [None, None]

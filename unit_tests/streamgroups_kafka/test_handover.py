@@ -69,6 +69,11 @@ class ScriptedConsumer:
 
     def pause(self, _theirs: list[confluent_kafka.TopicPartition]) -> None: ...
 
+    def unsubscribe(self) -> None: ...
+
+    def assignment(self) -> list[confluent_kafka.TopicPartition]:
+        return []
+
     def consumer_group_metadata(self) -> None:
         self.turns += 1
 

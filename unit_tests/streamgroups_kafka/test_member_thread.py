@@ -236,14 +236,16 @@ def test_G11_what_is_revoked_is_committed_before_it_is_released(run: Run) -> Non
     )
     assert run.seen == [{P1}]
     assert run.consumer.commits == [{P0: (9, SHARED_MARK)}]
-    assert run.consumer.names("commit", "incremental_unassign") == ["commit", "incremental_unassign"]
-    assert [event.ranges for event in run.history.events if event.kind is Kind.RELEASED] == [()]
+    calls = run.consumer.names("commit", "incremental_unassign", "unsubscribe")
+    assert calls[: calls.index("unsubscribe")] == ["commit", "incremental_unassign"]
+    assert [event.ranges for event in run.history.events if event.kind is Kind.RELEASED] == [(), ()]
 
 
 def test_G11_a_partition_that_no_batch_reads_goes_at_once(run: Run) -> None:
     run.consumer.stored = stored(5, 7)
     run.go(run.consumer.assign_all(P0, P1), run.plan(1, OffsetRange(P0, 5, 9)), run.consumer.revoke(P1))
-    assert run.events(Kind.REVOKING, Kind.RELEASED) == [Kind.REVOKING, Kind.RELEASED]
+    released = [Kind.REVOKING, Kind.RELEASED]
+    assert run.events(Kind.REVOKING, Kind.RELEASED, Kind.CLOSING) == [*released, Kind.CLOSING, *released]
     assert run.consumer.commits == []
 
 
@@ -353,6 +355,13 @@ def test_S2_a_member_that_leaves_commits_what_is_done_and_tries_again(run: Run) 
     run.go(run.consumer.assign_all(P0), run.plan(1, OffsetRange(P0, 5, 9)), end, close=False)
     assert run.consumer.commits == [{P0: (9, SHARED_MARK)}]
     assert run.consumer.names("commit", "close") == ["commit", "close"]
+
+
+def test_a_member_that_leaves_releases_its_partitions_before_it_closes_the_client(run: Run) -> None:
+    run.consumer.stored = stored(5)
+    run.go(run.consumer.assign_all(P0))
+    calls = ["unsubscribe", "incremental_unassign", "close"]
+    assert run.consumer.names(*calls) == calls
 
 
 def test_a_member_that_has_failed_leaves_without_a_commit(run: Run) -> None:

@@ -13,15 +13,20 @@ from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.strategy import Generation, Period, Progress, Records
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.watermark import NOT_YET, At, AtEnd
+from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
+from streamgroups.state.names import StateFileName
+from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_rpc.dataclass_json import from_json, to_json
 from streamgroups_spark.event_time.messages import (
+    Explanation,
+    ExplanationRequest,
     Observations,
     ObservationsRequest,
     StreamTime,
@@ -38,16 +43,18 @@ from streamgroups_spark.source.batch_messages import (
     LedgerRequest,
     StatesRequest,
 )
-from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.state.reports import ReportedStates
 
 P0 = TopicPartition("flights", 0)
+FILE = StateFileName(1732334879123, "1f3a9c2b7d10", 7, 1)
 RANGE = OffsetRange(P0, 10, 20)
 END = {"version": 1, "ranges": {"flights": {"0": [10, 20]}}, "class": "of the user", "n": [None, 1.5, True]}
-SETTINGS = TimeSettings(Generation(Period(5_000), -3, True), "trades", OnViolation.DROP, 30_000)
+SETTINGS = TimeSettings(Generation(Period(5_000), -3), "trades", OnViolation.DROP, 30_000, "w")
 STATE = SourceTime(
     At(7),
     {
-        P0: PartitionTime(5, AtEnd(), Progress(3, 4), 9, 1, 2),
+        P0: PartitionTime(5, At(8), Progress(3, 4), 9, 1, 2),
         TopicPartition("flights", 1): PartitionTime(),
     },
 )
@@ -58,6 +65,8 @@ STATE = SourceTime(
     [
         BatchRequest(END, to_commit=True),
         BatchWritten({}),
+        DurationRequest(frozenset({1, 2}), END),
+        ExplanationRequest("board"),
         FinishedRequest(frozenset({1, 2}), END),
         InFlightRequest(),
         LedgerRequest("board", None),
@@ -67,7 +76,7 @@ STATE = SourceTime(
         StatesRequest(),
         TimeRequest("board", NOT_YET),
         TimeRequest("board", At(-5), TimeSettings(Generation(Records(10)))),
-        TimeRequest("board", AtEnd(), SETTINGS),
+        TimeRequest("board", At(8), SETTINGS),
     ],
 )
 def test_requests(message: Any) -> None:
@@ -82,14 +91,23 @@ def test_requests(message: Any) -> None:
         ),
         BatchFacts({}, "g", "m", (), (), (), None, MembershipMode.EXCLUSIVE, False),
         BatchFlight("g", "m", None, 1, 2),
+        FinishedIn(1_500),
         QueryStates("g", "m", BatchFigures({P0: StateSize(3, 120, 2)}, TaskFigures(1, 900, 0.25, 2, 400, 0.5))),
         LedgerReply(b"\x80\xff"),
-        Observations((TaskObservation(P0, 5, 3, -700),)),
+        Observations((TaskObservation(P0, 5, 3, -700), TaskObservation(P0, 5, 0, None, 7))),
         Observations(()),
         QueryFacts("file:/tmp/x", frozenset({"aggregation"}), StreamTime("g", SETTINGS, "name", None)),
         QueryFacts(None, frozenset()),
+        ReportedStates(
+            (
+                StateReport(RANGE, FILE, 7, time=StateTime(5, -3, True, GroupWindows(2, None))),
+                StateReport(RANGE, FILE, time=StateTime(None, None)),
+                StateReport(RANGE, FILE),
+            )
+        ),
         TimeReply("m", STATE, SETTINGS, 5),
         TimeReply("m", SourceTime(), SETTINGS, 5),
+        Explanation("Group 'board'"),
         True,
         False,
         None,

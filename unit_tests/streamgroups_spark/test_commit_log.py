@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import pytest
 
 from streamgroups.checkpoints.offset import decode
-from streamgroups.errors import OffsetFormat
+from streamgroups.errors import OffsetFormat, QueryUnknown, StateUnreachable
 from streamgroups.query.query_ports import CommitLog as CommitLogPort
-from streamgroups_spark.internals.checkpoint_log import CommitLog, ends_in
+from streamgroups_spark.internals.checkpoint_log import CommitLog, ends_in, watermark_in
+from streamgroups_spark.source.late_watermark import late_watermark_ms
 from unit_tests.spark_model import Checkpoint
 
 BEGUN = {"version": 2, "n": 3, "ranges": {"flights": {"0": [5, 9]}}, "resting": {}}
@@ -188,3 +189,37 @@ def test_a_login_in_the_location_is_not_logged(caplog: pytest.LogCaptureFixture)
     assert CommitLog("nosuch://key:hunter2@bucket/board").has_finished(BEGUN) is False
     assert "nosuch://***@bucket/board" in caplog.text
     assert "hunter2" not in caplog.text
+
+
+class TestTheWatermarkForLateRows:
+    def test_X8_it_is_that_of_the_batch_before(self, checkpoint: Path) -> None:
+        """Also if the batch runs again, and if no-data batches precede it."""
+        (checkpoint / "offsets" / "9").write_text(METADATA.replace('Ms":0', 'Ms":7000') + LINE)
+        (checkpoint / "offsets" / "10").write_text(METADATA.replace('Ms":0', 'Ms":9000') + LINE)
+        log = CommitLog(str(checkpoint))
+        assert log.late_watermark_ms(BEGUN) == 7_000
+        (checkpoint / "offsets" / "11").write_text(METADATA.replace('Ms":0', 'Ms":12000') + LINE.replace("3", "4"))
+        assert log.late_watermark_ms(BEGUN | {"n": 4}) == 9_000
+
+    def test_the_first_batch_has_none(self, tmp_path: Path) -> None:
+        (tmp_path / "offsets").mkdir()
+        (tmp_path / "offsets" / "0").write_text(METADATA + LINE)
+        assert CommitLog(str(tmp_path)).late_watermark_ms(BEGUN) == 0
+
+    def test_another_batch_is_not_used(self, checkpoint: Path) -> None:
+        with pytest.raises(ValueError, match="its newest batch is 10, which has other offsets"):
+            CommitLog(str(checkpoint)).late_watermark_ms(BEGUN | {"n": 4})
+
+    @pytest.mark.parametrize("metadata", ["", "7", "{}", '{"batchWatermarkMs":null}', '{"batchWatermarkMs":true}'])
+    def test_another_format_is_rejected(self, checkpoint: Path, metadata: str) -> None:
+        (checkpoint / "offsets" / "9").write_text(f"v1\n{metadata}\n{LINE}")
+        with pytest.raises(StateUnreachable, match=r"group 'board' cannot be read .* includeWatermark"):
+            late_watermark_ms("board", str(checkpoint), BEGUN)
+
+    @pytest.mark.parametrize("version", ["v1", "v2", "v2-named"])
+    def test_spark_4_2_writes_it(self, version: str) -> None:
+        assert watermark_in((GOLDEN / f"spark_offsets_4.2_{version}").read_text()) == 0
+
+    def test_an_unknown_checkpoint_is_an_error(self) -> None:
+        with pytest.raises(QueryUnknown, match=r"group 'board' is unknown.*sg.register"):
+            late_watermark_ms("board", None, BEGUN)

@@ -12,10 +12,11 @@ from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampT
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.observations import TaskObservation
+from streamgroups.event_time.settings import time_settings
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.event_time.observed_times import ObservationStore, Told, measured, seen_in
-from streamgroups_spark.event_time.with_event_time import check_column, checked_settings, options_of_time
+from streamgroups_spark.event_time.with_event_time import check_column, options_of_time
 from streamgroups_spark.internals.channel import ReportParam
 from streamgroups_spark.source.options import parse
 
@@ -27,27 +28,22 @@ class TestSettings:
     def test_W11_those_of_the_source_are_defaults(self) -> None:
         given = {**SOURCE, "EMITEVERY": "10 records", "watermarkDelay": "5s"}
         assert parse(given, streaming=True).group_id == "airline"
-        assert checked_settings({**options_of_time(given), "watermarkDelay": "1s"}).generation == Generation(
+        assert time_settings(options_of_time(given), {"watermarkDelay": "1s"}).generation == Generation(
             Records(10), 1_000
         )
-
-    def test_W11_they_have_no_meaning_in_batch_reads(self) -> None:
-        with pytest.raises(InvalidOption, match=r"Option 'emitEvery' is not supported in batch reads"):
-            parse({**SOURCE, "emitEvery": "10 records"}, streaming=False)
 
     @pytest.mark.parametrize(
         ("options", "rejection"),
         [
             ({}, "The watermark strategy is missing"),
-            ({"watermarkDelay": "0s", "flush": "true"}, "the checkpoint stores Spark's watermark"),
-            ({"watermarkDelay": "0s", "onViolation": "drop"}, "Spark's own operators always drop late records"),
+            ({"watermarkDelay": "0s", "onViolation": "skip"}, "Option 'onViolation' is 'skip'. Allowed values"),
             ({"watermarkDelay": "0s", "partitionIdleTimeout": "-1s"}, "which is negative"),
             ({"emitEvery": "5"}, "can be a number of records or a duration"),
         ],
     )
     def test_invalid_arguments_are_rejected(self, options: dict[str, str], rejection: str) -> None:
         with pytest.raises(InvalidOption, match=rejection):
-            checked_settings(options)
+            time_settings({}, options)
 
     def test_the_column_must_be_a_timestamp(self) -> None:
         schema = StructType().add("ts", TimestampType()).add("day", DateType()).add("local", TimestampNTZType())

@@ -9,6 +9,7 @@ import pytest
 
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import InvalidOption
+from streamgroups.event_time.violations import OnViolation
 from streamgroups.groups.batch_lease import LeaseWord
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
@@ -72,12 +73,21 @@ def test_S4_defaults_are_those_of_spark_s_kafka_source() -> None:
         ("maxTriggerDelay", "90s", "limits", Limits(max_delay_ms=90_000)),
         ("maxTriggerDelay", "2 h", "limits", Limits(max_delay_ms=7_200_000)),
         ("maxTriggerDelay", "250ms", "limits", Limits(max_delay_ms=250)),
+        ("maxDrift", "10m", "limits", Limits(max_drift_ms=600_000)),
+        ("targetBatchTime", "1.5s", "limits", Limits(target_batch_ms=1_500)),
         ("minPartitions", "9", "min_tasks", 9),
         ("maxRecordsPerPartition", "1000", "max_task_offsets", 1_000),
         ("failOnDataLoss", "False", "on_data_loss", LossPolicies(OnDataLoss.EARLIEST)),
         ("onDataLoss", "SKIP", "on_data_loss", LossPolicies(OnDataLoss.SKIP)),
         ("includeHeaders", "true", "include_headers", True),
         ("eventTimeHeader", "dep_ms", "event_time_header", "dep_ms"),
+        ("importFrom", " trades ", "import_from", "trades"),
+        ("importFrom", "none", "import_from", None),
+        ("watermarkHeader", "until_ms", "watermark_header", "until_ms"),
+        ("watermarkHeader", "None", "watermark_header", None),
+        ("includeWatermark", "true", "include_watermark", True),
+        ("onViolation", " Drop ", "on_violation", OnViolation.DROP),
+        ("onViolation", "none", "on_violation", OnViolation.KEEP),
         ("kafkaConsumer.pollTimeoutMs", "500", "poll_timeout_ms", 500),
         ("fetchOffset.numRetries", "0", "attempts", 1),
         ("fetchOffset.retryIntervalMs", "10", "retry_interval_ms", 10),
@@ -103,6 +113,12 @@ def test_S4_every_option_is_taken_in_any_case(
         ("minOffsetsPerTrigger", "-1", "whole number greater than 0"),
         ("maxTriggerDelay", "soon", "500ms, 30s, 10 minutes"),
         ("maxTriggerDelay", "-5s", "500ms, 30s, 10 minutes"),
+        ("maxDrift", "600", "500ms, 30s, 10 minutes"),
+        ("maxDrift", "0s", "ahead of the watermark, such as 10m"),
+        ("maxDrift", "-1s", "500ms, 30s, 10 minutes"),
+        ("targetBatchTime", "10", "500ms, 30s, 10 minutes"),
+        ("targetBatchTime", "0ms", "duration of a batch, such as 10s"),
+        ("targetBatchTime", "-1s", "500ms, 30s, 10 minutes"),
         ("minPartitions", "1.5", "whole number greater than 0"),
         ("maxRecordsPerPartition", "many", "whole number greater than 0"),
         ("failOnDataLoss", "yes", "true, false"),
@@ -112,6 +128,11 @@ def test_S4_every_option_is_taken_in_any_case(
         ("onDataLoss", "{}", "Allowed values: fail, skip, earliest"),
         ("includeHeaders", "1", "true, false"),
         ("eventTimeHeader", " ", "name of a header"),
+        ("importFrom", " ", "another group"),
+        ("importFrom", "airline", "another group"),
+        ("watermarkHeader", "", "name of a header"),
+        ("includeWatermark", "yes", "true, false"),
+        ("onViolation", "skip", "keep, drop, adjust"),
         ("kafkaConsumer.pollTimeoutMs", "0", "whole number greater than 0"),
         ("fetchOffset.numRetries", "-1", "0 or greater"),
         ("fetchOffset.retryIntervalMs", "x", "0 or greater"),
@@ -168,6 +189,18 @@ def test_S4_unknown_and_forbidden_options_are_rejected_and_named(options: dict[s
             {**BASE, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
             "is 9, which is greater than 'maxOffsetsPerTrigger'",
         ),
+        (
+            {**BASE, "minOffsetsPerTrigger": "9", "maxDrift": "1h"},
+            "Options 'minOffsetsPerTrigger' and 'maxDrift' exclude each other",
+        ),
+        (
+            {**BASE, "minOffsetsPerTrigger": "9", "targetBatchTime": "10s"},
+            "Options 'minOffsetsPerTrigger' and 'targetBatchTime' exclude each other",
+        ),
+        (
+            {**BASE, "leaseTimeout": "10s", "targetBatchTime": "10s"},
+            "Option 'targetBatchTime' is 10s, which is not less than 'leaseTimeout' (10s)",
+        ),
         ({**BASE, "startingTime": "5"}, "'startingTime' requires startingPosition=AT_TIME"),
         ({**BASE, "startingPosition": "AT_TIME"}, "startingPosition=AT_TIME requires option 'startingTime'"),
         ({**BASE, "startingPosition": "AT_OFFSET"}, "startingPosition=AT_OFFSET requires option 'startingOffsets'"),
@@ -192,11 +225,32 @@ def test_S4_a_stream_has_no_end(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["membership", "onRestart", "leaseTimeout", "historyDir"])
-def test_S4_a_batch_read_is_no_member(name: str) -> None:
-    assert str(rejected({**BASE, name: "shared"}, streaming=False)) == (
-        f"Option '{name}' is not supported in batch reads. It applies to spark.readStream."
-    )
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("membership", "exclusive"),
+        ("onRestart", "group"),
+        ("leaseTimeout", "1h"),
+        ("historyDir", "/history"),
+        ("stateLocation", "/state"),
+        ("emitEvery", "10 records"),
+        ("partitionIdleTimeout", "1m"),
+        ("maxDrift", "1h"),
+        ("targetBatchTime", "10s"),
+    ],
+)
+def test_W17_options_of_streams_have_no_effect_in_batch_reads(name: str, value: str) -> None:
+    assert parse({**BASE, name: value}, streaming=True).ignored == ()
+    assert parse({**BASE, name: value}, streaming=False).ignored == (name,)
+
+
+def test_W15_markers_are_left_out_of_batch_reads_too() -> None:
+    options = batch(watermarkHeader="until_ms")
+    assert (options.watermark_header, options.ignored) == ("until_ms", ())
+
+
+def test_W17_options_of_streams_are_checked_in_batch_reads_too() -> None:
+    assert "Option 'membership' is 'mine'" in str(rejected({**BASE, "membership": "mine"}, streaming=False))
 
 
 def test_S8_who_joins_no_group_cannot_leave_it() -> None:

@@ -6,16 +6,23 @@ import pytest
 
 from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import BrokerUnreachable, InvalidOption
-from streamgroups.event_time.observations import TaskObservation
+from streamgroups.event_time.imported_watermark import ImportStatus
+from streamgroups.event_time.observations import TaskObservation, write_entry
+from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.stored_time import group_time
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import NoMetadata
 from streamgroups.query.admission import Limits
-from streamgroups_spark.event_time.messages import TimeRequest
+from streamgroups.query.available import at_once
+from streamgroups.query.imported_time import ImportedTime
+from streamgroups.query.stored_watermarks import StoredWatermarks
+from streamgroups_rpc.dataclass_json import from_json, to_json
+from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 from streamgroups_spark.event_time.query_time import QueryTime
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
@@ -227,3 +234,51 @@ class TestThatItTravels:
         assert watermark(read_all(run)) == At(300)
         assert "The watermark of group 'airline' cannot be stored" in caplog.text
         assert not world.cluster.committed(event_time_group_of("airline"), [tp(0), tp(1)])
+
+
+class TestImports:
+    def imports(self, world: World) -> ImportedTime:
+        return ImportedTime(
+            "airline",
+            "weather",
+            StoredWatermarks(world.cluster, world.metadata_store, world.clock),
+            world.clock,
+            at_once,
+            generates=True,
+        )
+
+    def store(self, world: World, time_ms: int) -> None:
+        for partition in (0, 1):
+            entry = write_entry(PartitionTime(time_ms, At(time_ms), next_offset=5), AS_READ)
+            world.cluster.commit(event_time_group_of("weather"), {tp(partition): 5}, entry)
+
+    def test_W10_the_later_of_the_own_and_the_imported_watermark_counts_and_does_not_decrease(
+        self, world: World
+    ) -> None:
+        self.store(world, 500)
+        run = Run(world, "alice", time=AS_READ, imported=self.imports(world)).start()
+        happen(world, 0, 300)
+        happen(world, 1, 300)
+        assert watermark(read_all(run)) == At(500)
+        self.store(world, 400)
+        world.clock.advance(1_000)
+        assert watermark(run) == At(500)
+        for partition in (0, 1):
+            happen(world, partition, 700)
+        assert watermark(read_all(run)) == At(700)
+
+    def test_W10_the_reply_contains_the_imported_watermark(self, world: World) -> None:
+        self.store(world, 500)
+        run = Run(world, "alice", time=AS_READ, imported=self.imports(world)).start()
+        assert run.time is not None
+        reply = run.time.told(TimeRequest("airline", NOT_YET))
+        assert reply is not None
+        assert from_json(to_json(reply), TimeReply) == reply
+        assert reply.imported == ImportStatus("weather", At(500), 0, ("weather",))
+
+    def test_W10_a_group_without_event_time_is_rejected_before_the_query_joins(self, world: World) -> None:
+        world.cluster.commit("weather", {tp(0): 5}, CommitMark(False).encode())
+        run = Run(world, "alice", time=AS_READ, imported=self.imports(world))
+        with pytest.raises(InvalidOption, match="group 'weather', which has committed batches without event time"):
+            run.start()
+        assert not run.has_joined

@@ -102,7 +102,9 @@ def test_S12_a_reader_starts_at_the_earliest_committed_records(
     assert _reading("by-airport", options) == expected | {"subscribe": "by-airport"}
 
 
-@pytest.mark.parametrize("name", ["subscribe", "SubscribePattern", "assign", "includeHeaders", "eventTimeHeader"])
+@pytest.mark.parametrize(
+    "name", ["subscribe", "SubscribePattern", "assign", "includeHeaders", "eventTimeHeader", "watermarkHeader"]
+)
 def test_S12_options_of_the_source_that_a_reader_rejects(name: str) -> None:
     with pytest.raises(InvalidOption, match="The options contain"):
         _reading("by-airport", {name: "x"})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,20 @@ import pytest
 
 from streamgroups.errors import InvalidOption, StateMismatch
 from streamgroups.event_time.aggregates import parse_aggregate
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.windows import Hopping, Windowing
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups.state.origins import New
+from streamgroups.state.origins import Named, New
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_spark.internals.rpc import SessionServer, new_session, request_all, task_directory_of
 from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.query_facts import QueryFacts
 from streamgroups_spark.source.query_states import check_stages
 from streamgroups_spark.state import handoff, stage
+from streamgroups_spark.state.handoff import Handoff
 from streamgroups_spark.state.reports import StateReports, StateReportsRequest
 from streamgroups_spark.state.stage import StateStage
 from streamgroups_spark.state.stage_name import StageName
@@ -85,17 +89,22 @@ def records(partition: int, first: int, *times: int) -> pa.RecordBatch:
     )
 
 
-def run(session: str, *batches: pa.RecordBatch) -> tuple[list[dict[str, Any]], list[StateReport]]:
+def run(session: str, batches: Iterable[pa.RecordBatch]) -> tuple[list[dict[str, Any]], list[StateReport]]:
     channel = Reported()
     output = StateStage(COUNT, session, APPLICATION, channel)(batches)  # type: ignore[arg-type]
     return [row for batch in output for row in batch.to_pylist()], channel.reports
+
+
+def taken(session: str, attempt: int) -> list[TaskPlan]:
+    with closing(Handoff(session, APPLICATION, attempt)) as received:
+        return received.take_plans()
 
 
 def test_S10_the_states_of_all_ranges_are_written_and_reported(tmp_path: Path, session: str, attempt: int) -> None:
     # After a coalesce, two readers have left their plans.
     handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
     handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P1, 0, 9)))
-    rows, reports = run(session, records(0, 5, 1, 2, 15))
+    rows, reports = run(session, [records(0, 5, 1, 2, 15)])
     assert [(row["start"], row["k0"], row["r0"], row["pane"], row["revision"]) for row in rows] == [
         (0, "a", 2, "on time", 0)
     ]
@@ -105,31 +114,82 @@ def test_S10_the_states_of_all_ranges_are_written_and_reported(tmp_path: Path, s
     assert [(report.size.rows, report.size.files) for report in reports] == [(1, 1), (0, 0)]
     assert all(report.work == reports[0].work for report in reports)
     assert (reports[0].work.written_rows, reports[0].work.written_bytes) == (1, file.stat().st_size)
-    assert handoff.take(session, APPLICATION, attempt) == [], "a plan is taken once"
+    assert taken(session, attempt) == [], "a plan is taken once"
+
+
+def watermarks(partition: int, *at: tuple[int, int]) -> ProducerWatermarks:
+    """Offsets and times of watermarks."""
+    offsets, times_ms = zip(*at, strict=True)
+    return ProducerWatermarks(TopicPartition("flights", partition), offsets, times_ms)
+
+
+def test_W15_a_watermark_that_the_reader_has_given_comes_before_the_records_after_it(
+    tmp_path: Path, session: str, attempt: int
+) -> None:
+    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 20), OffsetRange(P1, 0, 9)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        handoff.give_watermarks(session, APPLICATION, [watermarks(0, (6, 4), (8, 10)), watermarks(1, (0, 3))])
+        yield records(0, 5, 1)
+        yield records(0, 9, 2)
+        # The last batch of the reader contains markers only.
+        handoff.give_watermarks(session, APPLICATION, [watermarks(0, (15, 30)), watermarks(1, (8, 10))])
+
+    rows, reports = run(session, batches())
+    assert [(row["start"], row["r0"], row["pane"]) for row in rows] == [(0, 1, "on time"), (0, None, "dead letter")]
+    assert len(reports) == 2
+
+
+def test_W15_a_task_of_markers_closes_windows(tmp_path: Path, session: str, attempt: int) -> None:
+    first = plan(tmp_path, OffsetRange(P0, 5, 8))
+    handoff.give(session, APPLICATION, first)
+    _, [report] = run(session, [records(0, 5, 1)])
+    named = RangePlan(OffsetRange(P0, 8, 9), Named(report.file, 8), 8, TopicIdentity())
+    handoff.give(session, APPLICATION, replace(first, batch=4, ranges=(named,)))
+    handoff.give_watermarks(session, APPLICATION, [watermarks(0, (8, 10))])
+    rows, [report] = run(session, [])
+    assert [(row["start"], row["r0"], row["pane"]) for row in rows] == [(0, 1, "on time")]
+    assert report.size.rows == 0
+
+
+def test_W15_the_rest_of_a_line_is_read_when_it_is_complete(tmp_path: Path, session: str, attempt: int) -> None:
+    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
+    handoff.give_watermarks(session, APPLICATION, [watermarks(0, (5, 10))])
+    [file] = task_directory_of(session).glob("task-*")
+    whole = file.read_bytes()
+    with closing(Handoff(session, APPLICATION, attempt)) as received:
+        file.write_bytes(whole[:-7])
+        assert len(received.take_plans()) == 1
+        assert received.take_watermarks() == []
+        with file.open("ab") as rest:
+            rest.write(whole[-7:])
+        assert received.take_watermarks() == [watermarks(0, (5, 10))]
+        assert received.take_watermarks() == []
+    assert not file.exists()
 
 
 def test_S10_records_of_several_topics_need_their_topic(tmp_path: Path, session: str, attempt: int) -> None:
     ranges = OffsetRange(P0, 5, 8), OffsetRange(TopicPartition("orders", 0), 0, 9)
     handoff.give(session, APPLICATION, plan(tmp_path, *ranges))
     with pytest.raises(InvalidOption, match="has no column 'topic'"):
-        run(session, records(0, 5, 1))
+        run(session, [records(0, 5, 1)])
 
 
 def test_S10_records_outside_of_the_ranges_of_a_task_are_an_error(tmp_path: Path, session: str, attempt: int) -> None:
     for foreign in (records(1, 5, 1), records(0, 4, 1), records(0, 7, 1, 2)):
         handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
         with pytest.raises(StateMismatch, match=r"a record is not in the ranges of its task \(flights-0\[5,8\)\)"):
-            run(session, foreign)
+            run(session, [foreign])
 
 
 def test_S10_a_task_without_ranges_writes_nothing(tmp_path: Path, session: str, attempt: int) -> None:
-    assert run(session) == ([], [])
+    assert run(session, []) == ([], [])
     assert not (tmp_path / "state").exists()
 
 
 def test_S10_records_that_another_task_has_read_are_an_error(session: str, attempt: int) -> None:
     with pytest.raises(InvalidOption, match="moves records between tasks"):
-        run(session, records(0, 5, 1))
+        run(session, [records(0, 5, 1)])
 
 
 def test_S10_a_killed_task_leaves_a_file_that_is_removed_later(
@@ -145,14 +205,14 @@ def test_S10_a_killed_task_leaves_a_file_that_is_removed_later(
 
 def test_S10_a_plan_of_another_application_is_not_taken(tmp_path: Path, session: str, attempt: int) -> None:
     handoff.give(session, "local-1", plan(tmp_path, OffsetRange(P0, 0, 5)))
-    assert run(session) == ([], [])
+    assert run(session, []) == ([], [])
 
 
 def test_S10_requests_between_processes_leave_the_plans_of_tasks(tmp_path: Path, session: str, attempt: int) -> None:
     handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
     request_all(session, StateReportsRequest("1f3a9c2b7d10", 3))
     SessionServer(session, lambda _: None).close()
-    assert len(handoff.take(session, APPLICATION, attempt)) == 1
+    assert len(taken(session, attempt)) == 1
 
 
 def test_S10_reports_of_earlier_batches_are_forgotten() -> None:
@@ -206,3 +266,17 @@ def test_W18_a_join_needs_both_partitions_of_a_pair(options: dict[str, str], is_
     else:
         with pytest.raises(InvalidOption, match=r"kafka.group.remote.assignor=range .*membership=exclusive"):
             check_stages(source, facts)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        StageName("windows"),
+        StageName("windows", flushes=True),
+        StageName("windows", has_group_time=True),
+        StageName("windows", flushes=True, has_group_time=True),
+        StageName("paid", JoinedTopics("group", "flushes")),
+    ],
+)
+def test_W17_the_plan_of_a_query_names_an_operator_that_flushes(name: StageName) -> None:
+    assert StageName.parse(str(name)) == name

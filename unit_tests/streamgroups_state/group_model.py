@@ -6,16 +6,20 @@ Commits are metadata of offsets, as in Kafka. Each query plans with the parts of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from streamgroups.event_time.watermark import Watermark, oldest
 from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.batch_admission import BatchAdmission
 from streamgroups.query.group_time import GroupTime, watermark_of
 from streamgroups.query.operator_states import OperatorStates, StateReport
+from streamgroups.state.figures import StateSize
 from streamgroups.state.lookup import Choice, Position
 from streamgroups.state.origins import UNNAMED, New
 from streamgroups.state.task_plan import TaskPlan, decode, encode
@@ -33,11 +37,13 @@ class GroupModel:
         operator: the windows.
         logs: the records of each partition.
         idle_timeout_ms: the partition idle timeout of all queries.
+        passes: whether a record passes the filter before the windows.
     """
 
     operator: WindowOperator
     logs: Mapping[TopicPartition, list[Record]]
     idle_timeout_ms: int | None = None
+    passes: Callable[[Record], bool] = lambda _: True
     now_ms: int = START_MS
     commits: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
     files: FakeStateFiles = field(default_factory=FakeStateFiles)
@@ -45,12 +51,16 @@ class GroupModel:
     #: The watermark of the last batch of each partition that was committed.
     watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     attempts: int = 0
+    #: The number of records of open transactions at the end of each partition.
+    open_records: dict[TopicPartition, int] = field(default_factory=dict)
+    #: The rows in the states of the partitions, after the last batch of each.
+    state_rows: dict[TopicPartition, int] = field(default_factory=dict)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
         return {tp: Owned.committed(*self.commits[tp]) for tp in partitions if tp in self.commits}
 
-    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: len(self.logs[tp]) for tp in partitions}
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: len(self.logs[tp]) + self.open_records.get(tp, 0) for tp in partitions}
 
     @property
     def minimum(self) -> Watermark:
@@ -77,7 +87,7 @@ class GroupQuery:
             lambda: list(group.logs),
             group.committed,
             lambda topics: dict.fromkeys(topics, TOPIC),
-            group.ends,
+            group.high_watermarks,
             lambda: group.now_ms,
             group.idle_timeout_ms,
         )
@@ -88,12 +98,21 @@ class GroupQuery:
             self._find,
             lambda run_id, number: self._reports,
             lambda: group.now_ms,
-            high_watermarks=group.ends,
+            high_watermarks=group.high_watermarks,
             group_watermark=self._time.watermark,
+            explain_group=self._time.explain,
+            event_times=self._time.event_times,
+            flushes=True,
         )
 
     def _find(self, position: Position) -> Choice:
         return StateStore(self._scope, self.group.files).find(position)
+
+    def explain(self) -> str | None:
+        """The event time of its partitions after the next poll, for people."""
+        owned = self.member.owned
+        self._states.due(owned, {})
+        return self._states.explain(f"query-{self._run_id[-1]}")
 
     def take(self, *partitions: TopicPartition) -> None:
         """Receives partitions, with the committed offsets of the group. Starting positions are committed at once."""
@@ -105,12 +124,15 @@ class GroupQuery:
     def release(self, tp: TopicPartition) -> None:
         self.member, _ = self.member.release([tp])
 
-    def step(self, records: Mapping[TopicPartition, int], *, is_killed: bool = False) -> list[TaskPlan]:
+    def step(
+        self, records: Mapping[TopicPartition, int], *, is_killed: bool = False, ends: bool = False
+    ) -> list[TaskPlan]:
         """Runs a batch.
 
         Args:
             records: the number of records to read from partitions.
             is_killed: whether the batch ends before its commit, and its output is dropped.
+            ends: whether a bounded run ends: without anything else to run, the batch is a flush.
 
         Returns:
             The plans of its tasks; none if there is nothing to run.
@@ -120,9 +142,26 @@ class GroupQuery:
             OffsetRange(tp, it.next_offset, min(it.next_offset + records.get(tp, 0), len(self.group.logs[tp])))
             for tp, it in owned.items()
         ]
-        reads = [r for r in reads if len(r)]
+        return self._batch([r for r in reads if len(r)], is_killed=is_killed, ends=ends)
+
+    def admit(self, admission: BatchAdmission, *, is_bounded: bool = False) -> list[TaskPlan]:
+        """Runs a batch with the records that it may read, as ``MicroBatches`` does."""
+        owned = self.member.owned
+        admission.finished({}, self.number)
+        available = {tp: (it.next_offset, len(self.group.logs[tp])) for tp, it in owned.items()}
+        times = self._states.event_times(owned)
+        ranges = admission.ranges(available, times, is_limited=True, is_bounded=is_bounded)
+        plans = self._batch(ranges)
+        if plans:
+            admission.planned(self.number, ranges)
+        return plans
+
+    def _batch(self, reads: Sequence[OffsetRange], *, is_killed: bool = False, ends: bool = False) -> list[TaskPlan]:
+        owned = self.member.owned
         rest = owned.keys() - {r.topic_partition for r in reads}
         due = self._states.due(owned, {tp: owned[tp].next_offset for tp in rest})
+        if ends and not (reads or due):
+            due = self._states.to_flush(owned, {tp: it.next_offset for tp, it in owned.items()})
         if not (reads or due):
             return []
         self.number += 1
@@ -149,7 +188,9 @@ class GroupQuery:
         tp, read = it.range.topic_partition, it.to_read
         if len(read):
             records = self.group.logs[tp][read.next_offset : read.end_offset]
-            task.add(batch(records, read.next_offset, tp.partition))
+            passed = pa.array([self.group.passes(it) for it in records], pa.bool_())
+            task.add(batch(records, read.next_offset, tp.partition).filter(passed))
         manifest, output = task.finish(plan.file(self.group.attempts))
+        self.group.state_rows |= {s.range.topic_partition: StateSize.of(s).rows for s in manifest.states}
         self._reports += [StateReport(s.range, manifest.file, s.due_ms, time=s.time) for s in manifest.states]
         return [(tp, row) for table in output for row in table.to_pylist()]

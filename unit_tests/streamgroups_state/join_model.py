@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -34,21 +35,33 @@ Row = tuple[str | None, str | None, str | None, bool]
 
 @dataclass(frozen=True)
 class Record:
-    """A record: its event time in seconds after an arbitrary time, or none; and its key, or none."""
+    """A record: its event time in seconds after an arbitrary time, or none; and its key, or none.
+
+    A record with a watermark of the producer is a marker: no row.
+    """
 
     at_s: int | None
     key: str | None
+    producer_s: int | None = None
 
     @property
     def time_us(self) -> int | None:
-        return None if self.at_s is None else 1_732_334_879_000_000 + self.at_s * 1_000_000
+        return _time_us(self.at_s)
+
+    @property
+    def producer_us(self) -> int | None:
+        return _time_us(self.producer_s)
+
+
+def _time_us(at_s: int | None) -> int | None:
+    return None if at_s is None else 1_732_334_879_000_000 + at_s * 1_000_000
 
 
 Records = tuple[Sequence[Record], Sequence[Record]]
 
 
-def operator(how: How) -> JoinOperator:
-    return JoinOperator("paid", TOPICS, how, WITHIN_US, DELAY_US, (pa.string(),), RECORD)
+def operator(how: How, delay_us: int | None = DELAY_US) -> JoinOperator:
+    return JoinOperator("paid", TOPICS, how, WITHIN_US, delay_us, (pa.string(),), RECORD)
 
 
 def brute_force(records: Records, upto: tuple[int, int], how: How) -> Counter[Row]:
@@ -57,13 +70,16 @@ def brute_force(records: Records, upto: tuple[int, int], how: How) -> Counter[Ro
     sides: list[list[tuple[int, Record]]] = []
     watermarks: list[float] = []
     for side, (all_records, end) in enumerate(zip(records, upto, strict=True)):
-        newest = float("-inf")
+        newest = producer = float("-inf")
         good = []
         for offset, record in enumerate(all_records[:end]):
+            if record.producer_us is not None:
+                producer = max(producer, record.producer_us)
+                continue
             if record.time_us is None:
                 rows.update(_single(side, offset, record, how))
                 continue
-            if record.time_us < newest - DELAY_US:
+            if record.time_us < max(newest - DELAY_US, producer):
                 rows[_row(side, offset, record, is_late=True)] += 1
             elif record.key is None:
                 rows.update(_single(side, offset, record, how))
@@ -71,7 +87,7 @@ def brute_force(records: Records, upto: tuple[int, int], how: How) -> Counter[Ro
                 good.append((offset, record))
             newest = max(newest, record.time_us)
         sides.append(good)
-        watermarks.append(newest - DELAY_US)
+        watermarks.append(max(newest - DELAY_US, producer))
     matched: tuple[set[int], set[int]] = set(), set()
     for i, one in sides[0]:
         for j, other in sides[1]:
@@ -109,6 +125,7 @@ class Joining:
     at: tuple[int, int] = (0, 0)
     origins: tuple[StateOrigin, StateOrigin] = (New(), New())
     attempts: int = 0
+    delay_us: int | None = DELAY_US
 
     def run(self, upto: tuple[int, int], chunk: int = 3, *, counts: bool = True) -> Counter[Row]:
         """Runs a batch up to two offsets. Returns its output.
@@ -119,12 +136,14 @@ class Joining:
             counts: whether the batch is committed. Otherwise it is killed after its end.
         """
         self.attempts += 1
-        of = operator(self.how)
+        of = operator(self.how, self.delay_us)
         store = StateStore(Operator("billing", of.name, of.form, of.schema), self.files)
         plan = TaskPlan(
             "memory", "billing", 1_732_334_879_000 + self.attempts, "1f3a9c2b7d10", self.attempts, self._plans(upto)
         )
         task = JoinTaskStates(of, plan, store)
+        # The reader is ahead of the operator.
+        task.add_watermarks(self._watermarks(plan))
         for batch in self._batches(plan, chunk):
             task.add(batch)
         manifest, output = task.finish(plan.file(1))
@@ -156,6 +175,13 @@ class Joining:
             for tp, at, end, (state, read_from) in zip(PLACES, self.at, upto, states, strict=True)
         )
 
+    def _watermarks(self, plan: TaskPlan) -> Iterator[ProducerWatermarks]:
+        for records, it in zip(self.records, plan.ranges, strict=True):
+            for n in range(it.read_from, it.range.end_offset):
+                producer_us = records[n].producer_us
+                if producer_us is not None:
+                    yield ProducerWatermarks(it.range.topic_partition, (n,), (producer_us // 1_000,))
+
     def _batches(self, plan: TaskPlan, chunk: int) -> Iterator[pa.RecordBatch]:
         rows: list[list[dict[str, Any]]] = []
         for records, it in zip(self.records, plan.ranges, strict=True):
@@ -165,6 +191,7 @@ class Joining:
                     {"topic": tp.topic, "partition": tp.partition, "offset": n, "time": records[n].time_us}
                     | {"k0": records[n].key, "record": {"n": f"{n}"}}
                     for n in range(it.read_from, it.range.end_offset)
+                    if records[n].producer_us is None
                 ]
             )
         schema = pa.schema(

@@ -303,17 +303,59 @@ def test_W5_an_idle_timeout_closes_windows_that_the_group_does_not_reach() -> No
     assert emitted(group, P0) == [(0, 10, 1, "idle")]
 
 
+def test_W5_an_idle_timeout_advances_the_watermark_of_the_group_to_the_end_of_the_window() -> None:
+    group = GroupModel(of_group(Hopping(10_000, 10_000), idle_timeout_ms=3_000), {P0: at(1, 25), P1: at(2)})
+    first, second = two(group, own=([P0], [P1]))
+    first.step({P0: 2})
+    second.step({P1: 1})
+    group.now_ms += 2_000
+    assert first.step({}) == [], "partition 1 is at second 2"
+    group.now_ms += 11_000
+    group.logs[P0].append(Record(START_MS + 26_000))
+    second.step({})
+    assert emitted(group, P1) == [(0, 10, 1, "idle")]
+    assert group.minimum == At(START_MS + 10_000)
+    first.step({P0: 1})
+    assert emitted(group, P0) == [(0, 10, 1, "on time")]
+    # Partition 1 has no open window, so its watermark and that of the group stay there.
+    group.now_ms += 60_000
+    assert second.step({}) == []
+    assert group.minimum == At(START_MS + 10_000)
+    group.logs[P1].extend(at(9, 11))
+    second.step({P1: 2})
+    assert emitted(group, P1) == [(0, 10, 1, "idle"), (0, 10, None, "dead letter")]
+    assert group.minimum == At(START_MS + 11_000)
+
+
+def test_W2_windows_of_a_group_do_not_wait_for_an_open_transaction() -> None:
+    group = GroupModel(of_group(Hopping(10_000, 10_000)), {P0: at(1, 25), P1: at(2)})
+    first, second = two(group, own=([P0], [P1]))
+    first.step({P0: 2})
+    group.open_records[P0] = 1
+    group.logs[P1].extend(at(12))
+    second.step({P1: 2})
+    group.now_ms += 2_000
+    [plan] = first.step({})
+    assert plan.ranges[0].idle_until_ms is None
+    assert emitted(group, P0) == [(0, 10, 1, "on time")]
+
+
 def test_S10_a_state_does_not_continue_with_another_time() -> None:
     assert of_group(Hopping(10, 10)).form != by_event_time(Hopping(10, 10)).form
 
 
-def test_S10_a_commit_names_the_time_of_the_group_only_where_it_is_used() -> None:
-    for operator, has_time in ((by_event_time(Hopping(10, 10)), False), (of_group(Hopping(10, 10)), True)):
+def test_S10_a_commit_names_the_event_time_and_that_of_the_group_where_it_is_used() -> None:
+    for operator, has_group in ((by_event_time(Hopping(10, 10)), False), (of_group(Hopping(10, 10)), True)):
         group = GroupModel(operator, {P0: at(1)})
         query = GroupQuery(group, 1)
         query.take(P0)
         query.step({P0: 1})
         state = group.committed([P0])[P0].state
         assert isinstance(state, Named)
-        assert (state.time is not None) == has_time
+        assert state.time is not None
+        assert (state.time.watermark_ms, state.time.event_time_ms) == (START_MS + 1_000, START_MS + 1_000)
+        assert (state.time.group is not None) == has_group
+        text = query.explain()
+        assert text is not None
+        assert ("each partition has a watermark of its own" in text) != has_group
     assert oldest(group.minimum) == At(START_MS + 1_000)

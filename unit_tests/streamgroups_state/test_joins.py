@@ -1,4 +1,4 @@
-"""W18: a join has the rows of a brute-force join, however batches, restarts and resets cut the records."""
+"""W15, W18: a join has the rows of a brute-force join, however batches, restarts and resets cut the records."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from streamgroups_state.joins.task_states import JoinTaskStates
 from streamgroups_state.store import Operator, StateStore, StoredStates
 from unit_tests.streamgroups_state.join_model import PLACES, TOPIC, Joining, Record, Row, brute_force, operator
 
-RECORDS = st.builds(
+_ROWS = st.builds(
     Record, st.one_of(st.none(), st.integers(0, 20), st.integers(0, 60)), st.sampled_from(["a", "b", None])
 )
+_MARKERS = st.builds(Record, st.none(), st.none(), st.integers(0, 60))
+RECORDS = st.one_of(_ROWS, _ROWS, _ROWS, _MARKERS)
 SIDE = st.lists(RECORDS, max_size=25)
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans(), st.integers(1, 4)), max_size=12)
 
@@ -78,6 +80,15 @@ def test_W18_a_left_record_without_a_match_waits_for_the_watermark_of_the_right_
     assert joining.run((2, 0)) == Counter(), "the time of the left partition does not count"
     assert joining.run((2, 1)) == Counter(), "24 s less 10 s: a right record of 14 s is not late"
     assert joining.run((2, 2)) == {("a", "0", None, False): 1}
+
+
+def test_W15_W18_a_marker_of_the_right_partition_ends_the_wait_of_a_left_record() -> None:
+    left = [Record(0, "a"), Record(5, "b"), Record(None, None, producer_s=6), Record(5, "a")]
+    right = [Record(None, None, producer_s=14), Record(None, None, producer_s=15), Record(14, "b")]
+    joining = Joining(How.LEFT, (left, right), delay_us=None)
+    assert joining.run((2, 1)) == Counter(), "a right record of 14 s is not late"
+    assert joining.run((2, 2)) == {("a", "0", None, False): 1}
+    assert joining.run((4, 3)) == {("a", "3", None, True): 1, ("b", None, "2", True): 1}
 
 
 def test_W18_a_record_without_a_match_is_emitted_once_although_its_slice_stays() -> None:

@@ -1,4 +1,4 @@
-"""W4, W5, W7, W9, S10: windows are those of a reference, record by record, however batches cut the records."""
+"""W4, W5, W7, W9, W15, S10: windows are those of a reference, record by record, however batches cut the records."""
 
 from __future__ import annotations
 
@@ -30,13 +30,20 @@ from unit_tests.streamgroups_state.window_model import (
 )
 
 TIMES = st.integers(START_MS, START_MS + 120)
-RECORDS = st.lists(
+_FIELDS = (
+    st.one_of(st.none(), TIMES, TIMES, TIMES),
+    st.sampled_from(["a", "b", "c", None]),
+    st.one_of(st.none(), st.integers(-5, 5)),
+    st.one_of(st.none(), TIMES),
+)
+RECORDS = st.lists(st.builds(Record, *_FIELDS), max_size=60)
+#: Also with watermarks of the producer, on records and on markers.
+RECORDS_OF_PRODUCERS = st.lists(
     st.builds(
         Record,
-        st.one_of(st.none(), TIMES, TIMES, TIMES),
-        st.sampled_from(["a", "b", "c", None]),
-        st.one_of(st.none(), st.integers(-5, 5)),
-        st.one_of(st.none(), TIMES),
+        *_FIELDS,
+        st.one_of(st.none(), st.none(), TIMES),
+        st.sampled_from([False, False, False, True]),
     ),
     max_size=60,
 )
@@ -44,17 +51,19 @@ SHAPES: st.SearchStrategy[Shape] = st.sampled_from(
     [Hopping(10, 10), Hopping(20, 10), Hopping(15, 10), Hopping(7, 3), Session(3), Session(10), Session(25)]
 )
 POLICIES = st.sampled_from([OnViolation.KEEP, OnViolation.KEEP, *OnViolation])
-OPERATORS = st.builds(
-    by_event_time, SHAPES, st.sampled_from([0, 5, 40]), st.none(), st.sampled_from([0, 3, 20]), POLICIES
+_DELAYS = st.sampled_from([0, 3, 20])
+OPERATORS, OPERATORS_OF_PRODUCERS = (
+    st.builds(by_event_time, SHAPES, st.sampled_from([0, 5, 40]), st.none(), delays, POLICIES)
+    for delays in (_DELAYS, st.one_of(st.none(), _DELAYS))
 )
 
 
-@given(OPERATORS, RECORDS, st.data())
+@given(OPERATORS_OF_PRODUCERS, RECORDS_OF_PRODUCERS, st.data())
 def test_S10_however_batches_cut_the_records_the_results_are_the_same(
     of: WindowOperator, records: list[Record], data: st.DataObject
 ) -> None:
     # The last record closes all other windows, so that their states are compared too.
-    records = [*records, Record(START_MS + 10_000, "z")]
+    records = [*records, Record(START_MS + 10_000, "z", producer_ms=START_MS + 10_000)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=12)))
     query, reference, state = Query(of), Reference(of), New()
     rows: list[Row] = []
@@ -75,7 +84,7 @@ def test_S10_however_batches_cut_the_records_the_results_are_the_same(
     assert sum(kept) == len(reference.open), "a state contains open windows only"
 
 
-@given(OPERATORS, RECORDS, st.data())
+@given(OPERATORS_OF_PRODUCERS, RECORDS_OF_PRODUCERS, st.data())
 def test_S10_a_reset_to_any_offset_continues_with_the_state_of_that_offset(
     of: WindowOperator, records: list[Record], data: st.DataObject
 ) -> None:
@@ -156,11 +165,12 @@ def test_S10_the_definition_names_everything_that_changes_results() -> None:
         replace(one, windowing=Windowing(Hopping(10, 10), EventTime(5, 60_000))).form,
         operator(Windowing(Hopping(10, 10), ProcessingTime())).form,
         replace(one, delay_ms=4).form,
+        replace(one, delay_ms=None).form,
         replace(one, on_violation=OnViolation.DROP).form,
         replace(one, aggregates=one.aggregates[:3]).form,
         replace(one, schema=one.schema.set(0, pa.field("k0", pa.int64()))).form,
     }
-    assert len(forms) == 10
+    assert len(forms) == 11
 
 
 def test_S10_the_state_of_a_partition_names_its_range() -> None:

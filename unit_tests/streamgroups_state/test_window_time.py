@@ -7,13 +7,9 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
-from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Hopping, ProcessingTime, Session, Shape, Windowing, tumbling
 from streamgroups.state.origins import New
 from streamgroups_state.window_operator import WindowOperator
-from unit_tests.streamgroups.event_time.tables import MINUTE_MS, clock, ms
-from unit_tests.streamgroups.event_time.tables import rows as table
-from unit_tests.streamgroups.event_time.test_worked_examples import W5
 from unit_tests.streamgroups_state.window_model import (
     START_MS,
     Query,
@@ -115,18 +111,6 @@ def test_W5_windows_of_an_idle_partition_close_after_the_clock_has_passed_their_
         shifted = [{**row, "start": row["start"] - START_MS, "end": row["end"] - START_MS} for row in rows]
         assert brief(shifted) == output
         assert state.due_ms == (None if due_ms is None else START_MS + due_ms)
-
-
-def test_W5_the_worked_example() -> None:
-    query, due = Query(by_event_time(tumbling(3 * MINUTE_MS), idle_timeout_ms=MINUTE_MS)), []
-    for now, event, watermark, _ in table(W5):
-        now_ms = START_MS + ms(now)
-        idle = event == "idle"
-        state, rows = query.step([] if idle else at(START_MS + ms(event)), now_ms, now_ms if idle else None)
-        times = (state.values[name] for name in ("newest_ms", "closed_ms") if name in state.values)
-        assert clock(At(max(int(time) for time in times if time is not None) - START_MS)) == watermark
-        due += [(now, clock(At(row["end"] - START_MS)), row["pane"]) for row in rows]
-    assert due == [("12:05", "12:03", "on time"), ("12:07", "12:06", "idle")]
 
 
 def test_W5_a_filter_that_removes_all_records_makes_no_partition_idle() -> None:

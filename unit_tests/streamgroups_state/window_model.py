@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamgroups.event_time.aggregates import parse_aggregate, python_aggregate
 from streamgroups.event_time.idleness import Idle
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import At, latest, reached
 from streamgroups.event_time.window_states import WindowStates, advance, expire
@@ -60,14 +61,17 @@ class Record:
     key: str | None = "a"
     value: int | None = 1
     until: int | None = None
+    #: The watermark of the producer that the record carries.
+    producer_ms: int | None = None
+    is_marker: bool = False
 
 
-def operator(windowing: Windowing, delay_ms: int = 0, policy: OnViolation = OnViolation.KEEP) -> WindowOperator:
+def operator(windowing: Windowing, delay_ms: int | None = 0, policy: OnViolation = OnViolation.KEEP) -> WindowOperator:
     schema = state_schema(windowing.shape, RECORDS, AGGREGATES)
     return WindowOperator("windows", windowing, delay_ms, 1, AGGREGATES, schema, OUTPUT, policy)
 
 
-def by_event_time(shape: Shape, lateness_ms: int = 0, idle_timeout_ms: int | None = None, delay_ms: int = 0,
+def by_event_time(shape: Shape, lateness_ms: int = 0, idle_timeout_ms: int | None = None, delay_ms: int | None = 0,
                   policy: OnViolation = OnViolation.KEEP) -> WindowOperator:  # fmt: skip
     return operator(Windowing(shape, EventTime(lateness_ms, idle_timeout_ms)), delay_ms, policy)
 
@@ -87,6 +91,13 @@ class Reference:
     dead: list[tuple[str, int | None]] = field(default_factory=list)
 
     def add(self, record: Record, now_ms: int = 0) -> None:
+        if not record.is_marker:
+            self._place(record, now_ms)
+        boundary = self.operator.windowing.boundary
+        if record.producer_ms is not None and isinstance(boundary, EventTime):
+            self._advance(At(record.producer_ms))
+
+    def _place(self, record: Record, now_ms: int) -> None:
         interval = None
         if record.time is not None:
             interval = Interval(record.time, record.time + 1 if record.until is None else record.until)
@@ -98,7 +109,8 @@ class Reference:
             self._count(record, before, placed.counted if isinstance(placed, Adjusted) else placed)
         if record.time is not None and isinstance(windowing.boundary, EventTime):
             self.newest = record.time if self.newest is None else max(self.newest, record.time)
-            self._advance(At(self.newest - self.operator.delay_ms))
+            if self.operator.delay_ms is not None:
+                self._advance(At(self.newest - self.operator.delay_ms))
 
     def _count(self, record: Record, before: WindowStates, placed: Counted) -> None:
         shape = self.operator.windowing.shape
@@ -135,7 +147,7 @@ class Reference:
     def result(self) -> dict[Place, tuple[object, ...]]:
         """The current result of each emitted window."""
         return {
-            place: (late, *_aggregated(values))
+            place: (late, *aggregated(values))
             for place, (values, late) in self.panes.items()
             if reached(self.time.watermark, place[2])
         }
@@ -146,17 +158,30 @@ class Reference:
         return {f.window for it in self.keys.values() for f in it.filled}
 
 
-def _aggregated(values: list[int | None]) -> tuple[object, ...]:
+def aggregated(values: Sequence[int | None]) -> tuple[object, ...]:
+    """The results of the aggregates."""
     known = [value for value in values if value is not None]
     return len(values), sum(known) / len(known) if known else None, max(known, default=None), _digest(values)
 
 
-def batch(records: Sequence[Record], first: int, partition: int = 0) -> pa.RecordBatch:
+def watermarks(records: Sequence[Record], first: int, end: int) -> list[ProducerWatermarks]:
+    """The watermarks of the records in a range of offsets, as a reader reports them."""
+    found: list[tuple[int, int]] = []
+    for offset, record in enumerate(records[first:end], first):
+        if record.producer_ms is not None and (not found or record.producer_ms > found[-1][1]):
+            found.append((offset, record.producer_ms))
+    offsets, times_ms = zip(*found, strict=True) if found else ((), ())
+    return [ProducerWatermarks(P0, offsets, times_ms)] if found else []
+
+
+def batch(among: Sequence[Record], first: int, partition: int = 0) -> pa.RecordBatch:
+    offsets = [offset for offset, record in enumerate(among, first) if not record.is_marker]
+    records = [record for record in among if not record.is_marker]
     values = pa.array([r.value for r in records], pa.int64())
     return pa.record_batch(
         {
             "partition": pa.array([partition] * len(records), pa.int32()),
-            "offset": pa.array(range(first, first + len(records)), pa.int64()),
+            "offset": pa.array(offsets, pa.int64()),
             "time": pa.array([r.time for r in records], pa.int64()),
             "until": pa.array([r.until for r in records], pa.int64()),
             "k0": pa.array([r.key for r in records], pa.string()),
@@ -177,23 +202,28 @@ class Query:
         self.next_offset = 0
 
     def run(self, records: Sequence[Record], first: int, end: int, state: New | Named, read_from: int | None = None,
-            chunk: int = 7, now_ms: int = START_MS, idle_until_ms: int | None = None) -> tuple[Manifest, list[Row]]:  # fmt: skip
+            chunk: int = 7, now_ms: int = START_MS, idle_until_ms: int | None = None, *,
+            flush: bool = False) -> tuple[Manifest, list[Row]]:  # fmt: skip
         self.attempts += 1
         read_from = first if read_from is None else read_from
         plan = TaskPlan("memory", "billing", now_ms, "1f3a9c2b7d10", self.attempts,
-                        (RangePlan(OffsetRange(P0, first, end), state, read_from, TOPIC, idle_until_ms),))  # fmt: skip
+                        (RangePlan(OffsetRange(P0, first, end), state, read_from, TOPIC, idle_until_ms, flush=flush),))  # fmt: skip
         task = TaskStates(self.operator, decode(encode(plan)), StateStore(self.scope, self.files))
         for at in range(read_from, end, chunk):
+            # The reader is ahead of the operator.
+            task.add_watermarks(watermarks(records, at if at == read_from else at + chunk, min(at + 2 * chunk, end)))
             task.add(batch(records[at : min(at + chunk, end)], at))
         manifest, output = task.finish(plan.file(self.attempts))
         return manifest, [row for table in output for row in table.to_pylist()]
 
     def step(self, records: Sequence[Record] = (), now_ms: int = START_MS, idle_until_ms: int | None = None,
-             chunk: int = 7) -> tuple[PartitionState, list[Row]]:  # fmt: skip
+             chunk: int = 7, *, flush: bool = False) -> tuple[PartitionState, list[Row]]:  # fmt: skip
         """Runs the next batch. Returns its state and output."""
         first, self.next_offset = self.next_offset, self.next_offset + len(records)
         padded = [*[Record(None)] * first, *records]
-        manifest, rows = self.run(padded, first, self.next_offset, self.state, None, chunk, now_ms, idle_until_ms)
+        manifest, rows = self.run(
+            padded, first, self.next_offset, self.state, None, chunk, now_ms, idle_until_ms, flush=flush
+        )
         self.state = Named(manifest.file, self.next_offset)
         state = manifest.state_of(P0)
         assert state is not None

@@ -239,10 +239,12 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     now_ms = cluster.now_ms()
     text = to_json(offsets, undo.identities, made_at=utc(now_ms) or "", why="the rest")
     path = write_new(state_file("rest", list(rest), now_ms), text)
+    complete = [f"'{g}'" for g in changes if not account.failures.get(g)]
+    whole = f" Complete: group {', '.join(complete)}." if complete else ""
     not_done = "; ".join(f"{listed(sorted(partitions))} of group '{g}'" for g, partitions in rest.items())
     total = done + sum(map(len, rest.values()))
     return PartlyDone(
-        f"{done} of {total} partitions were {verb}. Not {verb}: {not_done}. {first.what}",
+        f"{done} of {total} partitions were {verb}.{whole} Not {verb}: {not_done}. {first.what}",
         remedy=f"Apply the rest with: streamgroups groups import {path} --execute{undo.options}. "
         f"Undo the changes with: streamgroups groups import {undo.path} --execute{undo.options}.",
     )

@@ -7,6 +7,7 @@ O1, O3; ``kafka-consumer-groups.sh --describe``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -78,11 +79,11 @@ def describe(
         ids = asked if asked is not None else [g.group_id for g in list_all(cluster.groups, every_type=True)]
         reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
         snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads, count_bytes=count_bytes(count_limit))
-        states = committed_states(cluster, ids, state_location) if state else None
+        states = committed_states(snapshots, state_location) if state else None
         now_ms = cluster.now_ms()
     found = [s for s in snapshots if exists(s)]
     if only_lag:
-        found = [GroupSnapshot(s.description, tuple(lag for lag in s.lags if lag.records != 0)) for s in found]
+        found = [replace(s, lags=tuple(lag for lag in s.lags if lag.records != 0)) for s in found]
     emit(
         output,
         document=lambda: {"groups": [_document(s, now_ms, states) for s in found]},
@@ -168,7 +169,11 @@ def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool, states
     rows: list[list[Cell]] = []
     if states is not None:
         rows = [[s.description.group_id, *it] for s in snapshots for it in _state_rows(s, states, now_ms, human=False)]
-        in_ms = {"age": Column("age_ms"), "watermark": Column("watermark_ms")}
+        in_ms = {
+            "age": Column("age_ms"),
+            "event_time": Column("event_time_ms"),
+            "watermark": Column("watermark_ms"),
+        }
         of_states = [in_ms.get(c.name, c) for c in describing_states.COLUMNS]
         return Table([Column("group"), *of_states], rows)
     for s in snapshots:

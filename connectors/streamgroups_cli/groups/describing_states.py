@@ -7,18 +7,22 @@ files. Its size is in its file. Source: SEMANTICS S10.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from streamgroups.durations import duration
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
+from streamgroups.event_time.stored_time import StoredTime
 from streamgroups.event_time.watermark import At
+from streamgroups.groups.commit_metadata import position_of
+from streamgroups.monitoring.monitor import state_times
+from streamgroups.monitoring.snapshots import GroupSnapshot
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize
 from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.origins import Named, New
-from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.scope import positions_of
+from streamgroups.times import utc
+from streamgroups_cli.groups.styles import time_state_style
 from streamgroups_cli.output import Cell, Column
 
 if TYPE_CHECKING:
@@ -31,7 +35,9 @@ COLUMNS = (
     Column("state"),
     Column("state_offset", right=True),
     Column("age", right=True),
+    Column("event_time"),
     Column("watermark"),
+    Column("time_state", style=time_state_style),
     Column("rows", right=True),
     Column("bytes", right=True),
     Column("files", right=True),
@@ -46,11 +52,13 @@ class CommittedState:
 
     Args:
         position: the offset, with the origin of its state.
+        time: its event time; ``None`` if it has none.
         size: the size of the state; ``None`` if its file was not read.
         problem: why its file cannot be read, in a word; empty without a problem.
     """
 
     position: Position
+    time: StoredTime | None = None
     size: StateSize | None = None
     problem: str = ""
 
@@ -75,18 +83,20 @@ class CommittedState:
 
     @property
     def watermark_ms(self) -> int | None:
-        """The watermark of the partition; ``None`` if the windows of the group do not use one watermark."""
-        return None if self.named is None or self.named.time is None else self.named.time.watermark_ms
+        """The watermark of the partition; ``None`` without event time, and before its first record."""
+        return self.time.asserts.time_ms if self.time is not None and isinstance(self.time.asserts, At) else None
 
     def cells(self, now_ms: int, *, human: bool) -> list[Cell]:
         """The cells after the partition."""
-        size, named, age_ms, watermark_ms = self.size, self.named, self.age_ms(now_ms), self.watermark_ms
+        size, named, age_ms, time = self.size, self.named, self.age_ms(now_ms), self.time
+        event_time_ms = None if time is None else time.event_time_ms
         return [
             self.position.next_offset,
             self.kind,
             None if named is None else named.next_offset,
             duration(age_ms) if human else age_ms,
-            str(At(watermark_ms)) if human and watermark_ms is not None else watermark_ms,
+            *(utc(it) if human else it for it in (event_time_ms, self.watermark_ms)),
+            None if time is None else time.state.value,
             *((None, None, None) if size is None else (size.rows, size.row_bytes, size.files)),
             None if named is None else str(named.file),
             self.problem,
@@ -96,13 +106,15 @@ class CommittedState:
         """The state in JSON; ``None`` if the commit names none."""
         if self.kind == "none":
             return None
-        size, named = self.size, self.named
+        size, named, time = self.size, self.named, self.time
         return {
             "kind": self.kind,
             "offset": None if named is None else named.next_offset,
             "file": None if named is None else str(named.file),
             "age_ms": self.age_ms(now_ms),
+            "event_time_ms": None if time is None else time.event_time_ms,
             "watermark_ms": self.watermark_ms,
+            "time_state": None if time is None else time.state.value,
             "rows": None if size is None else size.rows,
             "bytes": None if size is None else size.row_bytes,
             "files": None if size is None else size.files,
@@ -113,12 +125,11 @@ class CommittedState:
 States = Mapping[TopicPartition, CommittedState]
 
 
-def committed_states(cluster: Cluster, group_ids: Collection[str], location: str | None) -> dict[str, States]:
+def committed_states(snapshots: Collection[GroupSnapshot], location: str | None) -> dict[str, States]:
     """Returns the states of the committed offsets of groups.
 
     Args:
-        cluster: the cluster.
-        group_ids: the groups.
+        snapshots: the groups.
         location: where their state files are; ``None``: the sizes remain unknown.
 
     Raises:
@@ -126,29 +137,33 @@ def committed_states(cluster: Cluster, group_ids: Collection[str], location: str
         StateUnreachable: if the storage does not answer.
     """
     return {
-        group_id: {it.position.topic_partition: it for it in _sized(group_id, positions, location)}
-        for group_id, positions in positions_of(cluster, group_ids).items()
+        snapshot.description.group_id: {it.position.topic_partition: it for it in _sized(snapshot, location)}
+        for snapshot in snapshots
     }
 
 
-def _sized(group_id: str, positions: Collection[Position], location: str | None) -> Iterable[CommittedState]:
+def _sized(snapshot: GroupSnapshot, location: str | None) -> Iterable[CommittedState]:
+    positions = [position_of(tp, it.next_offset, it.metadata) for tp, it in snapshot.committed.items()]
+    group_time = state_times(snapshot)
+    times = {} if group_time is None else group_time.partitions
+    found = [CommittedState(it, times.get(it.topic_partition)) for it in positions]
     named = [it.origin.file for it in positions if isinstance(it.origin, Named)]
     if location is None or not named:
-        return [CommittedState(it) for it in positions]
+        return found
     from streamgroups_state.group_states import states_of
 
-    stored = states_of(location, group_id, named)
-    return [_read(it, stored) for it in positions]
+    stored = states_of(location, snapshot.description.group_id, named)
+    return [_read(it, stored) for it in found]
 
 
-def _read(position: Position, stored: StoredStates | None) -> CommittedState:
-    if not isinstance(position.origin, Named):
-        return CommittedState(position)
+def _read(committed: CommittedState, stored: StoredStates | None) -> CommittedState:
+    if committed.named is None:
+        return committed
     if stored is None:
-        return CommittedState(position, problem="missing")
+        return replace(committed, problem="missing")
     try:
-        found = stored.find(position)
+        found = stored.find(committed.position)
     except (StateMissing, StateDamaged, StateMismatch) as e:
-        return CommittedState(position, problem=e.code.removeprefix("state_"))
+        return replace(committed, problem=e.code.removeprefix("state_"))
     assert isinstance(found, Stored), "a named position has a state"
-    return CommittedState(position, StateSize.of(found.state))
+    return replace(committed, size=StateSize.of(found.state))

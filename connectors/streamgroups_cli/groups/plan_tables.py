@@ -58,6 +58,7 @@ class GroupPlan:
         live: the group, if it has members, which then receive a reset request.
         has_states: whether its queries keep state of the partitions.
         states: the state with which each partition continues; empty if that is unknown.
+        details: how the new offset of a partition was found; can be empty.
     """
 
     group_id: str
@@ -67,6 +68,7 @@ class GroupPlan:
     live: GroupDescription | None = None
     has_states: bool = False
     states: Mapping[TopicPartition, Continuation] = field(default_factory=dict)
+    details: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     @property
     def changes(self) -> dict[TopicPartition, Committed | None]:
@@ -101,7 +103,7 @@ def emit_plans(cluster: Cluster, plans: Sequence[GroupPlan], output: Output, *, 
     """Prints the planned change."""
     times = _times(cluster, plans)
     cells = [
-        (p.states.get(move.topic_partition), _cells(p.group_id, move, times, human=output is Output.table))
+        (p.states.get(move.topic_partition), _cells(p, move, times, human=output is Output.table))
         for p in plans
         for move in p.moves
     ]
@@ -121,12 +123,12 @@ def emit_plans(cluster: Cluster, plans: Sequence[GroupPlan], output: Output, *, 
     emit(output, document=document, tables=lambda: [Table(columns, rows)])
 
 
-def _cells(group_id: str, move: Move, times: _Times, *, human: bool) -> list[Cell]:
+def _cells(plan: GroupPlan, move: Move, times: _Times, *, human: bool) -> list[Cell]:
     tp = move.topic_partition
     from_ms = None if move.from_offset is None else times.get((tp, move.from_offset))
     to_ms = times.get((tp, move.to_offset))
     change_ms = None if from_ms is None or to_ms is None else to_ms - from_ms
-    detail = "" if move.requested_offset is None else f"requested {move.requested_offset}"
+    detail = plan.details.get(tp, "") if move.requested_offset is None else f"requested {move.requested_offset}"
     if human:
         change = None if move.change is None else f"{move.change:+d}"
         shown_ms = duration(change_ms)
@@ -134,7 +136,7 @@ def _cells(group_id: str, move: Move, times: _Times, *, human: bool) -> list[Cel
         cells: list[Cell] = [change, utc(from_ms), utc(to_ms), time]
     else:
         cells = [move.change, utc(from_ms), utc(to_ms), change_ms]
-    return [group_id, tp.topic, tp.partition, move.from_offset, move.to_offset, *cells, detail]
+    return [plan.group_id, tp.topic, tp.partition, move.from_offset, move.to_offset, *cells, detail]
 
 
 def _forgotten_cells(group_id: str, tp: TopicPartition, offset: int) -> list[Cell]:

@@ -45,9 +45,9 @@ _PARTITIONS = (
     Column("time_lag", right=True),
     Column("lag_state", style=lag_state_style),
 )
-#: Only if a group has event time (``sg.with_event_time``), because a screen is narrow.
+#: Only if a group has event time (``sg.with_event_time``, or windows of partitions), because a screen is narrow.
 _WATERMARK = (Column("watermark"),)
-_EVENT_TIME = (Column("event_time"), Column("time_state", style=time_state_style))
+_EVENT_TIME = (Column("event_time"), *_WATERMARK, Column("time_state", style=time_state_style))
 _PLAIN = (Column("time"), *(c for c in _GROUPS if c.name != "lag_history"))
 _CSV = (*(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN), *_WATERMARK)
 
@@ -168,7 +168,7 @@ def _table(columns: Sequence[Column], rows: Sequence[list[Cell]]) -> Table:
 
 
 def _has_time(poll: Poll) -> bool:
-    return any(g.watermark is not None for g in poll.groups)
+    return any(p.event_time is not None for g in poll.groups for p in g.partitions)
 
 
 def _urgency(group: WatchedGroup) -> tuple[int, int, str]:
@@ -210,6 +210,7 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
         duration(p.time_lag_ms),
         p.state.value,
         None if p.event_time is None else utc(p.event_time.event_time_ms),
+        None if p.event_time is None else str(p.event_time.asserts),
         None if p.event_time is None else p.event_time.state.value,
     ]
 
@@ -266,6 +267,7 @@ def _group_document(g: WatchedGroup) -> dict[str, Any]:
                 "time_lag_ms": p.time_lag_ms,
                 "lag_state": p.state.value,
                 "event_time": None if p.event_time is None else utc(p.event_time.event_time_ms),
+                "watermark": None if p.event_time is None else str(p.event_time.asserts),
                 "time_state": None if p.event_time is None else p.event_time.state.value,
             }
             for p in g.partitions

@@ -14,6 +14,8 @@ from streamgroups.times import utc
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
 from streamgroups_state.inspection import inspect, rows_of
+from streamgroups_state.windows.carried import RESERVED
+from streamgroups_state.windows.edges import OPEN_EDGES
 
 _COLUMNS = (
     Column("group"),
@@ -23,6 +25,7 @@ _COLUMNS = (
     Column("offset", right=True),
     Column("began_offset", right=True),
     Column("windows", right=True),
+    Column("open_edges", right=True),
     Column("segments", right=True),
     Column("rows", right=True),
     Column("newest_event_time"),
@@ -65,7 +68,7 @@ def show(
 
 
 def _cells(group_id: str, operator: str, manifest: Manifest, state: PartitionState) -> list[Cell]:
-    newest_ms = state.values.get("newest_ms")
+    newest_ms, open_edges = state.values.get("newest_ms"), state.values.get(OPEN_EDGES)
     tp, parts = state.topic_partition, state.parts.values()
     return [
         group_id,
@@ -74,7 +77,8 @@ def _cells(group_id: str, operator: str, manifest: Manifest, state: PartitionSta
         tp.partition,
         state.next_offset,
         state.began_offset,
-        len(parts),
+        sum(part not in RESERVED for part in state.parts),
+        open_edges if isinstance(open_edges, int) else None,
         sum(map(len, parts)),
         sum(segment.rows for segments in parts for segment in segments),
         utc(newest_ms) if isinstance(newest_ms, int) else None,
@@ -101,10 +105,14 @@ def _rows(files: StateFiles, state: PartitionState) -> list[list[Any]]:
 def _window_start(part: str, row: dict[str, Any]) -> str | None:
     """The parts of windows have the start of their window as their name. Other operators have other names.
 
-    Sessions are rows of one part, and have their own start.
+    Sessions are rows of one part, and have their own start. Intervals and edges have the start of their first window. A
+    flush adds a second part.
     """
+    part = part.removesuffix(" flushed")
     if part == "sessions":
         return utc(row["start"])
+    if part in RESERVED:
+        return None if row["first"] is None else utc(row["first"])
     return utc(int(part)) if part.lstrip("-").isdecimal() else None
 
 

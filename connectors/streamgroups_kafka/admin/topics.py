@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
@@ -155,12 +155,15 @@ class KafkaTopicAdmin:
         return await count_unread(self._session, leaders, ranges, limit_bytes)
 
     def read(
-        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int] | None
+        self,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int] | None,
+        is_last: Callable[[Message], bool] = lambda _: False,
     ) -> Iterator[Message]:
         """See :meth:`streamgroups.ports.TopicAdmin.read`."""
         from streamgroups_kafka.admin.stored_records import stored_records
 
-        return stored_records(self._config, starts, ends)
+        return stored_records(self._config, starts, ends, is_last)
 
     async def _leaders(self, topics: Collection[str]) -> dict[TopicPartition, int | None]:
         found = await self._topics(topics)

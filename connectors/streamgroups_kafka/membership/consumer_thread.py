@@ -47,6 +47,8 @@ _REFRESHES_WITHOUT_TOPIC = 3
 #: How long a leaving member retries the commit of finished batches.
 _LAST_COMMIT_S = 5.0
 _COMMITTED_TIMEOUT_S = 10.0
+#: How long a closing member polls until it owns no partitions, and the timeout of each poll.
+_RELEASE_S, _RELEASE_POLL_S = 5.0, 0.01
 _A_BUG = "This is a bug in streamgroups; the log contains the details. You can restart the query safely."
 #: If the broker rejects several offsets of one commit, the most severe error decides.
 _GRAVITY = {CommitVerdict.RETRY_WHILE_OWNED: 0, CommitVerdict.FENCED: 1, CommitVerdict.FATAL: 2}
@@ -89,6 +91,7 @@ class ConsumerOwner:
         self._subscribed: frozenset[str] = frozenset()
         self._next_refresh_s = 0.0
         self._refreshes_failed = 0
+        self._is_leaving = False
         self._batches = BatchWatch(settings, state)
         # A leaving member does not need the positions.
         self._retrying = retrying(stop_any(stop_after_delay(_POSITIONS_S), _StopWhenClosing(state)), every_s=0.2)
@@ -142,14 +145,31 @@ class ConsumerOwner:
         return True
 
     def _leave(self) -> None:
+        self._is_leaving = True
         if self._consumer is not None:
             self._record(MemberEvent(Kind.CLOSING))
             try:
-                self._consumer.close()
+                self._close(self._consumer)
             except Exception as e:
                 # The group removes the member after its session timeout. No data is lost.
                 logger.warning("%s: leaving the group failed: %s", self._settings.name, e)
         self._record(MemberEvent(Kind.CLOSED))
+
+    def _close(self, consumer: Consumer) -> None:
+        """Releases the partitions, then closes the client.
+
+        The revoke callback must not run inside ``close``. If the group of the client has terminated there, librdkafka
+        discards the request of ``incremental_unassign``. This call then waits forever, and it holds the GIL, so the
+        whole process hangs (librdkafka issue 4884).
+        """
+        try:
+            if self._subscribed:
+                consumer.unsubscribe()
+                deadline_s = time.monotonic() + _RELEASE_S
+                while consumer.assignment() and time.monotonic() < deadline_s:
+                    consumer.poll(_RELEASE_POLL_S)
+        finally:
+            consumer.close()
 
     def _new_consumer(self) -> Consumer:
         talk = {"error_cb": self._on_client_error, "logger": MemberLog(self._log, self._settings.redact)}
@@ -161,7 +181,7 @@ class ConsumerOwner:
         This method closes the client. A client that only unsubscribes remains a member during a rebalance, and the
         rebalance may be waiting for this batch.
         """
-        consumer.close()
+        self._close(consumer)
         self._subscribed, self._next_refresh_s = frozenset(), 0.0
         while self._state.is_away:
             if self._state.await_turn(_POLL_INTERVAL_S) is not Turn.GO_ON:
@@ -238,6 +258,11 @@ class ConsumerOwner:
             consumer.incremental_unassign(partitions)
             return
         tps = [*map(ours, partitions)]
+        if self._is_leaving:
+            # A closing member has committed already, and a failed one must not commit.
+            self._state.revoke(tps)
+            self._release(consumer, partitions, Kind.RELEASED)
+            return
         if self._settings.exclusive and {tp.topic for tp in tps} & self._subscribed:
             self._state.fail_unless_closing(
                 GroupRejected(

@@ -27,15 +27,18 @@ _MAX_PLACES = 10_000
 
 
 class Flaw(IntFlag):
-    """The fields of a record that are null. The numbers are those of the native reader."""
+    """The fields of a record that have no value. The first two numbers are those of the native reader."""
 
     HEADERS = 1
     TIMESTAMP = 2
+    #: See ``streamgroups_spark.event_time.producer_watermarks``.
+    WATERMARK = 4
 
 
 _WHY = {
     Flaw.HEADERS: "a header name is not UTF-8, so its headers are null",
     Flaw.TIMESTAMP: "its timestamp is outside the range of microseconds, so it is null",
+    Flaw.WATERMARK: "its producer watermark is not in decimal milliseconds since 1970, so it is ignored",
 }
 #: For a name that is not UTF-8, confluent-kafka returns a list with a null pointer and sets an exception. A specialised
 #: call in hot Python code ignores an exception beside a result. It would use the list, which ends the process. This

@@ -1,7 +1,8 @@
-"""``sg.explain_time(query)``: the watermark of a running query, and the partitions that hold it back.
+"""``sg.explain_time(query)``: the event time of a running query, and the partitions that hold back its watermark.
 
 Called by users on the driver. The progress of the query names its groups, and their sources reply by driver RPC
-(``internals.rpc``). Source: SEMANTICS W2, W3.
+(``internals.rpc``): those with ``sg.with_event_time`` with their watermark, and those with windows of partitions with an
+explanation. Source: SEMANTICS W2, W3, W5.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroups.errors import InvalidOption
+from streamgroups.checkpoints.offset import decode
+from streamgroups.errors import InvalidOption, OffsetFormat
 from streamgroups.event_time.explanation import as_text, explain
 from streamgroups.event_time.watermark import NOT_YET
-from streamgroups_spark.event_time.messages import TimeRequest
+from streamgroups_spark.event_time.messages import ExplanationRequest, TimeRequest
 from streamgroups_spark.event_time.punctuation_source import group_in
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.register import SESSION
@@ -24,30 +26,47 @@ from streamgroups_spark.register import SESSION
 def explain_time(query: StreamingQuery) -> str:
     """Returns the event time of each partition, and its effect on the watermark.
 
+    With ``time="partition"`` each partition has a watermark of its own. The table then contains when its idle timeout
+    expires, and whether the idle timeout has advanced its watermark. It contains the partitions of the queries of this
+    session. With ``time="group"`` it contains all partitions of the group.
+
     Args:
-        query: a running query of this session, on :func:`with_event_time`.
+        query: a running query of this session, with :func:`with_event_time` or with windows of partitions.
 
     Returns:
         A table for each stream of the query.
 
     Raises:
-        InvalidOption: if the query does not use :func:`with_event_time`, or has not finished its first batch.
+        InvalidOption: if the query has neither, or has not finished its first batch.
 
     Example::
 
         print(sg.explain_time(query))
     """
     progress = query.lastProgress
-    groups = [] if progress is None else sorted(groups_of(progress))
-    if not groups:
+    texts = [] if progress is None else [*_of_streams(progress), *_of_states(progress)]
+    if not texts:
         raise InvalidOption(
-            "The query does not use sg.with_event_time, or has not finished its first batch.",
+            "The query has neither sg.with_event_time nor windows of partitions by event time, or it has not finished its "
+            "first batch.",
             remedy=(
-                "Create its DataFrame with sg.with_event_time. If the query has just started, wait for its first batch."
+                "Create its DataFrame with sg.with_event_time, or with sg.windows and time='partition' or time='group'. "
+                "If the query has just started, wait for its first batch."
             ),
         )
-    told = [(group_id, it) for group_id in groups for it in request_all(SESSION, TimeRequest(group_id, NOT_YET))]
-    return "\n\n".join(as_text(group_id, it.member, it.state, explain(it.state, it.settings)) for group_id, it in told)
+    return "\n\n".join(texts)
+
+
+def _of_streams(progress: Mapping[str, Any]) -> Iterator[str]:
+    for group_id in sorted(groups_of(progress)):
+        for it in request_all(SESSION, TimeRequest(group_id, NOT_YET)):
+            yield as_text(group_id, it.member, it.state, explain(it.state, it.settings), it.imported)
+
+
+def _of_states(progress: Mapping[str, Any]) -> Iterator[str]:
+    for group_id in sorted(set(readers_in(progress))):
+        for reply in request_all(SESSION, ExplanationRequest(group_id)):
+            yield reply.text
 
 
 def groups_of(progress: Mapping[str, Any]) -> Iterator[str]:
@@ -57,8 +76,29 @@ def groups_of(progress: Mapping[str, Any]) -> Iterator[str]:
     >>> list(groups_of({"sources": [{"endOffset": offset}, {"endOffset": None}]}))
     ['board']
     """
-    for source in progress.get("sources") or []:
-        offset = source.get("endOffset")
-        found = group_in(json.loads(offset) if isinstance(offset, str) else offset)
+    for offset in _ends(progress):
+        found = group_in(offset)
         if found is not None:
             yield found
+
+
+def readers_in(progress: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the groups whose records a query reads, from its progress.
+
+    >>> offset = '{"version": 2, "n": 1, "ranges": {}, "resting": {}, "group": "board"}'
+    >>> list(readers_in({"sources": [{"endOffset": offset}, {"endOffset": None}]}))
+    ['board']
+    """
+    for offset in _ends(progress):
+        try:
+            group_id = decode(offset).group_id
+        except OffsetFormat:
+            continue
+        if group_id is not None:
+            yield group_id
+
+
+def _ends(progress: Mapping[str, Any]) -> Iterator[Any]:
+    for source in progress.get("sources") or []:
+        offset = source.get("endOffset")
+        yield json.loads(offset) if isinstance(offset, str) else offset

@@ -8,6 +8,7 @@ Source: SEMANTICS W11; Kafka's ``Headers.lastHeader``: of several headers with o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from streamgroups_kafka.read.columns import COLUMNS
 
+Numbers: TypeAlias = np.ndarray[Any, Any]
 COLUMN = "eventTime"
 _HEADERS = pa.field("headers", COLUMNS["headers"])
 #: Decimal milliseconds in the range of Spark's timestamps.
@@ -45,6 +47,17 @@ def with_times(batches: Iterator[pa.RecordBatch], schema: pa.Schema, header: str
         found = {name: batch.column(name) for name in batch.schema.names}
         found[COLUMN] = header_times(batch.column("headers"), header)
         yield pa.record_batch([found[name] for name in schema.names], schema=schema)
+
+
+def records_with(headers: pa.ListArray, name: str) -> Numbers:
+    """Returns the index of the record of each header of a name, ascending. A record can have several.
+
+    >>> records_with(pa.array([[("ts", b"1000")], None, [("ts", b"soon"), ("a", b"")]], _HEADERS.type), "ts").tolist()
+    [0, 2]
+    """
+    is_it = pc.equal(headers.flatten().field("key"), name)
+    found: Numbers = pc.list_parent_indices(headers).filter(is_it).to_numpy(zero_copy_only=False)
+    return found
 
 
 def header_times(headers: pa.ListArray, name: str) -> pa.TimestampArray:

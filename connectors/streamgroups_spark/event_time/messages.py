@@ -4,12 +4,14 @@ Before its first batch a source receives its event-time settings with the facts 
 (``source.query_facts``). After each batch it requests the observed event times of the tasks from the user's process
 (:class:`ObservationsRequest`), and ``register`` answers. The punctuation source requests the watermark from the other
 source of the query (:class:`TimeRequest`), and ``source.running_query`` answers. Source: SEMANTICS W2, W3, W10.
+``event_time.explain`` requests the event time of windows of partitions (:class:`ExplanationRequest`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
@@ -85,9 +87,33 @@ class TimeReply:
         state: the watermark, and the time of each partition.
         settings: the event-time settings.
         now_ms: the time of the reply, in milliseconds since the epoch.
+        imported: the watermark that it imports by its group; ``None`` if it imports no watermark.
     """
 
     member: str
     state: SourceTime
     settings: TimeSettings
     now_ms: int
+    imported: ImportStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationRequest:
+    """Requests the event time of windows of partitions, as a text. The reply is an :class:`Explanation`.
+
+    Args:
+        group_id: the group of the source.
+    """
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The event time of windows of partitions.
+
+    Args:
+        text: a table of partitions.
+    """
+
+    text: str

@@ -33,7 +33,7 @@ class ObservationStore:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: dict[tuple[str, TopicPartition], dict[int, TaskObservation]] = defaultdict(dict)
+        self._seen: dict[tuple[str, TopicPartition], dict[tuple[int, bool], TaskObservation]] = defaultdict(dict)
 
     def keep(self, told: Told) -> None:
         """Stores the observations of a task."""
@@ -41,8 +41,8 @@ class ObservationStore:
             for reported_as, seen in told:
                 kept = self._seen[reported_as, seen.topic_partition]
                 # In order of the last report, so that the earliest is deleted first.
-                kept.pop(seen.next_offset, None)
-                kept[seen.next_offset] = seen
+                kept.pop(seen.key, None)
+                kept[seen.key] = seen
                 if len(kept) > _MAX_SEEN:
                     del kept[next(iter(kept))]
 
@@ -58,8 +58,8 @@ class ObservationStore:
         with self._lock:
             for r in ranges:
                 kept = self._seen.get((reported_as, r.topic_partition), {})
-                own = [offset for offset in kept if r.next_offset <= offset < r.end_offset]
-                taken += [kept.pop(offset) for offset in own]
+                own = [(offset, of) for offset, of in kept if r.next_offset <= offset < r.end_offset]
+                taken += [kept.pop(key) for key in own]
         return taken
 
 
@@ -82,7 +82,7 @@ def seen_in(batch: pa.RecordBatch, column: str, topic: str | None = None) -> lis
     >>> from datetime import datetime
     >>> day = pa.array([datetime(1970, 1, 2), None], pa.timestamp("us", "UTC"))
     >>> seen_in(pa.record_batch({"topic": ["t", "t"], "partition": [0, 0], "offset": [5, 6], "ts": day}), "ts")
-    [TaskObservation(topic_partition=TopicPartition(topic='t', partition=0), next_offset=5, records=1, event_time_ms=86400000)]
+    [TaskObservation(topic_partition=TopicPartition(topic='t', partition=0), next_offset=5, records=1, event_time_ms=86400000, producer_ms=None)]
     """
     if not batch.num_rows:
         return []

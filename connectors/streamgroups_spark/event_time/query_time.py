@@ -30,10 +30,13 @@ from streamgroups.event_time.observations import (
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, give, observe, take
+from streamgroups.event_time.watermark import At, latest
 from streamgroups.groups.membership import Membership
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
+from streamgroups.query.alignment import EventTimes
+from streamgroups.query.imported_time import ImportedTime
 from streamgroups.query.query_ports import Times
 from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 
@@ -57,6 +60,7 @@ class QueryTime(Times):
         cluster: returns the end offsets of partitions, including open transactions. ``None`` if the query reads uncommitted
             records.
         now_ms: returns milliseconds since the epoch.
+        imported: the watermark of another group; ``None`` if the stream imports no watermark.
     """
 
     def __init__(
@@ -68,15 +72,22 @@ class QueryTime(Times):
         metadata_store: MetadataStore,
         cluster: Cluster | None,
         now_ms: Clock,
+        imported: ImportedTime | None = None,
     ) -> None:
         self._member, self._group_id, self._settings = member, group_id, settings
         self._seen, self._metadata_store, self._cluster, self._now_ms = seen, metadata_store, cluster, now_ms
+        self._imported = imported
         self._lock = threading.Lock()
         self._state = SourceTime()
         self._looked: tuple[int, Mapping[TopicPartition, int]] | None = None
         self._metadata_store_off_until_ms: int | None = None
 
     # ---- the thread of the query -------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """See :meth:`streamgroups.query.query_ports.Times.check`."""
+        if self._imported is not None:
+            self._imported.check()
 
     def finished(self, membership: Membership, number: int) -> None:
         """See :meth:`streamgroups.query.query_ports.Times.finished`."""
@@ -104,6 +115,21 @@ class QueryTime(Times):
         self._observe({tp: Observation(n, whole[tp]) for tp, n in next_offsets.items()})
         # No member needs this entry to resume. It is for monitoring of the group.
         self._note(idle ^ self._idle())
+
+    def event_times(self) -> EventTimes:
+        """See :meth:`streamgroups.query.query_ports.Times.event_times`.
+
+        The records of a partition can be newer than its watermark, if it emits one only every few records.
+        """
+        generation = self._settings.generation
+        delay_ms = 0 if generation is None else generation.delay_ms
+        watermarks = {
+            tp: time.watermark
+            if time.event_time_ms is None
+            else latest(time.watermark, At(time.event_time_ms - delay_ms))
+            for tp, time in self._state.partitions.items()
+        }
+        return EventTimes(watermarks, self._idle(), self._state.watermark)
 
     def _own(self, positions: Mapping[TopicPartition, int]) -> None:
         known = self._state.partitions
@@ -147,7 +173,11 @@ class QueryTime(Times):
         with self._lock:
             # The watermark does not fall behind the one that this query emitted before a restart, or by ``importFrom``.
             self._state = advance_to(self._state, question.asserted)
-            return TimeReply(self._member, self._state, self._settings, self._now_ms())
+            status = None
+            if self._imported is not None:
+                self._state = advance_to(self._state, self._imported.watermark())
+                status = self._imported.status
+            return TimeReply(self._member, self._state, self._settings, self._now_ms(), status)
 
     # ---- metadata entries --------------------------------------------------------------------------------------------
 

@@ -27,20 +27,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType, TimestampType
 
+from streamgroups.cursors.admission import check_group_name
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.imports import check_imports, way_of
 from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
-from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics
 from streamgroups_spark.event_time import header_column as header_time
+from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.event_time.observed_times import telling
 from streamgroups_spark.event_time.punctuation_source import delay_in_spark_ms, options_of
-from streamgroups_spark.internals.plan import analyzed, leaves, nodes, source_name
+from streamgroups_spark.event_time.split_late import check_watermark_column
+from streamgroups_spark.internals.plan import analyzed, leaves, nodes, source_name, source_options
 from streamgroups_spark.register import tell_of
 from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.shared_state import check_state
+from streamgroups_spark.windows.checks import check_timestamp
 
-#: The settings of each stream of this process, by group, for streams that follow another stream.
+#: The settings of each stream of this process, by group. A stream that imports from one of them follows it at once.
+#: Groups of other applications are read from the cluster.
 _streams: dict[str, TimeSettings] = {}
 _MARK = "__is_punctuation"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
@@ -59,13 +64,17 @@ def with_event_time(
     emit_every: str | None = None,
     import_from: str | None = None,
     on_violation: str | None = None,
+    until: str | None = None,
 ) -> DataFrame:
     """Sets the watermark of a stream to the minimum over its partitions, except idle ones (SEMANTICS W2, W3).
 
     A missing argument is taken from the options of the source (SEMANTICS W11). ``"none"`` disables such an option.
+    If the source has the option ``watermarkHeader``, producers advance the watermark too (SEMANTICS W15). Then no argument is
+    required.
 
     Args:
-        df: created from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. It still needs
+        df: created from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. Bounded data are returned
+            as they are after the checks, because Spark ignores their watermark (SEMANTICS W17). A stream still needs
             ``topic``, ``partition`` and ``offset``, unless the event time is the source's own column ``timestamp`` or
             ``eventTime``.
         column: the event time, a timestamp. Rows with null do not advance the watermark.
@@ -74,9 +83,14 @@ def with_event_time(
         partition_idle_timeout: how long a partition without available records holds back the watermark. Option
             ``partitionIdleTimeout``.
         emit_every: how often the watermark advances: ``"10 records"``, or ``"5s"`` of event time. Option ``emitEvery``.
-        import_from: the ``group.id`` of the stream whose watermark this stream follows. That stream must have its event
-            time already. Option ``importFrom``.
-        on_violation: how records before the watermark are handled. Only ``"keep"``. Option ``onViolation``.
+        import_from: the ``group.id`` whose watermark this stream follows. The queries of that group can run in any
+            application, and use :func:`with_event_time`, or :func:`windows` with ``time="group"``. Option ``importFrom``.
+        on_violation: how records before the watermark are handled. ``keep``: Spark's operators drop them if they are late.
+            ``drop``: they are dropped, and so are rows without an event time. ``adjust``: their event time is set to the
+            watermark if they are valid until later, and otherwise they are dropped. Both need the option
+            ``includeWatermark=true`` of the source, and count the records. :func:`split_late` has the same argument and
+            also returns them. Option ``onViolation``.
+        until: with ``adjust``: the column with the end of a record's validity, a timestamp.
 
     Returns:
         The same rows and columns, with ``column`` under Spark's watermark. Punctuations are filtered out.
@@ -97,12 +111,19 @@ def with_event_time(
         "onViolation": on_violation,
     }
     source = _source(df)
-    parsed = parse(source, streaming=True)
-    check_state(parsed, {"sg.with_event_time"})
+    parsed = parse(source, streaming=df.isStreaming)
+    if df.isStreaming:
+        check_state(parsed, {"sg.with_event_time"})
     check_column(df.schema, column)
     _check_plan(df)
     options = {**options_of_time(source), **{name: value for name, value in given.items() if value is not None}}
-    settings = checked_settings(options)
+    settings = time_settings({}, options)
+    if settings.import_from is not None:
+        check_group_name(settings.import_from)
+    _check_policy(df, settings.on_violation, until)
+    if not df.isStreaming:
+        # Spark ignores watermarks of bounded data: no record is late.
+        return _on_time(df, column, settings.on_violation, until)
     group_id = str(parsed.group_id)
     known = {**_streams, group_id: settings}
     check_imports(group_id, known)
@@ -112,7 +133,8 @@ def with_event_time(
     _streams[group_id] = settings
     way = way_of(group_id, known)
     asserted = options_of(way, options, reported_as=reported_as, read_column=read_column)
-    return _punctuated(df, column, asserted, delay_in_spark_ms(settings))
+    timed = _punctuated(df, column, asserted, delay_in_spark_ms(settings))
+    return _on_time(timed, column, settings.on_violation, until)
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
@@ -152,6 +174,10 @@ def _told(df: DataFrame, column: str, reported_as: str, subscription: Subscripti
     return df.withColumn(column, telling(F.col(column), reported_as, tell_of(df.sparkSession), topic))
 
 
+def _on_time(timed: DataFrame, column: str, policy: OnViolation, until: str | None) -> DataFrame:
+    return timed if policy is OnViolation.KEEP else split(timed, LateRule(column, None, policy, until))[0]
+
+
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 
@@ -161,30 +187,8 @@ def options_of_time(source: Mapping[str, str]) -> dict[str, str]:
     return {names[name.lower()]: value for name, value in source.items() if name.lower() in names}
 
 
-def checked_settings(options: Mapping[str, str]) -> TimeSettings:
-    settings = time_settings({}, options)
-    if settings.generation is not None and settings.generation.flush:
-        raise InvalidOption(
-            "Option 'flush' is 'true', but the checkpoint stores Spark's watermark: after a restart, all "
-            "records would be late.",
-            remedy="Leave it out.",
-        )
-    if settings.on_violation is not OnViolation.KEEP:
-        raise InvalidOption(
-            f"Option 'onViolation' is '{settings.on_violation.value}', but Spark's own operators always "
-            "drop late records.",
-            remedy="Leave it out here, and set it on sg.windows.",
-        )
-    return settings
-
-
 def _source(df: DataFrame) -> dict[str, str]:
     """Returns the options of the only source of the DataFrame."""
-    if not df.isStreaming:
-        raise InvalidOption(
-            "The DataFrame is not a streaming DataFrame.",
-            remedy='Read it with spark.readStream.format("streamgroups").',
-        )
     found = list(leaves(analyzed(df)))
     names = [source_name(leaf) for leaf in found]
     if names != ["streamgroups"]:
@@ -193,7 +197,7 @@ def _source(df: DataFrame) -> dict[str, str]:
             "format streamgroups.",
             remedy="Call with_event_time on each stream, before a join or union.",
         )
-    return dict(found[0].extraOptions())
+    return source_options(found[0])
 
 
 def check_column(schema: StructType, column: str) -> None:
@@ -216,6 +220,14 @@ def _check_plan(df: DataFrame) -> None:
     for node in nodes(analyzed(df)):
         if node.nodeName() == "EventTimeWatermark":
             raise InvalidOption("The DataFrame already has a watermark.", remedy="Remove the call of withWatermark.")
+
+
+def _check_policy(df: DataFrame, policy: OnViolation, until: str | None) -> None:
+    check_until(policy, until)
+    if until is not None:
+        check_timestamp(df, until)
+    if policy is not OnViolation.KEEP:
+        check_watermark_column(df, f"sg.with_event_time with on_violation='{policy.value}'")
 
 
 def _read_column(df: DataFrame, column: str) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from streamgroups_spark.event_time.messages import StreamTime
 from streamgroups_spark.event_time.punctuation_source import stream_time
 from streamgroups_spark.internals.plan import ReadStream, read_streams
-from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +42,14 @@ class ActiveQueries:
         #: Queries and sources by the process ids of requests. Spark removes a query before its sources have ended.
         self._answered: dict[frozenset[int], tuple[Any, Any]] = {}
 
-    def answer(self, request: Any) -> QueryFacts | bool | None:
+    def answer(self, request: Any) -> QueryFacts | FinishedIn | bool | None:
         """Returns the reply to a source. ``None`` if no query of this application matches the request."""
         if isinstance(request, QueryRequest):
             return self._facts(request)
         if isinstance(request, FinishedRequest):
             return self._has_finished(request)
+        if isinstance(request, DurationRequest):
+            return self._finished_in(request)
         return None
 
     def _has_finished(self, request: FinishedRequest) -> bool | None:
@@ -56,6 +58,12 @@ class ActiveQueries:
             return None
         committed = query.committedOffsets().get(source)
         return bool(committed.isDefined() and json.loads(committed.get().json()) == request.end)
+
+    def _finished_in(self, request: DurationRequest) -> FinishedIn | None:
+        """Returns the duration of the last batch; ``None`` if Spark has not reported this batch."""
+        query, _ = self._answered.get(request.process_ids, (None, None))
+        progress = None if query is None else query.lastProgress()
+        return None if progress is None else finished_in(progress.json(), request.end)
 
     def _facts(self, request: QueryRequest) -> QueryFacts | None:
         """Returns the facts about the query of a source.
@@ -124,6 +132,25 @@ def _facts(
     time = next((time for time in times if time is not None and time.group_id == group_id), None)
     stages = frozenset[str]().union(*(stream.stages for stream in own))
     return QueryFacts(checkpoints.pop() if len(checkpoints) == 1 else None, operators, time, stages)
+
+
+def finished_in(progress: str, end: Mapping[str, Any]) -> FinishedIn | None:
+    """Returns the duration of a batch from the plan to the end; ``None`` if the progress is that of another batch.
+
+    Args:
+        progress: the JSON of the progress.
+        end: the end offset of a source in the batch.
+
+    >>> finished_in('{"sources": [{"endOffset": {"n": 7}}], "durationMs": {"triggerExecution": 900, "latestOffset": 100}}', {"n": 7})
+    FinishedIn(duration_ms=800)
+    """
+    found = json.loads(progress)
+    ends = [it.get("endOffset") for it in found.get("sources") or ()]
+    phases_ms = found.get("durationMs") or {}
+    # Spark writes an offset as JSON, or as a text that contains JSON.
+    if "triggerExecution" not in phases_ms or end not in [json.loads(it) if isinstance(it, str) else it for it in ends]:
+        return None
+    return FinishedIn(phases_ms["triggerExecution"] - phases_ms.get("latestOffset", 0))
 
 
 def _time_of(stream: ReadStream) -> StreamTime | None:

@@ -1,12 +1,14 @@
-"""Reads the logs of a query's checkpoint: the batch that started last, and whether it is finished.
+"""Reads the logs of a query's checkpoint: the batch that started last, its watermark, and whether it is finished.
 
-Used by ``source.last_batch`` when a query stops, and by sinks (``sinks.batch_info``). For a Python source, only the
-request for the next batch indicates that a batch is finished. After the last batch Spark stops it without a call. But
-Spark writes ``offsets/<batch id>`` before a batch runs, and ``commits/<batch id>`` after its output is written.
+Used by ``source.last_batch`` when a query stops, by sinks (``sinks.batch_info``), and by ``source.running_query`` for
+the column ``watermark``. For a Python source, only the request for the next batch indicates that a batch is finished.
+After the last batch Spark stops it without a call. But Spark writes ``offsets/<batch id>`` before a batch runs, and
+``commits/<batch id>`` after its output is written.
 
 Source: Spark's ``OffsetSeqLog`` and ``CommitLog``. A file of offsets contains a version, a line of metadata, and a line
 for each source of the query. The line is its offset in version 1, and its name and offset in version 2 (Spark 4.2, for
-named sources). ``metadata`` contains the id of the query.
+named sources). The line of metadata contains the watermark. ``metadata`` contains the id of the query. For late rows
+Spark uses the watermark of ``WatermarkPropagator.getInputWatermarkForLateEvents``.
 
 The checkpoint is never written. A file that cannot be read or that belongs to another query proves nothing.
 """
@@ -76,6 +78,25 @@ class CommitLog:
             OffsetFormat: if a newer version of Spark has written it.
         """
         return ends_in(self._offsets(batch_id))
+
+    def late_watermark_ms(self, end: Mapping[str, Any]) -> int:
+        """Returns the watermark by which Spark drops late rows of the batch that runs, in milliseconds since the epoch.
+
+        That is the watermark of the batch before it, and 0 for the first batch. Spark closes windows by the watermark
+        of the batch itself, which can be later. Both are in the log before the batch runs, also before it runs again.
+
+        Args:
+            end: the end offset of one of its sources.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if a file has another format, or the newest batch in the log has other offsets.
+            OffsetFormat: if a newer version of Spark has written it.
+        """
+        newest = self.newest()
+        if newest is None or end not in self.ends(newest).values():
+            raise ValueError(f"its newest batch is {newest}, which has other offsets")
+        return 0 if newest == 0 else watermark_in(self._offsets(newest - 1))
 
     def identity(self, batch_id: int) -> NoDataBatch:
         """Returns the identity of a batch, also of a no-data batch.
@@ -171,6 +192,29 @@ def ends_in(log: str) -> dict[str, Any]:
     if version[1] == "1":
         return {str(i): _end(line) for i, line in enumerate(lines)}
     return {name: _end(end) for name, end in (line.split(":", 1) for line in lines)}
+
+
+def watermark_in(log: str) -> int:
+    """Parses the watermark of a batch from a file of Spark's offset log.
+
+    Args:
+        log: the content of the file.
+
+    Returns:
+        The watermark in milliseconds since the epoch. 0 before the first one.
+
+    Raises:
+        ValueError: if the content has another format.
+
+    >>> watermark_in('v1\\n{"batchWatermarkMs":1357016400000,"batchTimestampMs":1,"conf":{}}\\n-')
+    1357016400000
+    """
+    _version, metadata, *_ends = log.split("\n")
+    found = json.loads(metadata)
+    watermark_ms = found.get("batchWatermarkMs") if isinstance(found, dict) else None
+    if type(watermark_ms) is not int:
+        raise ValueError("its metadata contains no watermark")
+    return watermark_ms
 
 
 def _end(logged: str) -> Any:

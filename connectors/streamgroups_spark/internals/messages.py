@@ -9,7 +9,14 @@ from typing import TypeAlias
 
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
-from streamgroups_spark.event_time.messages import Observations, ObservationsRequest, TimeReply, TimeRequest
+from streamgroups_spark.event_time.messages import (
+    Explanation,
+    ExplanationRequest,
+    Observations,
+    ObservationsRequest,
+    TimeReply,
+    TimeRequest,
+)
 from streamgroups_spark.source.batch_messages import (
     BatchFacts,
     BatchRequest,
@@ -19,12 +26,14 @@ from streamgroups_spark.source.batch_messages import (
     LedgerRequest,
     StatesRequest,
 )
-from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.state.reports import ReportedStates, StateReportsRequest
 
 Request: TypeAlias = (
     BatchRequest
     | BatchWritten
+    | DurationRequest
+    | ExplanationRequest
     | FinishedRequest
     | InFlightRequest
     | LedgerRequest
@@ -35,5 +44,15 @@ Request: TypeAlias = (
     | TimeRequest
 )
 Reply: TypeAlias = (
-    BatchFacts | BatchFlight | LedgerReply | Observations | QueryFacts | QueryStates | ReportedStates | TimeReply | bool
+    BatchFacts
+    | BatchFlight
+    | Explanation
+    | FinishedIn
+    | LedgerReply
+    | Observations
+    | QueryFacts
+    | QueryStates
+    | ReportedStates
+    | TimeReply
+    | bool
 )

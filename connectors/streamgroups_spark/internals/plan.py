@@ -1,8 +1,8 @@
 """Reads the streams and stateful operators of a query from its analyzed plan.
 
-Called by ``sinks.exactly_once``, ``event_time.with_event_time``, ``windows.api`` and ``internals.active_queries`` on
+Called by ``sinks.exactly_once``, ``event_time.with_event_time``, ``state.placement`` and ``internals.active_queries`` on
 the driver, with Spark's objects behind py4j. Source: Spark's ``LogicalPlan``, ``StreamingRelationV2``,
-``StreamingDataSourceV2ScanRelation`` and ``MicroBatchExecution.containsStatefulOperator``.
+``StreamingDataSourceV2ScanRelation``, ``DataSourceV2Relation`` and ``MicroBatchExecution.containsStatefulOperator``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,21 @@ _STATEFUL = frozenset(
 _MOVING = _STATEFUL | frozenset(
     ("Join", "Repartition", "RepartitionByExpression", "RebalancePartitions", "Sort", "LocalLimit", "Window")
 )
+#: Operations on bounded data that keep the records of a task, in their order, and those that only name plans.
+_ROW_BY_ROW = frozenset(
+    (
+        "CollectMetrics",
+        "Filter",
+        "Generate",
+        "MapInArrow",
+        "MapInPandas",
+        "Project",
+        "ResolvedHint",
+        "SubqueryAlias",
+        "View",
+    )
+)
+_BOUNDED = "DataSourceV2Relation"
 #: The name of the function of an operator with state (``state.stage``), before the name of the operator.
 STAGE = "streamgroups_state:"
 
@@ -81,7 +96,21 @@ def is_data_source(leaf: Any) -> bool:
 
 def source_name(leaf: Any) -> str:
     """Returns the name of the data source of a leaf, or the name of the node if it has no data source."""
+    if leaf.nodeName() == _BOUNDED:
+        return str(leaf.table().name())
     return str(leaf.sourceName() if is_data_source(leaf) else leaf.nodeName())
+
+
+def source_options(leaf: Any) -> dict[str, str]:
+    """Returns the options of a leaf that is a stream or a batch read of a data source."""
+    if leaf.nodeName() == _BOUNDED:
+        return dict(leaf.options().asCaseSensitiveMap())
+    return dict(leaf.extraOptions())
+
+
+def moves_of_bounded(plan: Any) -> frozenset[str]:
+    """Returns the operations of a plan over bounded data that can move records to other tasks, or change their order."""
+    return frozenset(str(node.nodeName()) for node in nodes(plan) if node.children().size()) - _ROW_BY_ROW
 
 
 def read_streams(plan: Any) -> list[ReadStream]:

@@ -20,13 +20,14 @@ from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.state.placement import (
     PLACE,
-    check_columns,
+    check_is_stream,
+    check_key_columns,
     check_keys,
     check_place,
     in_reading_stage,
     stored_schema,
 )
-from streamgroups_spark.windows.checks import WATERMARK, check_timestamp
+from streamgroups_spark.windows.checks import check_timestamp, delay_ms_of, have_producers
 from streamgroups_state.joins.definition import JoinOperator, parse_how
 
 _CALLED = "sg.join"
@@ -59,9 +60,10 @@ def join(
     * ``dead_letter``, if enabled: for a late record a struct with ``event_time``, ``watermark`` and ``late_by_ms``, and
       null for all other rows. The late record is in ``left`` or ``right``.
 
-    A record is late if its event time is before the watermark of its own partition: the newest event time before it,
-    minus the delay of the watermark. Late records are counted, and not joined. Records without event time, or with a null
-    in ``by``, match no record. So the output depends neither on batches nor on the order between both topics.
+    A record is late if its event time is before the watermark of its own partition: the newest event time before it
+    minus the delay of the watermark, or the watermark of its producer. Late records are counted, and not joined. Records
+    without event time, or with a null in ``by``, match no record. So the output depends neither on batches nor on the
+    order between both topics.
 
     Args:
         df: a stream of both topics, with the columns ``topic``, ``partition`` and ``offset`` of the source. If queries
@@ -69,7 +71,8 @@ def join(
         left: the topic of the left records.
         right: the topic of the right records.
         by: the key columns.
-        on: the column with the event time, a timestamp with a watermark.
+        on: the column with the event time, a timestamp with a watermark. The watermark can be omitted if the source has
+            the option ``watermarkHeader`` (SEMANTICS W15).
         within: a duration: the greatest difference of the event times of two matching records.
         how: ``inner``; or ``left``, ``right`` or ``full``, which also emit records of this side, or of both, that have no
             match. Such a record is emitted when the watermark of the other partition has passed the end of its time.
@@ -88,14 +91,15 @@ def join(
         paid = sg.join(timed, left="orders", right="payments", by=["key"], on="timestamp", within="10 minutes", name="paid")
         rows = paid.select("key", "left.value", F.col("right.value").alias("payment"))
     """
-    check_columns(df, by, [on])
+    check_is_stream(df)
+    check_key_columns(df.schema, by, [on])
     _check_names(df, by)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned)
     check_place(df, name, _CALLED)
     _check_time(df, on)
     topics, kind = _topics(left, right), parse_how(how)
     within_us = parse_duration_ms(within, option="within") * 1_000
-    delay_us = int(df.schema[on].metadata[WATERMARK]) * 1_000
+    delay_ms = delay_ms_of(df, on)
     others = [it for it in df.columns if it not in by]
     records = df.select(
         "topic",
@@ -111,6 +115,7 @@ def join(
     rows = StructType([*fields, StructField("time", LongType()), StructField("watermark", LongType())])
     types = stored_schema(records.schema)
     keys = tuple(types.field(f"k{i}").type for i in range(len(by)))
+    delay_us = None if delay_ms is None else delay_ms * 1_000
     operator = JoinOperator(name, topics, kind, within_us, delay_us, keys, types.field("record").type)
     output = in_reading_stage(records, operator, rows, _CALLED)
     return _output(output, by, dead_letters=dead_letters)
@@ -149,10 +154,11 @@ def _check_names(df: DataFrame, by: Sequence[str]) -> None:
 
 def _check_time(df: DataFrame, on: str) -> None:
     check_timestamp(df, on)
-    if WATERMARK not in (df.schema[on].metadata or {}):
+    if delay_ms_of(df, on) is None and not have_producers(df):
         raise InvalidOption(
             f"Column '{on}' has no watermark: the join would never drop a record from its state.",
-            remedy=f"Call df.withWatermark('{on}', ...) before.",
+            remedy=f"Call df.withWatermark('{on}', ...) before. If producers emit watermarks, set 'watermarkHeader' on the "
+            "source.",
         )
 
 

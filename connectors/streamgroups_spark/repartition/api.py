@@ -195,7 +195,7 @@ def _connection(df: DataFrame) -> dict[str, str]:
 
 def _reading(topic: str, options: Mapping[str, str]) -> dict[str, str]:
     given = {name.lower(): name for name in options}
-    for name in ("subscribe", "subscribePattern", "assign", "includeHeaders", "eventTimeHeader"):
+    for name in ("subscribe", "subscribePattern", "assign", "includeHeaders", "eventTimeHeader", "watermarkHeader"):
         if name.lower() in given:
             raise InvalidOption(
                 f"The options contain '{name}'.",

@@ -223,14 +223,15 @@ def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaClus
 def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> DataFrame:
     """Assigns each output partition to one task, because two tasks must not write to one partition in a transaction."""
     tasks = df.sparkSession.sparkContext.defaultParallelism
-    if not {"key", "partition"} & set(df.columns):
-        # Each task chooses its own partitions.
-        return df.coalesce(tasks)
     counts = cluster.topics()
     if options.topic is not None and options.topic not in counts:
         raise UnknownTopic(
             f"Topic '{options.topic}' does not exist.", remedy="Create the topic, or correct the option 'topic'."
         )
+    is_anywhere = not {"key", "partition"} & set(df.columns)
+    if is_anywhere and options.topic is not None and counts[options.topic] >= tasks:
+        # Each task chooses its own partitions.
+        return df.coalesce(tasks)
     chosen = with_partitions(df, counts, topic=options.topic)
     # A row without key and partition can go to any partition of one task. A retried task must choose the same one.
     anywhere = F.hash("value") + F.spark_partition_id()

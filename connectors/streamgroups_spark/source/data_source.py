@@ -42,11 +42,13 @@ from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.monitoring.query_progress import encode_report
 from streamgroups.partitions import OffsetRange
+from streamgroups.ports import Clock
 from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.event_time import header_column as header_time
+from streamgroups_spark.event_time import watermark_column
 from streamgroups_spark.event_time.observed_times import Tell, measured
 from streamgroups_spark.internals.process_exit import exit_within, is_runner
 from streamgroups_spark.internals.python_worker import prepare_python_worker
@@ -54,7 +56,9 @@ from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.source.options import SourceOptions, parse
 
 if TYPE_CHECKING:
+    from streamgroups.event_time.producer_watermarks import ProducerWatermarks
     from streamgroups.query.micro_batches import MicroBatches
+    from streamgroups_spark.event_time.producer_watermarks import Report
     from streamgroups_spark.source.running_query import RunningQuery
 
 logger = logging.getLogger(__name__)
@@ -80,11 +84,13 @@ class RangesPartition(InputPartition):
     """One task and the ranges that it reads."""
 
     ranges: tuple[OffsetRange, ...]
-    #: The name under which the task reports the event times that it reads, and their column. ``None`` if it reports
-    #: none.
-    tells: tuple[str, str] | None = None
+    #: The name under which the task reports event times, and the column of those that it reads. ``None`` if it reports
+    #: none, or computes them after the read.
+    tells: tuple[str, str | None] | None = None
     #: The states of an operator in the stage of the task. ``None`` if it has none.
     states: TaskPlan | None = None
+    #: The watermark of the column ``watermark``, in milliseconds since the epoch. ``None`` without such a column.
+    watermark_ms: int | None = None
 
     # InputPartition sets ``value``. A frozen dataclass has its own fields instead.
 
@@ -100,6 +106,8 @@ class StreamGroupsDataSource(DataSource):
     application: ClassVar[str] = "none"
     #: The channel by which tasks report observed event times. ``sg.register`` sets it.
     tell: ClassVar[Tell | None] = None
+    #: The clock of event time. ``sg.register`` sets it. ``None``: that of the machine.
+    clock: ClassVar[Clock | None] = None
 
     @classmethod
     def name(cls) -> str:
@@ -118,6 +126,8 @@ class StreamGroupsDataSource(DataSource):
             columns["headers"] = _HEADERS
         if self.options.get("eventTimeHeader") is not None:
             columns[header_time.COLUMN] = "timestamp"
+        if self.options.get("includeWatermark", "false").strip().lower() == "true":
+            columns[watermark_column.COLUMN] = "timestamp"
         return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -134,6 +144,7 @@ class StreamGroupsDataSource(DataSource):
                 self.session,
                 self.application,
                 self.tell,
+                self.clock,
             )
         except InvalidOption as rejection:
             return RejectedStream(rejection)
@@ -195,11 +206,13 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         session: str,
         application: str,
         tell: Tell | None,
+        clock: Clock | None,
     ) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._schema, self._packing = options, schema, packing
         self._group_id = options.group_id
         self._session, self._application, self._tell = session, application, tell
+        self._clock = clock
         self._query: RunningQuery | None = None
         self._until_now = False
 
@@ -247,14 +260,15 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end_offsets = self._running().report_latest_offset()
         if end_offsets is None or self._query is None:
             return None
-        return encode_report(self._group_id, self._query.name, end_offsets)
+        return encode_report(self._group_id, self._query.name, end_offsets, self._query.micro_batches.limits_report)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """See :meth:`MicroBatches.tasks`."""
         tasks = self._running().tasks(start, end)
         tells = self._query.tells if self._query is not None else None
         plans = self._running().task_plans(tasks)
-        return [RangesPartition(ranges, tells, plan) for ranges, plan in zip(tasks, plans, strict=True)]
+        watermark_ms = None if self._query is None else self._query.late_watermark_ms(end)
+        return [RangesPartition(ranges, tells, plan, watermark_ms) for ranges, plan in zip(tasks, plans, strict=True)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
@@ -265,14 +279,35 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
             give(self._session, self._application, partition.states)
             ranges = tuple(it.to_read for it in partition.states.ranges)
-        batches = _read(ranges, self._schema, self._options, self._group_id, records_gaps=True)
+        report = self._report_of(partition)
+        watermark_ms = partition.watermark_ms
+        batches = _read(ranges, self._schema, self._options, self._group_id, report, watermark_ms, records_gaps=True)
         if partition.tells is None or self._tell is None:
             return batches
         reported_as, column = partition.tells
-        if column not in self._schema.names:
-            # The reported event time belongs to another query of the group.
+        if column is None or column not in self._schema.names:
+            # The event time is computed after the read, or belongs to another query of the group.
             return batches
         return measured(batches, column, reported_as, self._tell)
+
+    def _report_of(self, partition: RangesPartition) -> Report:
+        """Returns the receiver of the watermarks of producers that a task reads.
+
+        The operator in the stage of the task needs each of them with its offset, and the watermark of the query needs the
+        latest one.
+        """
+
+        def report(watermarks: Sequence[ProducerWatermarks]) -> None:
+            if partition.states is not None:
+                from streamgroups_spark.state.handoff import give_watermarks
+
+                give_watermarks(self._session, self._application, watermarks)
+            if partition.tells is not None and self._tell is not None:
+                from streamgroups_spark.event_time.producer_watermarks import observed
+
+                self._tell(partition.tells[0], observed(watermarks))
+
+        return report
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: ``latestOffset`` detects earlier that a batch is done, also for the last batch."""
@@ -290,7 +325,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
             _stop_on_sigterm()
             _tell_ignored(self._options)
-            self._query = RunningQuery(self._options, self._packing, self._session)
+            self._query = RunningQuery(self._options, self._packing, self._session, self._clock)
             if self._until_now:
                 self._query.micro_batches.run_until_now()
         return self._query.micro_batches
@@ -326,7 +361,8 @@ class BatchReader(Shipped, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        return _read(partition.ranges, self._schema, self._options, self._group_id, records_gaps=False)
+        no_report: Report = lambda _: None  # noqa: E731
+        return _read(partition.ranges, self._schema, self._options, self._group_id, no_report, None, records_gaps=False)
 
 
 def _reject_if_never_right(options: Mapping[str, str]) -> None:
@@ -351,6 +387,8 @@ def _checked(schema: StructType, options: SourceOptions) -> StructType:
     types = {**_COLUMNS, "headers": _HEADERS}
     if options.event_time_header is not None:
         types[header_time.COLUMN] = "timestamp"
+    if options.include_watermark:
+        types[watermark_column.COLUMN] = "timestamp"
     for field in schema.fields:
         if types.get(field.name) != field.dataType.simpleString():
             raise InvalidOption(
@@ -387,14 +425,31 @@ def _tell_ignored(options: SourceOptions) -> None:
 
 
 def _read(
-    ranges: Sequence[OffsetRange], schema: StructType, options: SourceOptions, group_id: str, *, records_gaps: bool
+    ranges: Sequence[OffsetRange],
+    schema: StructType,
+    options: SourceOptions,
+    group_id: str,
+    report: Report,
+    watermark_ms: int | None,
+    *,
+    records_gaps: bool,
 ) -> Iterator[pa.RecordBatch]:
     wanted = to_arrow_schema(schema, timezone="UTC")
     settings = ReadSettings(options.client, group_id, options.on_data_loss, options.poll_timeout_ms, records_gaps)
-    batches = read_ranges(ranges, header_time.read_schema(wanted), settings)
-    if options.event_time_header is None or header_time.COLUMN not in wanted.names:
+    read = watermark_column.read_schema(wanted)
+    columns = header_time.read_schema(read)
+    if options.watermark_header is None:
+        batches = read_ranges(ranges, columns, settings)
+    else:
+        from streamgroups_spark.event_time.producer_watermarks import with_needed_columns, without_markers
+
+        whole = read_ranges(ranges, with_needed_columns(columns), settings)
+        batches = without_markers(whole, columns.names, options.watermark_header, report)
+    if options.event_time_header is not None and header_time.COLUMN in read.names:
+        batches = header_time.with_times(batches, read, options.event_time_header)
+    if watermark_column.COLUMN not in wanted.names:
         return batches
-    return header_time.with_times(batches, wanted, options.event_time_header)
+    return watermark_column.with_watermark(batches, wanted, watermark_ms)
 
 
 def _packing(options: SourceOptions, parallelism: int) -> Packing:

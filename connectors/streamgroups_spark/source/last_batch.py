@@ -1,9 +1,9 @@
-"""Detects whether the last batch of a stopped query is finished, which Spark does not report to sources.
+"""Detects whether the last batch of a query is finished, and its duration, which Spark does not report to sources.
 
 Used by ``streamgroups.query.micro_batches`` when a query stops, and for a batch in flight for longer than
-``leaseTimeout``. The user's process reads it from Spark's memory (``internals.active_queries``), independent of the
-file system of the checkpoint. If that process has ended first, the commit log of the checkpoint is read
-(``internals.checkpoint_log``). Source: SEMANTICS S2.
+``leaseTimeout``. With ``targetBatchTime`` it also requests the duration of each batch. The user's process reads both
+from Spark's memory (``internals.active_queries``), independent of the file system of the checkpoint. If that process has
+ended first, the commit log of the checkpoint is read (``internals.checkpoint_log``). Source: SEMANTICS S2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from streamgroups.errors import StreamGroupsError
 from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.rpc import request_all
-from streamgroups_spark.source.query_facts import FinishedRequest
+from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,16 @@ class LastBatch:
 
     def __init__(self, session: str, process_ids: frozenset[int], checkpoint: str | None) -> None:
         self._session, self._process_ids, self._checkpoint = session, process_ids, checkpoint
+
+    def duration_ms(self, offset: Mapping[str, Any]) -> int | None:
+        """Returns the duration of the finished batch with this end offset; ``None`` if it is unknown."""
+        request = DurationRequest(self._process_ids, offset)
+        try:
+            found: list[FinishedIn] = request_all(self._session, request)
+        except StreamGroupsError as e:
+            logger.debug("The process that started the query does not report the duration of a batch: %s", e)
+            return None
+        return found[0].duration_ms if found else None
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
         """Returns whether the batch with this end offset is finished.

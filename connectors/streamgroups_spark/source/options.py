@@ -14,9 +14,10 @@ from typing import Any
 
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.cursors.admission import check_group_name
-from streamgroups.durations import parse_duration_ms
+from streamgroups.durations import exact, parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.settings import TIME_OPTIONS, partition_idle_timeout
+from streamgroups.event_time.settings import STREAM_TIME_OPTIONS, imported_group, on_violation, partition_idle_timeout
+from streamgroups.event_time.violations import OnViolation
 from streamgroups.groups.batch_lease import LeaseWord
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
@@ -31,17 +32,29 @@ from streamgroups.query.state_options import STATE_OPTIONS, StateOptions, state_
 from streamgroups_kafka.client.config import ClientConfig
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
-_STREAM_ONLY = ("membership", "onRestart", "leaseTimeout", "historyDir", *STATE_OPTIONS, *TIME_OPTIONS)
 #: A member polls every 50 ms and joins within a second, so a shorter lease would expire in normal operation.
 _MIN_LEASE_MS = 1_000
-#: Spark ignores these options in batch reads with a warning, and this source does the same.
-_IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+#: These options have no effect in batch reads, which is logged: the same program can read a stream or bounded data.
+_IGNORED_IN_BATCH = (
+    "membership",
+    "onRestart",
+    "leaseTimeout",
+    "historyDir",
+    *STATE_OPTIONS,
+    # sg.windows handles violations in bounded data too.
+    *(name for name in STREAM_TIME_OPTIONS if name != "onViolation"),
+    "maxDrift",
+    "targetBatchTime",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
 _NAMES = (
     *_SUBSCRIBING,
     *STARTING,
     *ENDING,
-    *_STREAM_ONLY,
     *_IGNORED_IN_BATCH,
+    "onViolation",
     "group.id",
     "groupIdPrefix",
     "minPartitions",
@@ -49,7 +62,9 @@ _NAMES = (
     "failOnDataLoss",
     "onDataLoss",
     "includeHeaders",
+    "includeWatermark",
     "eventTimeHeader",
+    "watermarkHeader",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -76,8 +91,12 @@ class SourceOptions:
         on_data_loss: the policy for positions with deleted records.
         states: the options about states.
         partition_idle_timeout_ms: the option ``partitionIdleTimeout``.
+        import_from: the option ``importFrom``; ``None`` if it is not set.
+        on_violation: the option ``onViolation``.
+        include_watermark: whether the read has a column ``watermark``.
         include_headers: whether the read has a column ``headers``.
         event_time_header: the header that the column ``eventTime`` contains. ``None``: the read has no such column.
+        watermark_header: the header with watermarks of the producer. ``None``: producers emit no watermarks.
         poll_timeout_ms: how long a reader waits for records of a partition.
         attempts: the maximum number of requests for offsets.
         retry_interval_ms: the wait between two of these requests.
@@ -100,8 +119,12 @@ class SourceOptions:
     on_data_loss: LossPolicies
     states: StateOptions
     partition_idle_timeout_ms: int | None
+    import_from: str | None
+    on_violation: OnViolation
+    include_watermark: bool
     include_headers: bool
     event_time_header: str | None
+    watermark_header: str | None
     poll_timeout_ms: int
     attempts: int
     retry_interval_ms: int
@@ -137,17 +160,10 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         ),
     )
     group_id = _group_id(known, kafka, streaming=streaming)
-    _reject_misplaced(known, streaming=streaming)
+    if streaming:
+        _reject_ending(known)
     mode = choice(known, "membership", MembershipMode, MembershipMode.SHARED)
     default_restart = OnRestart.GROUP if mode is MembershipMode.SHARED else OnRestart.CHECKPOINT
-    max_offsets = _count(known, "maxOffsetsPerTrigger")
-    min_offsets = _count(known, "minOffsetsPerTrigger")
-    if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
-        raise InvalidOption(
-            f"Option 'minOffsetsPerTrigger' is {min_offsets}, which is greater than 'maxOffsetsPerTrigger' "
-            f"({max_offsets}).",
-            remedy="Set minOffsetsPerTrigger to the smaller number.",
-        )
     subscription = _subscription(known)
     if mode is MembershipMode.EXCLUSIVE and isinstance(subscription, Partitions):
         raise InvalidOption(
@@ -155,6 +171,8 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
             remedy="Use 'subscribe', or leave 'membership' out.",
         )
     client = ClientConfig.from_options(kafka)
+    limits, lease_timeout_ms = _limits(known), _lease_timeout(known, subscription)
+    _check_target(limits, lease_timeout_ms)
     return SourceOptions(
         client=client,
         group_id=group_id,
@@ -164,21 +182,59 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         ending=ending_positions(known),
         mode=mode,
         on_restart=choice(known, "onRestart", OnRestart, default_restart),
-        lease_timeout_ms=_lease_timeout(known, subscription),
-        limits=Limits(max_offsets, min_offsets, _duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)),
+        lease_timeout_ms=lease_timeout_ms,
+        limits=limits,
         min_tasks=_count(known, "minPartitions"),
         max_task_offsets=_count(known, "maxRecordsPerPartition"),
         on_data_loss=loss_policies(known),
         states=state_options(known),
         partition_idle_timeout_ms=partition_idle_timeout(known),
+        import_from=_import_from(known, group_id),
+        on_violation=on_violation(known),
+        include_watermark=flag(known, "includeWatermark", default=False),
         include_headers=flag(known, "includeHeaders", default=False),
-        event_time_header=_event_time_header(known),
+        event_time_header=_header(known, "eventTimeHeader"),
+        watermark_header=_watermark_header(known),
         poll_timeout_ms=_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000,
         attempts=1 + _number(known, "fetchOffset.numRetries", 3),
         retry_interval_ms=_number(known, "fetchOffset.retryIntervalMs", 1_000),
         history_dir=known.get("historyDir"),
         ignored=(*_ignored(known, group_id, streaming=streaming), *(KAFKA + name for name in client.ignored)),
     )
+
+
+def _limits(known: Mapping[str, str]) -> Limits:
+    max_offsets, min_offsets = _count(known, "maxOffsetsPerTrigger"), _count(known, "minOffsetsPerTrigger")
+    if max_offsets is not None and min_offsets is not None and min_offsets > max_offsets:
+        raise InvalidOption(
+            f"Option 'minOffsetsPerTrigger' is {min_offsets}, which is greater than 'maxOffsetsPerTrigger' "
+            f"({max_offsets}).",
+            remedy="Set minOffsetsPerTrigger to the smaller number.",
+        )
+    for name in ("maxDrift", "targetBatchTime"):
+        if name in known and min_offsets is not None:
+            raise InvalidOption(
+                f"Options 'minOffsetsPerTrigger' and '{name}' exclude each other: {name} can limit a batch to fewer "
+                "offsets than the minimum.",
+                remedy="Leave one of them out.",
+            )
+    return Limits(
+        max_offsets,
+        min_offsets,
+        _duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000),
+        _positive_ms(known, "maxDrift", "how far a partition can be ahead of the watermark, such as 10m"),
+        _positive_ms(known, "targetBatchTime", "the maximum duration of a batch, such as 10s"),
+    )
+
+
+def _check_target(limits: Limits, lease_ms: int | LeaseWord) -> None:
+    target_ms = limits.target_batch_ms
+    if target_ms is not None and isinstance(lease_ms, int) and target_ms >= lease_ms:
+        raise InvalidOption(
+            f"Option 'targetBatchTime' is {exact(target_ms)}, which is not less than 'leaseTimeout' ({exact(lease_ms)}): a "
+            "batch within the target would cost the query its partitions.",
+            remedy="Set leaseTimeout to at least three times targetBatchTime.",
+        )
 
 
 def _lease_timeout(known: Mapping[str, str], subscription: Subscription) -> int | LeaseWord:
@@ -221,19 +277,33 @@ def _group_id(known: Mapping[str, str], kafka: dict[str, str], *, streaming: boo
     return group_id
 
 
+def _import_from(known: Mapping[str, str], group_id: str | None) -> str | None:
+    import_from = imported_group(known)
+    if import_from is None:
+        return None
+    check_group_name(import_from)
+    if import_from == group_id:
+        raise InvalidOption(
+            f"Option 'importFrom' is '{import_from}', the group of the same stream.",
+            remedy="Name another group, or leave 'importFrom' out.",
+        )
+    return import_from
+
+
 def _ignored(known: Mapping[str, str], group_id: str | None, *, streaming: bool) -> list[str]:
-    """Returns the given options without effect: limits in a batch read, and a prefix if the group has a name."""
+    """Returns the given options without effect: those of streams in a batch read, and a prefix if the group has a name."""
     without_effect = () if streaming else _IGNORED_IN_BATCH
     if group_id is not None:
         without_effect = (*without_effect, "groupIdPrefix")
     return [name for name in without_effect if name in known]
 
 
-def _reject_misplaced(known: Mapping[str, str], *, streaming: bool) -> None:
-    for name in ENDING if streaming else _STREAM_ONLY:
+def _reject_ending(known: Mapping[str, str]) -> None:
+    for name in ENDING:
         if name in known:
-            here, there = ("streaming", "spark.read") if streaming else ("batch", "spark.readStream")
-            raise InvalidOption(f"Option '{name}' is not supported in {here} reads.", remedy=f"It applies to {there}.")
+            raise InvalidOption(
+                f"Option '{name}' is not supported in streaming reads.", remedy="It applies to spark.read."
+            )
 
 
 def _subscription(known: Mapping[str, str]) -> Subscription:
@@ -255,14 +325,20 @@ def _subscription(known: Mapping[str, str]) -> Subscription:
     return Topics(topics)
 
 
-def _event_time_header(known: Mapping[str, str]) -> str | None:
-    header = known.get("eventTimeHeader")
+def _header(known: Mapping[str, str], name: str) -> str | None:
+    header = known.get(name)
     if header is not None and not header.strip():
         raise InvalidOption(
-            f"Option 'eventTimeHeader' is '{header}', which is empty.",
+            f"Option '{name}' is '{header}', which is empty.",
             remedy="Set it to the name of a header, or leave it out.",
         )
     return header
+
+
+def _watermark_header(known: Mapping[str, str]) -> str | None:
+    header = _header(known, "watermarkHeader")
+    # The value that removes any option of event time.
+    return None if header is not None and header.strip().lower() == "none" else header
 
 
 def _pattern(value: str) -> re.Pattern[str]:
@@ -330,3 +406,13 @@ def _number(known: Mapping[str, str], name: str, default: int) -> int:
 def _duration_ms(known: Mapping[str, str], name: str, default_ms: int) -> int:
     value = known.get(name)
     return default_ms if value is None else parse_duration_ms(value, option=name)
+
+
+def _positive_ms(known: Mapping[str, str], name: str, meaning: str) -> int | None:
+    value = known.get(name)
+    if value is None:
+        return None
+    ms = parse_duration_ms(value, option=name)
+    if not ms:
+        raise InvalidOption(f"Option '{name}' is '{value}', which is 0.", remedy=f"Set it to {meaning}.")
+    return ms

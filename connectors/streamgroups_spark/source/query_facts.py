@@ -44,6 +44,33 @@ class FinishedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class DurationRequest:
+    """Requests the duration of the finished batch with this end offset. The reply is :class:`FinishedIn`.
+
+    A source with ``targetBatchTime`` sends it for each batch: the time between two calls of a source also contains the
+    wait for the trigger.
+
+    Args:
+        process_ids: as in the :class:`QueryRequest` of the source.
+        end: the offset as Spark has logged it for the source.
+    """
+
+    process_ids: frozenset[int]
+    end: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedIn:
+    """The duration of a batch.
+
+    Args:
+        duration_ms: the time from its plan to its end, in milliseconds.
+    """
+
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueryFacts:
     """The facts about a query for its source.
 

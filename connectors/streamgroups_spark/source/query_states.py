@@ -6,15 +6,16 @@ Called by ``source.running_query`` before the first batch. Source: SEMANTICS S10
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Cluster
+from streamgroups.ports import Clock, Cluster
 from streamgroups.query.available import Start
 from streamgroups.query.group_time import GroupTime
+from streamgroups.query.imported_time import ImportedTime, LaterWatermark
 from streamgroups.query.joined_states import JoinedStates
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.query.query_ports import BatchStates
@@ -23,7 +24,6 @@ from streamgroups.state.joined_lookup import Choices
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.lookup import Choice, Position
 from streamgroups.state.retention import Retention
-from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts
 from streamgroups_spark.source.state_collection import StateCollection
@@ -35,7 +35,14 @@ from streamgroups_state.store import StoredStates
 
 
 def batch_states(
-    options: SourceOptions, facts: QueryFacts | None, session: str, run_id: str, cluster: Cluster, start: Start
+    options: SourceOptions,
+    facts: QueryFacts | None,
+    session: str,
+    run_id: str,
+    cluster: Cluster,
+    start: Start,
+    now_ms: Clock,
+    imported: ImportedTime | None = None,
 ) -> BatchStates:
     """Returns the states of a query.
 
@@ -46,6 +53,8 @@ def batch_states(
         run_id: the id of the run.
         cluster: the topics and groups of the cluster.
         start: runs a job in the background.
+        now_ms: the time in milliseconds since the epoch.
+        imported: the watermark of another group; ``None`` if the stream imports no watermark.
 
     Raises:
         InvalidOption: if the query or an option does not support states. See :func:`check_stages`.
@@ -56,7 +65,7 @@ def batch_states(
     stage, location = check_stages(options, facts)
     operator = stage.operator
     group_id = str(options.group_id)
-    now_ms, states = SteadyClock(), options.states
+    states = options.states
     files = operator_files(location, group_id, operator)
 
     def find(position: Position) -> Choice:
@@ -89,6 +98,10 @@ def batch_states(
         )
     ends = cluster.high_watermarks
     group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
+
+    def explain_group(group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str:
+        return group_time.explain(group_id, member, owned, None if imported is None else imported.status)
+
     return OperatorStates(
         location,
         group_id,
@@ -99,7 +112,11 @@ def batch_states(
         states.on_missing,
         collect,
         ends,
-        group_time.watermark,
+        group_time.watermark if imported is None else LaterWatermark(group_time.watermark, imported),
+        explain_group,
+        lambda: None if imported is None else imported.check(),
+        group_time.event_times,
+        flushes=stage.flushes,
     )
 
 
@@ -118,7 +135,7 @@ def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[StageName, s
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     >>> facts = QueryFacts("file:/data/checkpoints/board", frozenset(), stages=frozenset({"windows"}))
     >>> check_stages(parse(options, streaming=True), facts)
-    (StageName(operator='windows', topics=None), 'file:/data/checkpoints/streamgroups-state')
+    (StageName(operator='windows', topics=None, flushes=False, has_group_time=False), 'file:/data/checkpoints/streamgroups-state')
     """
     stages = [StageName.parse(it) for it in sorted(facts.stages)]
     if len(stages) > 1:

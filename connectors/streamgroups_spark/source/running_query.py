@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from streamgroups.groups.subscription import Partitions
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
 from streamgroups.partitions import OffsetRange
-from streamgroups.ports import FirstPositions, Member, MetadataStore, NoMetadata, Recorder
+from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, NoMetadata, Recorder
 from streamgroups.query.continuity import REFRESH_MS
 from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
@@ -43,7 +43,14 @@ from streamgroups_kafka.membership.history_file import HistoryFile
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberSnapshot
-from streamgroups_spark.event_time.messages import ObservationsRequest, StreamTime, TimeReply, TimeRequest
+from streamgroups_spark.event_time.messages import (
+    Explanation,
+    ExplanationRequest,
+    ObservationsRequest,
+    StreamTime,
+    TimeReply,
+    TimeRequest,
+)
 from streamgroups_spark.event_time.query_time import QueryTime
 from streamgroups_spark.internals.rpc import SessionServer, request_all
 from streamgroups_spark.source.batch_messages import (
@@ -56,7 +63,10 @@ from streamgroups_spark.source.batch_messages import (
     StatesRequest,
     facts_of,
 )
+from streamgroups_spark.source.drift_check import check_drift
+from streamgroups_spark.source.imported import imported_time
 from streamgroups_spark.source.last_batch import LastBatch
+from streamgroups_spark.source.late_watermark import late_watermark_ms
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts, QueryRequest
 from streamgroups_spark.source.query_states import batch_states
@@ -80,15 +90,18 @@ class RunningQuery:
         options: the options of the user.
         packing: the limits for tasks.
         session: the session in which sinks request the facts of their batch.
+        clock: the clock of event time; ``None`` for that of the machine.
 
     Raises:
-        InvalidOption: if the query keeps state of a stream that it shares (SEMANTICS S9).
+        InvalidOption: if the query keeps state of a stream that it shares (SEMANTICS S9), or an option needs event times
+            that the query does not have (SEMANTICS W16).
         QueryUnknown: if it shares the stream, and the process that started it does not report whether it is stateful.
     """
 
-    def __init__(self, options: SourceOptions, packing: Packing, session: str) -> None:
+    def __init__(self, options: SourceOptions, packing: Packing, session: str, clock: Clock | None = None) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._group_id, self._session = options, options.group_id, session
+        self._clock = clock or SteadyClock()
         self._process_ids = frozenset((os.getpid(), os.getppid()))
         #: The name of the member, as group descriptions show it.
         self.name = options.client.get("client.id") or (
@@ -115,12 +128,16 @@ class RunningQuery:
         self._checkpoint = None if facts is None else facts.checkpoint
         run_id = uuid.uuid4().hex[:12]
         self._states_run_id = run_id if facts is not None and facts.stages else None
-        self._states = batch_states(options, facts, session, run_id, self._cluster, _in_background)
+        self._imported = imported_time(options, facts, self._cluster, _in_background)
+        self._states = batch_states(
+            options, facts, session, run_id, self._cluster, _in_background, self._clock, self._imported
+        )
         self._stream = None if facts is None else facts.time
         self._time = None if self._stream is None else self._query_time(self._stream, metadata_store)
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
         session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
+        last_batch = LastBatch(session, self._process_ids, self._checkpoint)
         self.micro_batches = MicroBatches(
             options,
             packing,
@@ -129,7 +146,7 @@ class RunningQuery:
             _now_ms,
             self._record,
             join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
-            commit_log=LastBatch(session, self._process_ids, None if facts is None else facts.checkpoint),
+            commit_log=last_batch,
             resets=resets,
             left=SkippedRangeStore(metadata_store, self._group_id),
             start=_in_background,
@@ -142,17 +159,27 @@ class RunningQuery:
                 SteadyClock(),
             ),
             refresh_ms=self._refresh_ms,
+            duration_ms=last_batch.duration_ms,
         )
         self._rpc_server = SessionServer(session, self._answer)
 
     @property
-    def tells(self) -> tuple[str, str] | None:
-        """The name under which tasks report observed event times, and the column to read.
+    def tells(self) -> tuple[str, str | None] | None:
+        """The name under which tasks report event times, and the column of those that they read.
 
         ``None`` if nothing is reported.
         """
         stream = self._stream
-        return None if stream is None or stream.read_column is None else (stream.reported_as, stream.read_column)
+        return None if stream is None else (stream.reported_as, stream.read_column)
+
+    def late_watermark_ms(self, end: Mapping[str, Any]) -> int | None:
+        """Returns the value of the column ``watermark`` in the batch with this end offset.
+
+        ``None`` without this column.
+        """
+        if not self._options.include_watermark:
+            return None
+        return late_watermark_ms(self._group_id, self._checkpoint, end)
 
     def _query_facts(self) -> QueryFacts | None:
         """Returns the facts about the query after a check of its state.
@@ -178,6 +205,7 @@ class RunningQuery:
                     "membership=exclusive on its source."
                 ),
             )
+        check_drift(self._options, facts)
         return facts
 
     def _query_time(self, stream: StreamTime, metadata_store: MetadataStore) -> QueryTime:
@@ -186,12 +214,17 @@ class RunningQuery:
             return [it for reply in request_all(self._session, request) for it in reply.seen]
 
         log = self._cluster if self._options.client.isolation_level == "read_committed" else None
-        return QueryTime(self.name, self._group_id, stream.settings, seen, metadata_store, log, SteadyClock())
+        return QueryTime(
+            self.name, self._group_id, stream.settings, seen, metadata_store, log, self._clock, self._imported
+        )
 
     def stop(self) -> None:
         """Leaves the group. Idempotent."""
         self.micro_batches.stop()
         self._rpc_server.close()
+        if self._imported is not None:
+            imported, self._imported = self._imported, None
+            imported.close()
 
     def _new_member(self, topics: Callable[[], Collection[str]], first_positions: FirstPositions) -> Member:
         options, subscription = self._options, self._options.subscription
@@ -247,11 +280,17 @@ class RunningQuery:
         figures = self._states.figures
         return None if figures is None else QueryStates(self._group_id, self.name, figures)
 
-    def _answer(self, question: Any) -> BatchFacts | BatchFlight | QueryStates | TimeReply | None:
+    def _explanation(self, question: ExplanationRequest) -> Explanation | None:
+        text = self._states.explain(self.name) if question.group_id == self._group_id else None
+        return None if text is None else Explanation(text)
+
+    def _answer(self, question: Any) -> BatchFacts | BatchFlight | QueryStates | TimeReply | Explanation | None:
         if isinstance(question, InFlightRequest):
             return self._flight()
         if isinstance(question, StatesRequest):
             return self._query_states()
+        if isinstance(question, ExplanationRequest):
+            return self._explanation(question)
         if isinstance(question, TimeRequest):
             return None if self._time is None else self._time.told(question)
         if not isinstance(question, BatchRequest | BatchWritten):

@@ -46,7 +46,12 @@ Or use sg.windows or sg.stateful, whose state follows its partition; sg.repartit
 
 def is_shared(df: DataFrame) -> bool:
     """Whether a DataFrame reads a stream that queries share."""
+    return any(options.is_shared for options in options_of_streams(df))
+
+
+def options_of_streams(df: DataFrame) -> list[SourceOptions]:
+    """Returns the options of the streams of this library that a DataFrame reads."""
     streams = [
         s for s in read_streams(analyzed(df)) if is_data_source(s.leaf) and source_name(s.leaf) == "streamgroups"
     ]
-    return any(parse(dict(stream.leaf.extraOptions()), streaming=True).is_shared for stream in streams)
+    return [parse(dict(stream.leaf.extraOptions()), streaming=True) for stream in streams]

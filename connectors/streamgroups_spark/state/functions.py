@@ -1,7 +1,7 @@
 """``sg.stateful(df, function, ...)``: a user's function whose state follows its partition.
 
 Called by users on the driver. It checks the arguments, and ``streamgroups_state.function_operator`` calls the function
-in the stage that reads. Source: SEMANTICS S9, S10.
+in the stage that reads. Source: SEMANTICS S9, S10, W17.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.state.placement import (
     arrow_schema,
-    check_columns,
+    check_bounded,
+    check_key_columns,
     check_keys,
     check_place,
     in_reading_stage,
+    over_bounded_data,
     stored_schema,
 )
 from streamgroups_state.function_operator import UPDATED, FunctionOperator, StateFunction
@@ -56,8 +58,9 @@ def stateful(
     records. After a reset, the function is called for records that are read again, and their output is dropped.
 
     Args:
-        df: a stream of the source, with its columns ``partition`` and ``offset``, and ``topic`` if it reads several
-            topics. The function receives all columns, so select those that it uses.
+        df: a stream of the source, or bounded data: a batch DataFrame of it. It needs the columns ``partition`` and
+            ``offset`` of the source, and ``topic`` if it reads several topics. The function receives all columns, so select
+            those that it uses.
         function: the function.
         by: the key columns.
         state: the columns of the state besides ``by``, as in ``"n bigint, total double"``.
@@ -67,7 +70,8 @@ def stateful(
         prepartitioned: states that all records with the same values of ``by`` are in one partition, because the record
             key determines them. Not necessary if ``by`` contains the column ``key``, or the columns by which
             :func:`repartition` has partitioned the topic.
-        expire_after: a duration: a key without records for this time, by the clock, is removed. Default: never.
+        expire_after: a duration: a key without records for this time, by the clock, is removed. Default: never. In a batch
+            read all records have the same time by the clock, so no key expires.
 
     Returns:
         The output. A query with state is in append mode.
@@ -88,7 +92,8 @@ def stateful(
 
         counts = sg.stateful(flights, count, by=["key"], state="n bigint", output="key binary, n bigint", name="counts")
     """
-    check_columns(df, by)
+    check_bounded(df, _CALLED)
+    check_key_columns(df.schema, by)
     if not by:
         raise InvalidOption("Option 'by' is empty.", remedy="Pass the key columns, such as ['key'].")
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned)
@@ -111,7 +116,9 @@ def stateful(
         version,
         _expiry_ms(expire_after),
     )
-    return in_reading_stage(df, operator, emitted, _CALLED)
+    return (
+        in_reading_stage(df, operator, emitted, _CALLED) if df.isStreaming else over_bounded_data(df, operator, emitted)
+    )
 
 
 def _columns(option: str, ddl: str) -> StructType:

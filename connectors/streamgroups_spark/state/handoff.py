@@ -1,22 +1,28 @@
-"""Passes the plan of a task from its reader to its operator.
+"""Passes the plan of a task, and the watermarks of producers, from its reader to its operator.
 
 The reader of a source (``source.data_source``) and an operator in the same stage (``state.stage``) run in two Python
 processes of one host, for the same attempt of a task. The reader writes the plan into a file with the id of the attempt
 before its first row, and the operator takes the file. So it is the plan of the ranges that were really read, also after
-a retry, a ``coalesce`` or a second evaluation of a batch. The name of the file also contains the id of the application:
-a process can start another application, whose attempts have the same ids, and a killed task leaves its file. Source:
-Spark's ``TaskContext.taskAttemptId``.
+a retry, a ``coalesce`` or a second evaluation of a batch. The reader adds the watermarks of an Arrow batch before it
+returns the batch. So the operator has them before the records after them, also if a filter removes all records. The
+name of the file also contains the id of the application: a process can start another application, whose attempts have
+the same ids, and a killed task leaves its file. Source: SEMANTICS W15; Spark's ``TaskContext.taskAttemptId``.
 """
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from pyspark import TaskContext
 
 from streamgroups.errors import StreamGroupsError
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups.partitions import TopicPartition
 from streamgroups.state.task_plan import TaskPlan, decode, encode
 from streamgroups_spark.internals.rpc import task_directory_of
 
@@ -24,6 +30,8 @@ from streamgroups_spark.internals.rpc import task_directory_of
 _OLD_S = 7 * 24 * 3600
 #: How often old files are removed: once per this number of attempts.
 _SWEEP_EVERY = 1_000
+#: The first byte of a line with a plan. Lines with watermarks are JSON arrays.
+_PLAN = b"{"
 
 
 def attempt_id() -> int:
@@ -49,21 +57,81 @@ def give(session: str, application: str, plan: TaskPlan) -> None:
         plan: the plan.
     """
     attempt = attempt_id()
-    with _file(session, application, attempt).open("a", encoding="utf-8") as file:
-        file.write(encode(plan) + "\n")
+    _append(_file(session, application, attempt), [encode(plan)])
     if attempt % _SWEEP_EVERY == 0:
         _sweep(session)
 
 
-def take(session: str, application: str, attempt: int) -> list[TaskPlan]:
-    """Returns and removes the plans of an attempt. Empty if its task has read no ranges."""
-    file = _file(session, application, attempt)
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
-    file.unlink()
-    return [decode(line) for line in lines]
+def give_watermarks(session: str, application: str, watermarks: Iterable[ProducerWatermarks]) -> None:
+    """Adds watermarks of producers for the operator of this attempt, after its plan.
+
+    Args:
+        session: the session of the source.
+        application: the id of the Spark application.
+        watermarks: the watermarks, in the order of their offsets in each partition.
+    """
+    lines = [
+        json.dumps([it.topic_partition.topic, it.topic_partition.partition, it.offsets, it.times_ms])
+        for it in watermarks
+    ]
+    _append(_file(session, application, attempt_id()), lines)
+
+
+class Handoff:
+    """The plans and the watermarks that the reader of an attempt has written so far. Used by one thread.
+
+    Args:
+        session: the session of the source.
+        application: the id of the Spark application.
+        attempt: the id of the attempt.
+    """
+
+    def __init__(self, session: str, application: str, attempt: int) -> None:
+        self._path = _file(session, application, attempt)
+        self._file: BinaryIO | None = None
+        #: The start of a line whose end the reader is still writing.
+        self._rest = b""
+        self._plans: list[TaskPlan] = []
+        self._watermarks: list[ProducerWatermarks] = []
+
+    def take_plans(self) -> list[TaskPlan]:
+        """Returns the plans since the last call. Empty if the task has read no ranges."""
+        self._read()
+        taken, self._plans = self._plans, []
+        return taken
+
+    def take_watermarks(self) -> list[ProducerWatermarks]:
+        """Returns the watermarks since the last call."""
+        self._read()
+        taken, self._watermarks = self._watermarks, []
+        return taken
+
+    def close(self) -> None:
+        """Removes the file. Idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._path.unlink(missing_ok=True)
+
+    def _read(self) -> None:
+        if self._file is None:
+            try:
+                self._file = self._path.open("rb")
+            except FileNotFoundError:
+                return
+        *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
+        for line in lines:
+            if line.startswith(_PLAN):
+                self._plans.append(decode(line.decode()))
+            else:
+                topic, partition, offsets, times_ms = json.loads(line)
+                place = TopicPartition(topic, partition)
+                self._watermarks.append(ProducerWatermarks(place, tuple(offsets), tuple(times_ms)))
+
+
+def _append(path: Path, lines: Iterable[str]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)
 
 
 def _file(session: str, application: str, attempt: int) -> Path:

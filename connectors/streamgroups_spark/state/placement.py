@@ -1,14 +1,15 @@
-"""Adds an operator with state to a stream, in the stage that reads, and checks the stream.
+"""Adds an operator with state to a stream or to bounded data, in the stage that reads, and checks what it reads.
 
-Called by ``state.functions``, ``windows.by_offset`` and ``joins.api`` on the driver. Each partition has a state of its own. So a task
-must receive the records of its partitions in their order, and all records of a key must be in one partition. Source:
-SEMANTICS S9, S10.
+Called by ``state.functions``, ``windows.by_offset`` and ``joins.api`` on the driver. Each partition has a state of its
+own. So a task must receive the records of its partitions in their order, and all records of a key must be in one
+partition. Source: SEMANTICS S9, S10, W17.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -16,10 +17,22 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
+from streamgroups.groups.subscription import Partitions, Subscription, Topics
+from streamgroups_spark.internals.plan import (
+    analyzed,
+    leaves,
+    moves_of_bounded,
+    read_streams,
+    source_name,
+    source_options,
+)
 from streamgroups_spark.register import SESSION, state_channel_of
 from streamgroups_spark.repartition.key_columns import is_partitioned_by
-from streamgroups_spark.state.stage import StateStage
+from streamgroups_spark.source.drift_check import reject_drift
+from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.shared_state import options_of_streams
+from streamgroups_spark.state.bounded_stage import BoundedStage
+from streamgroups_spark.state.stage import StateStage, stage_name
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.operator import StatefulOperator
 
@@ -30,23 +43,17 @@ NESTED = (ArrayType, MapType, StructType, VariantType)
 _NAME = re.compile(r"\w[\w.-]*")
 
 
-def check_columns(df: DataFrame, by: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Checks that a DataFrame is a stream and has the key columns.
-
-    Args:
-        df: the DataFrame.
-        by: the key columns.
-        others: other columns that must exist.
+def check_is_stream(df: DataFrame) -> None:
+    """Checks that a DataFrame is a stream.
 
     Raises:
-        InvalidOption: if it is not a stream, a column does not exist, or a key column is nested.
+        InvalidOption: if it is bounded data.
     """
     if not df.isStreaming:
         raise InvalidOption(
             "The DataFrame is not a streaming DataFrame.",
             remedy='Read it with spark.readStream.format("streamgroups").',
         )
-    check_key_columns(df.schema, by, others)
 
 
 def check_key_columns(columns: StructType, by: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -106,6 +113,52 @@ def check_place(df: DataFrame, name: str, called: str, *, otherwise: str = "") -
         )
 
 
+def check_bounded(df: DataFrame, called: str) -> None:
+    """Checks that each task over bounded data has whole partitions, in the order of their offsets.
+
+    Args:
+        df: the DataFrame. A stream is not checked.
+        called: the function of the API, for errors.
+
+    Raises:
+        InvalidOption: if it is not one read of ``streamgroups``, or records move between tasks, or an option splits
+            partitions.
+    """
+    if df.isStreaming:
+        return
+    plan = analyzed(df)
+    names = [source_name(leaf) for leaf in leaves(plan)]
+    if names != ["streamgroups"]:
+        raise InvalidOption(
+            f"The DataFrame reads {', '.join(sorted(names))}. On bounded data, {called} needs one read of 'streamgroups'.",
+            remedy=f'Call {called} directly on spark.read.format("streamgroups"), before a join or union.',
+        )
+    moves = moves_of_bounded(plan)
+    if moves:
+        raise _moved(moves, called)
+    options = bounded_options(df)
+    for name, value in (("minPartitions", options.min_tasks), ("maxRecordsPerPartition", options.max_task_offsets)):
+        if value is not None:
+            raise InvalidOption(
+                f"Option '{name}' splits partitions, but {called} needs each partition in one task.",
+                remedy=f"Leave '{name}' out.",
+            )
+
+
+def bounded_options(df: DataFrame) -> SourceOptions:
+    """Returns the options of bounded data, which :func:`check_bounded` has checked."""
+    return parse(source_options(next(leaves(analyzed(df)))), streaming=False)
+
+
+def _moved(moves: Collection[str], called: str, otherwise: str = "") -> InvalidOption:
+    return InvalidOption(
+        f"Before {called}, the query moves records between tasks ({', '.join(sorted(moves))}). The operator must "
+        "be in the stage that reads.",
+        remedy=f"Call {called} first. Or write the records to a topic, partitioned by the keys of {called}: "
+        f"sg.repartition(df, by=[...], topic=...). {otherwise}".strip(),
+    )
+
+
 def check_keys(df: DataFrame, by: Sequence[str], called: str, *, prepartitioned: bool, otherwise: str = "") -> None:
     """Checks that all records of a key are in one partition.
 
@@ -122,8 +175,8 @@ def check_keys(df: DataFrame, by: Sequence[str], called: str, *, prepartitioned:
     """
     if "key" in by or prepartitioned:
         return
-    # A union has the metadata of its first stream.
-    if is_partitioned_by(df.schema, by) and len(read_streams(analyzed(df))) == 1:
+    # A union has the metadata of its first stream. Bounded data are one read.
+    if is_partitioned_by(df.schema, by) and (not df.isStreaming or len(read_streams(analyzed(df))) == 1):
         return
     columns = ", ".join(by) or "no column"
     raise InvalidOption(
@@ -136,7 +189,14 @@ def check_keys(df: DataFrame, by: Sequence[str], called: str, *, prepartitioned:
 
 
 def in_reading_stage(
-    records: DataFrame, operator: StatefulOperator | JoinOperator, rows: StructType, called: str, *, otherwise: str = ""
+    records: DataFrame,
+    operator: StatefulOperator | JoinOperator,
+    rows: StructType,
+    called: str,
+    *,
+    otherwise: str = "",
+    flushes: bool = False,
+    imports: bool = False,
 ) -> DataFrame:
     """Returns the output of an operator over a stream.
 
@@ -146,22 +206,57 @@ def in_reading_stage(
         rows: the columns of its output.
         called: the function of the API, for errors.
         otherwise: another remedy, a sentence.
+        flushes: whether the operator emits what is still open at the end of a bounded run.
+        imports: whether the operator can use an imported watermark.
 
     Raises:
-        InvalidOption: if the query moves records between tasks before the operator.
+        InvalidOption: if the query moves records between tasks before the operator, the stream imports a watermark that
+            the operator cannot use, or the source has ``maxDrift`` and the operator does not use the watermark of the
+            group.
     """
+    if not imports:
+        _check_import(records, called)
     spark = records.sparkSession
-    stage = StateStage(operator, SESSION, spark.sparkContext.applicationId, state_channel_of(spark))
+    application = spark.sparkContext.applicationId
+    stage = StateStage(operator, SESSION, application, state_channel_of(spark), flushes=flushes)
     output = records.mapInArrow(stage, rows)
-    moved_by = {name for stream in read_streams(analyzed(output)) for name in stream.moved_by}
+    streams = read_streams(analyzed(output))
+    if not stage_name(operator).has_group_time:
+        reject_drift(streams, called)
+    moved_by = {name for stream in streams for name in stream.moved_by}
     if moved_by:
-        raise InvalidOption(
-            f"Before {called}, the query moves records between tasks ({', '.join(sorted(moved_by))}). The operator must "
-            "be in the stage that reads.",
-            remedy=f"Call {called} first. Or write the records to a topic, partitioned by the keys of {called}: "
-            f"sg.repartition(df, by=[...], topic=...). {otherwise}".strip(),
-        )
+        raise _moved(moved_by, called, otherwise)
     return output
+
+
+def over_bounded_data(records: DataFrame, operator: StatefulOperator, rows: StructType) -> DataFrame:
+    """Returns the output of an operator over bounded data, which :func:`check_place` has checked.
+
+    Args:
+        records: the records, with ``partition`` and ``offset``, and ``topic`` if several topics are read.
+        operator: the operator.
+        rows: the columns of its output.
+    """
+    stage = BoundedStage(operator, _only_topic(bounded_options(records).subscription), time.time_ns() // 1_000_000)
+    return records.mapInArrow(stage, rows)
+
+
+def _only_topic(subscription: Subscription) -> str | None:
+    """The topic of all records; ``None`` if several topics can be read."""
+    names = set(subscription.names) if isinstance(subscription, Topics) else set()
+    if isinstance(subscription, Partitions):
+        names = {tp.topic for tp in subscription.topic_partitions}
+    return names.pop() if len(names) == 1 else None
+
+
+def _check_import(records: DataFrame, called: str) -> None:
+    for options in options_of_streams(records):
+        if options.import_from is not None:
+            raise InvalidOption(
+                f"Option 'importFrom' of group '{options.group_id}' is '{options.import_from}', but here each partition "
+                f"of {called} has a watermark of its own.",
+                remedy="Use sg.windows with time='group', or leave 'importFrom' out.",
+            )
 
 
 def arrow_schema(columns: StructType, spark: SparkSession) -> pa.Schema:

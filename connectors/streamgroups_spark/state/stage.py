@@ -7,6 +7,7 @@ shuffle and no state store. Source: SEMANTICS S9, S10; Spark's ``DataFrame.mapIn
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.plan import STAGE
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_spark.state.handoff import attempt_id, take
+from streamgroups_spark.state.handoff import Handoff, attempt_id
 from streamgroups_spark.state.stage_name import StageName
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.task_states import JoinTaskStates
@@ -37,50 +38,64 @@ class StateStage(Shipped):
         session: the session of the source.
         application: the id of the Spark application.
         channel: the channel by which tasks report.
+        flushes: whether the operator emits what is still open at the end of a bounded run.
     """
 
     def __init__(
-        self, operator: StatefulOperator | JoinOperator, session: str, application: str, channel: Channel[StateReport]
+        self,
+        operator: StatefulOperator | JoinOperator,
+        session: str,
+        application: str,
+        channel: Channel[StateReport],
+        *,
+        flushes: bool = False,
     ) -> None:
         self._operator, self._channel = operator, channel
         self._session, self._application = session, application
         # Spark names the function in the plan of the query, where its source finds it.
-        topics = operator.topics if isinstance(operator, JoinOperator) else None
-        self.__name__ = f"{STAGE}{StageName(operator.name, topics)}"
+        self.__name__ = f"{STAGE}{stage_name(operator, flushes=flushes)}"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_python_worker()
         attempt = attempt_id()
-        states: TaskStates | JoinTaskStates | None = None
-        plan: TaskPlan | None = None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if states is None:
-                plan = self._plan(attempt)
-                if plan is None:
-                    raise _moved()
-                states = self._states(plan)
-            states.add(batch)
-        if states is None:
-            # A task without records, such as one of a warm-up, or of another source in a union.
-            plan = self._plan(attempt)
-            states = None if plan is None else self._states(plan)
-        if states is None or plan is None:
+        with closing(Handoff(self._session, self._application, attempt)) as handoff:
+            processed = self._process(batches, handoff)
+        if processed is None:
             return
+        plan, states = processed
         manifest, output = states.finish(plan.file(attempt))
         work = states.figures
         self._channel.send(
             StateReport(it.range, manifest.file, it.due_ms, StateSize.of(it), work, it.time) for it in manifest.states
         )
         for table in output:
-            yield from self._rows(table).to_batches()
+            yield from to_output(table, self._operator.output)
 
-    def _plan(self, attempt: int) -> TaskPlan | None:
-        plans = take(self._session, self._application, attempt)
-        if not plans:
+    def _process(
+        self, batches: Iterable[pa.RecordBatch], handoff: Handoff
+    ) -> tuple[TaskPlan, TaskStates | JoinTaskStates] | None:
+        """Processes all records. ``None`` if the task has read no ranges."""
+        states: TaskStates | JoinTaskStates | None = None
+        plan: TaskPlan | None = None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if states is None:
+                plan = _plan(handoff)
+                if plan is None:
+                    raise _moved()
+                states = self._states(plan)
+            states.add_watermarks(handoff.take_watermarks())
+            states.add(batch)
+        if states is None:
+            # A task without records, such as one of a warm-up, or of another source in a union.
+            plan = _plan(handoff)
+            states = None if plan is None else self._states(plan)
+        if states is None or plan is None:
             return None
-        return replace(plans[0], ranges=tuple(it for plan in plans for it in plan.ranges))
+        # The reader has ended, and its last watermarks can be after all records.
+        states.add_watermarks(handoff.take_watermarks())
+        return plan, states
 
     def _states(self, plan: TaskPlan) -> TaskStates | JoinTaskStates:
         ours = self._operator
@@ -88,14 +103,31 @@ class StateStage(Shipped):
         store = StateStore(Operator(plan.group_id, ours.name, ours.form, ours.schema), files, plan.on_missing)
         return JoinTaskStates(ours, plan, store) if isinstance(ours, JoinOperator) else TaskStates(ours, plan, store)
 
-    def _rows(self, table: pa.Table) -> pa.Table:
-        columns = [
-            table[field.name].cast(field.type)
-            if field.name in table.column_names
-            else pa.nulls(table.num_rows, field.type)
-            for field in self._operator.output
-        ]
-        return pa.table(columns, schema=self._operator.output)
+
+def to_output(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Returns output rows with all columns of the output. Missing columns are null."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema).to_batches()  # type: ignore[no-any-return]
+
+
+def stage_name(operator: StatefulOperator | JoinOperator, *, flushes: bool = False) -> StageName:
+    """Returns the name of the stage of an operator. For the driver: workers do not need the windows for it."""
+    from streamgroups.event_time.shapes import Scope
+    from streamgroups_state.window_operator import WindowOperator
+
+    topics = operator.topics if isinstance(operator, JoinOperator) else None
+    has_group_time = isinstance(operator, WindowOperator) and operator.scope is Scope.GROUP
+    return StageName(operator.name, topics, flushes, has_group_time)
+
+
+def _plan(handoff: Handoff) -> TaskPlan | None:
+    plans = handoff.take_plans()
+    if not plans:
+        return None
+    return replace(plans[0], ranges=tuple(it for plan in plans for it in plan.ranges))
 
 
 def _moved() -> InvalidOption:

@@ -1,8 +1,8 @@
-"""The name of an operator with state, and the topics of a join, as the plan of a query contains them.
+"""The properties of an operator with state that its source needs, as the plan of a query contains them.
 
 Spark shows the name of the function of ``mapInArrow`` in the plan of a query. ``state.stage`` sets it, and the source
 finds it there (``internals.plan``). The separator occurs neither in names of operators nor in names of topics. Source:
-SEMANTICS S9, S10, W18.
+SEMANTICS S9, S10, W17, W18.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgroups.state.joined_topics import JoinedTopics
+
+_FLUSHES, _GROUP = "flushes", "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +21,37 @@ class StageName:
     Args:
         operator: its name in the query.
         topics: the topics that it joins; ``None`` if it is no join.
+        flushes: whether it emits what is still open at the end of a bounded run. A join does not.
+        has_group_time: whether it uses the watermark of the group. A join does not.
     """
 
     operator: str
     topics: JoinedTopics | None = None
+    flushes: bool = False
+    has_group_time: bool = False
 
     def __str__(self) -> str:
         """The name as text.
 
         >>> str(StageName("paid", JoinedTopics("orders", "payments")))
         'paid:orders:payments'
+        >>> str(StageName("windows", flushes=True)), str(StageName("windows", flushes=True, has_group_time=True))
+        ('windows:flushes', 'windows:flushes+group')
         """
-        return self.operator if self.topics is None else f"{self.operator}:{self.topics.left}:{self.topics.right}"
+        if self.topics is not None:
+            return f"{self.operator}:{self.topics.left}:{self.topics.right}"
+        properties = [name for name, has in ((_FLUSHES, self.flushes), (_GROUP, self.has_group_time)) if has]
+        return ":".join((self.operator, *(["+".join(properties)] if properties else [])))
 
     @classmethod
     def parse(cls, text: str) -> StageName:
         """Parses a name.
 
-        >>> StageName.parse("windows")
-        StageName(operator='windows', topics=None)
+        >>> StageName.parse("windows:flushes")
+        StageName(operator='windows', topics=None, flushes=True, has_group_time=False)
         """
-        operator, *topics = text.split(":")
-        return cls(operator, JoinedTopics(*topics) if topics else None)
+        operator, *others = text.split(":")
+        if len(others) == 2:
+            return cls(operator, JoinedTopics(*others))
+        properties = others[0].split("+") if others else []
+        return cls(operator, flushes=_FLUSHES in properties, has_group_time=_GROUP in properties)

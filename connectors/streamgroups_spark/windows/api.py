@@ -3,7 +3,7 @@
 Called by users on the driver. It checks the arguments and chooses one of three implementations. Windows of each
 partition run in the stage that reads (``windows.by_offset``). For windows of the whole query, Spark's own window
 aggregation runs if it supports all arguments, and otherwise ``windows.processor`` on ``transformWithState``. Source:
-SEMANTICS W4-W7; the rules are in :mod:`streamgroups.event_time`.
+SEMANTICS W4-W7, W17; the rules are in :mod:`streamgroups.event_time`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,25 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate
+from streamgroups.event_time.event_shapes import EventShape, check_events, event_shape_of
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.shapes import Scope, policy_of, scope_of, windowing_of
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
 from streamgroups_spark.internals.columns import column
+from streamgroups_spark.source.drift_check import check_drift_of_query
 from streamgroups_spark.source.shared_state import is_shared
+from streamgroups_spark.source.time_options import source_policy
+from streamgroups_spark.state.placement import check_bounded
 from streamgroups_spark.windows.by_offset import by_offset
 from streamgroups_spark.windows.by_store import by_store
-from streamgroups_spark.windows.checks import check_timestamp, check_windows
+from streamgroups_spark.windows.checks import (
+    check_producers,
+    check_timestamp,
+    check_windows,
+    delay_ms_of,
+    watermark_delay_ms,
+)
 
 _BUCKETS = 32
 
@@ -36,26 +46,29 @@ def windows(
     on: str | None = None,
     by: Sequence[str] = (),
     boundary: str = "eventTime",
+    watermark_delay: str | None = None,
     allowed_lateness: str | None = None,
     idle_timeout: str | None = None,
-    on_violation: str = "keep",
+    on_violation: str | None = None,
     until: str | None = None,
+    event_shape: str = "point",
     dead_letters: bool = False,
+    flush: bool = False,
     time: str | None = None,
     buckets: int = _BUCKETS,
     prepartitioned: bool = False,
     name: str = "windows",
 ) -> DataFrame:
-    """Assigns records to windows and emits their aggregates (SEMANTICS W4-W7).
+    """Assigns records to windows and emits their aggregates (SEMANTICS W4-W7, W17).
 
     The output, in append mode:
 
     * ``window_start``, ``window_end``: timestamps;
     * the columns of ``by``, then those of ``aggregate``;
-    * ``pane``: ``on time``; ``idle``, if the idle timeout closed the window; ``update``, if late records changed it;
-      ``retraction``, if an emitted session has become part of another one; or ``dead letter``;
-    * ``revision``: 0 for the first pane of a window, and one more for each later pane. The row with the highest
-      revision of a window and key is valid;
+    * ``pane``: ``on time``; ``idle``, if the idle timeout closed the window; ``flush``, if a bounded run has ended and the
+      window is still open; ``update``, if late records changed it; ``retraction``, if an emitted session has become part
+      of another one, or an emitted window has no event left; or ``dead letter``;
+    * ``revision``: it is higher for each later pane of a window and key. The row with the highest revision is valid;
     * ``dead_letter``, if enabled: see :func:`dead_letters`.
 
     Spark's own window aggregation runs if the boundary is event time, without lateness, idle timeout, dead letters and
@@ -63,25 +76,39 @@ def windows(
     ``max`` of any expression are supported, and :func:`streamgroups.python_aggregate`.
 
     Args:
-        df: a streaming DataFrame. For event-time windows, ``on`` needs a watermark. With ``time="partition"`` and
-            ``time="group"`` it needs the columns ``partition`` and ``offset`` of the source, and ``topic`` if it reads
-            several topics.
+        df: a stream, or bounded data: a batch DataFrame of ``format("streamgroups")``, whose results are those of a stream
+            of the same records (SEMANTICS W17). For event-time windows of a stream, ``on`` needs a watermark. Windows of
+            partitions can instead have the option ``watermarkHeader`` of the source (SEMANTICS W15). Windows of
+            partitions need the columns ``partition`` and ``offset`` of the source, and ``topic`` if it reads several topics.
         window: ``sg.tumbling("5 minutes")``, ``sg.hopping("10 minutes", hop="5 minutes")`` or ``sg.session("30s")``.
         aggregate: the output columns and their aggregates: ``{"flights": "count(*)", "worst": "max(delay)"}``.
         on: the column with the event time, a timestamp. Optional for processing time.
         by: the key columns. Each key has its own windows.
         boundary: ``eventTime``, or ``processingTime`` for windows by the clock, in which no record is late.
+        watermark_delay: a duration: the delay of the watermark behind the newest event time. Omit it after
+            ``withWatermark``, or set it to the same delay. Required for bounded data, because Spark removes ``withWatermark``
+            from those.
         allowed_lateness: a duration: how long a window accepts late records after the watermark has passed its end.
         idle_timeout: a duration: a window closes if the source was idle for this time and the clock has passed the end
             of the window.
         on_violation: how a record before the watermark in an open window is handled: ``keep`` counts it, ``drop`` does
-            not. ``adjust`` counts it with the watermark as its start, if it is valid until later.
-        until: with ``adjust``: the column with the end of a record's validity, a timestamp.
+            not. ``adjust`` counts it with the watermark as its start, if it is valid until later. Default: the option
+            ``onViolation`` of the source (SEMANTICS W11).
+        until: with ``adjust``: the column with the end of a record's validity, a timestamp. With ``event_shape``: the end
+            of an event.
+        event_shape: ``point``: an event is valid for one moment. ``interval``: it is valid from ``on`` until ``until``, and
+            each window that overlaps this time counts it. ``edge``: a record without ``until`` starts an event. A later
+            record with the same values of ``by`` and ``on`` ends it at its ``until`` (SEMANTICS W19). With ``interval``
+            and ``edge``, the windows are tumbling or hopping windows of partitions.
         dead_letters: whether records that no window counts are emitted. Otherwise they are dropped.
+        flush: with windows of partitions: whether a run with ``trigger(availableNow=True)`` emits the windows that are still
+            open at its end, as panes ``flush``. They stay open, and a later pane has a higher revision. It has no effect with
+            other triggers. Bounded data always end with a flush.
         time: ``partition``: each partition has windows and a watermark of its own, and the state of a partition follows
-            it to its next owner (SEMANTICS S10). The default over a stream that queries share. ``group``: the same with
-            one watermark, the minimum over the partitions of the group (SEMANTICS W2, W3). The option
-            ``partitionIdleTimeout`` of the source excludes idle partitions. ``query``: all partitions have the windows
+            it to its next owner (SEMANTICS S10). The default over a stream that queries share, and for bounded data.
+            ``group``: the same with one watermark, the minimum over the partitions of the group (SEMANTICS W2, W3). The
+            option ``partitionIdleTimeout`` of the source excludes idle partitions, and ``importFrom`` names another group
+            whose watermark applies if it is later (SEMANTICS W10). ``query``: all partitions have the windows
             and the watermark of the query. The default over streams that are not shared, and possible with those only.
         prepartitioned: with windows of partitions: states that all records with the same values of ``by`` are in one
             partition, because the record key determines them. Not necessary if ``by`` contains the column ``key``, or
@@ -100,11 +127,17 @@ def windows(
                             aggregate={"flights": "count(*)"}, allowed_lateness="10 minutes")
     """
     windowing = windowing_of(window, boundary, allowed_lateness, idle_timeout)
-    policy = policy_of(on_violation, windowing, until)
+    events = event_shape_of(event_shape, windowing, until)
+    given = _given(on_violation, df, windowing)
+    policy = policy_of(given, windowing, until, is_point=events is EventShape.POINT)
+    check_bounded(df, "sg.windows")
     check_windows(df, windowing, on, by, aggregate, buckets)
     if until is not None:
         check_timestamp(df, until)
-    scope = scope_of(time, windowing.boundary, is_shared=is_shared(df))
+    scope = scope_of(time, windowing.boundary, is_shared=is_shared(df), is_bounded=not df.isStreaming, flush=flush)
+    check_events(events, scope, is_bounded=not df.isStreaming, flush=flush)
+    if on is not None and isinstance(windowing.boundary, EventTime):
+        check_producers(df, on, scope)
     if scope is not Scope.QUERY:
         return by_offset(
             df,
@@ -114,14 +147,26 @@ def windows(
             aggregate,
             policy,
             until,
+            events,
             scope,
+            watermark_delay,
             dead_letters=dead_letters,
+            flush=flush,
             prepartitioned=prepartitioned,
             name=name,
         )
+    check_drift_of_query(df)
+    df = _with_watermark(df, windowing, on, watermark_delay)
     if policy is OnViolation.KEEP and _sparks_own_will_do(windowing, aggregate, dead_letters):
         return _by_spark(df, windowing.shape, str(on), by, aggregate)
     return by_store(df, windowing, on, by, aggregate, policy, until, dead_letters=dead_letters, buckets=buckets)
+
+
+def _given(on_violation: str | None, df: DataFrame, windowing: Windowing) -> str:
+    """The argument, or the option of the source. By processing time no record is before the watermark."""
+    if on_violation is not None:
+        return on_violation
+    return (source_policy(df) if isinstance(windowing.boundary, EventTime) else OnViolation.KEEP).value
 
 
 def window_results(windowed: DataFrame) -> DataFrame:
@@ -138,9 +183,9 @@ def window_results(windowed: DataFrame) -> DataFrame:
 def dead_letters(windowed: DataFrame) -> DataFrame:
     """Returns the records that no window of :func:`windows` counts, with the reason (SEMANTICS W7).
 
-    ``record`` contains their own columns, and ``why`` is ``late`` or ``no event time``. ``late_by_ms`` is the distance
-    of ``event_time`` to ``watermark``. ``window_start`` and ``window_end`` belong to the missed window. Of several
-    hopping windows it is the latest one.
+    ``record`` contains their own columns, and ``why`` is ``late``, ``violation``, ``no event time`` or ``no start``.
+    ``late_by_ms`` is the distance of ``event_time`` to ``watermark``. The event time of the end of an edge is its
+    ``until``. ``window_start`` and ``window_end`` belong to the missed window. Of several windows it is the latest one.
 
     Args:
         windowed: the output of :func:`windows` with ``dead_letters=True``: the stream, or a batch of it.
@@ -157,6 +202,14 @@ def dead_letters(windowed: DataFrame) -> DataFrame:
 
 
 # ---- Spark's aggregation ---------------------------------------------------------------------------------------------
+
+
+def _with_watermark(df: DataFrame, windowing: Windowing, on: str | None, watermark_delay: str | None) -> DataFrame:
+    """Sets Spark's watermark, which closes the windows of a query, unless the DataFrame has it already."""
+    delay_ms = watermark_delay_ms(df, windowing, on, watermark_delay, Scope.QUERY)
+    if on is None or watermark_delay is None or delay_ms_of(df, on) is not None:
+        return df
+    return df.withWatermark(on, f"{delay_ms} milliseconds")
 
 
 def _sparks_own_will_do(

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
+from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
@@ -22,9 +23,10 @@ from streamgroups_spark.state.placement import (
     check_keys,
     check_place,
     in_reading_stage,
+    over_bounded_data,
     stored_schema,
 )
-from streamgroups_spark.windows.checks import WATERMARK
+from streamgroups_spark.windows.checks import watermark_delay_ms
 from streamgroups_spark.windows.query_columns import output_columns, output_rows, record_columns, result_type
 from streamgroups_state.window_operator import WindowOperator
 from streamgroups_state.windows.definition import state_schema
@@ -41,25 +43,37 @@ def by_offset(
     aggregate: Mapping[str, str | PythonAggregate],
     policy: OnViolation,
     until: str | None,
+    events: EventShape,
     scope: Scope,
+    watermark_delay: str | None,
     *,
     dead_letters: bool,
+    flush: bool,
     prepartitioned: bool,
     name: str,
 ) -> DataFrame:
-    """Returns windows of each partition. The arguments are those of ``sg.windows``."""
+    """Returns windows of each partition, of a stream or of bounded data. The arguments are those of ``sg.windows``."""
     parsed = {n: parse_aggregate(n, a) if isinstance(a, str) else a for n, a in aggregate.items()}
     check_place(df, name, _CALLED, otherwise=_EXCLUSIVE)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned, otherwise=_EXCLUSIVE)
-    delay_ms = 0 if on is None else int((df.schema[on].metadata or {}).get(WATERMARK, 0))
+    delay_ms = watermark_delay_ms(df, windowing, on, watermark_delay, scope)
     place = [it for it in ("topic", *PLACE) if it in df.columns]
     until_ms = [] if until is None else [F.unix_millis(column(until)).alias("until")]
     records = df.select(*place, *until_ms, *record_columns(df, on, by, parsed, dead_letters=dead_letters))
     types = [result_type(records.schema, i, a) for i, a in enumerate(parsed.values())]
     rows = output_rows(records.schema, len(by), types, dead_letters=dead_letters)
     aggregates = tuple(parsed.values())
-    schema = state_schema(windowing.shape, stored_schema(records.schema), aggregates)
+    schema = state_schema(windowing.shape, stored_schema(records.schema), aggregates, events)
     output_schema = arrow_schema(rows, df.sparkSession)
-    operator = WindowOperator(name, windowing, delay_ms, len(by), aggregates, schema, output_schema, policy, scope)
-    output = in_reading_stage(records, operator, rows, _CALLED, otherwise=_EXCLUSIVE)
+    is_bounded = not df.isStreaming
+    operator = WindowOperator(
+        name, windowing, delay_ms, len(by), aggregates, schema, output_schema, policy, scope, is_bounded, events
+    )
+    if is_bounded:
+        output = over_bounded_data(records, operator, rows)
+    else:
+        imports = scope is Scope.GROUP
+        output = in_reading_stage(
+            records, operator, rows, _CALLED, otherwise=_EXCLUSIVE, flushes=flush, imports=imports
+        )
     return output_columns(output, by, aggregate, dead_letters=dead_letters)

@@ -1,7 +1,7 @@
 """Validates the arguments of ``sg.windows`` before the query starts.
 
 Called by ``windows.api`` on the driver. :mod:`streamgroups.event_time.shapes` validates the windows themselves. Source:
-SEMANTICS W4-W7, W9.
+SEMANTICS W4-W7, W9, W17.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql.types import TimestampType
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate
+from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups.extras import load
-from streamgroups_spark.state.placement import check_columns
+from streamgroups_spark.event_time.punctuation_source import TimeDataSource
+from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
+from streamgroups_spark.source.shared_state import options_of_streams
+from streamgroups_spark.state.placement import bounded_options, check_key_columns
 
 _OURS = ("window_start", "window_end", "pane", "revision", "dead_letter")
-WATERMARK = "spark.watermarkDelayMs"
+_WATERMARK = "spark.watermarkDelayMs"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -36,7 +41,7 @@ def check_windows(
     Raises:
         InvalidOption: for the first invalid argument. The error contains its name.
     """
-    check_columns(df, by, [] if on is None else [on])
+    check_key_columns(df.schema, by, [] if on is None else [on])
     if isinstance(windowing.boundary, EventTime):
         _check_time(df, on)
     names = [*_OURS, *by, *aggregate]
@@ -58,11 +63,100 @@ def _check_time(df: DataFrame, on: str | None) -> None:
             remedy="Set it with 'on', or use boundary='processingTime'.",
         )
     check_timestamp(df, on)
-    if WATERMARK not in (df.schema[on].metadata or {}):
+
+
+def watermark_delay_ms(
+    df: DataFrame, windowing: Windowing, on: str | None, given: str | None, scope: Scope
+) -> int | None:
+    """Returns the delay of the watermark, in milliseconds: the argument, or that of ``withWatermark``.
+
+    ``None`` if only producers emit the watermark.
+
+    Args:
+        df: the DataFrame.
+        windowing: how records are assigned to windows.
+        on: the column with the event time.
+        given: the argument ``watermark_delay``.
+        scope: which records have a common watermark.
+
+    Raises:
+        InvalidOption: if there is no watermark, the argument differs from that of ``withWatermark``, or the windows are by
+            processing time.
+    """
+    if not isinstance(windowing.boundary, EventTime) or on is None:
+        if given is not None:
+            raise InvalidOption(
+                "Option 'watermark_delay' cannot be combined with boundary=processingTime.", remedy="Omit one of them."
+            )
+        return 0
+    of_column = delay_ms_of(df, on)
+    if given is None:
+        if of_column is None and (scope is Scope.QUERY or not have_producers(df)):
+            raise _no_watermark(df, on)
+        return of_column
+    delay_ms = parse_duration_ms(given, option="watermark_delay")
+    if of_column is not None and delay_ms != of_column:
         raise InvalidOption(
-            f"The windows use event time, but column '{on}' has no watermark: the windows would never close.",
-            remedy=f"Call df.withWatermark('{on}', ...) before, or use boundary='processingTime'.",
+            f"Option 'watermark_delay' is '{given}', but the watermark of column '{on}' has a delay of {of_column}ms.",
+            remedy="Omit one of them, or set both to the same delay.",
         )
+    return delay_ms
+
+
+def _no_watermark(df: DataFrame, on: str) -> InvalidOption:
+    if df.isStreaming:
+        return InvalidOption(
+            f"The windows use event time, but column '{on}' has no watermark: the windows would never close.",
+            remedy=f"Call df.withWatermark('{on}', ...) before, set 'watermark_delay', or use boundary='processingTime'. If "
+            "producers emit watermarks, set 'watermarkHeader' on the source.",
+        )
+    return InvalidOption(
+        f"Column '{on}' of bounded data has no watermark, which decides whether a record is late. Spark removes the "
+        "watermark of df.withWatermark from bounded data.",
+        remedy="Set 'watermark_delay' to the same delay, also in the streaming query.",
+    )
+
+
+def check_producers(df: DataFrame, on: str, scope: Scope) -> None:
+    """Checks that windows by event time follow the watermarks that producers emit.
+
+    Args:
+        df: the DataFrame.
+        on: the column with the event time.
+        scope: which records have a common watermark.
+
+    Raises:
+        InvalidOption: if the source has the option ``watermarkHeader``, and the windows do not follow it.
+    """
+    if not df.isStreaming:
+        if bounded_options(df).watermark_header is not None:
+            raise InvalidOption(
+                "The source has the option 'watermarkHeader', but windows of bounded data do not follow it.",
+                remedy="Read the records with spark.readStream, trigger(availableNow=True) and flush=True.",
+            )
+        return
+    is_followed = scope is not Scope.QUERY or _has_stream_of(df, TimeDataSource.name())
+    if not is_followed and any(it.watermark_header is not None for it in options_of_streams(df)):
+        raise InvalidOption(
+            "The source has the option 'watermarkHeader', but windows with the time of the query do not follow it.",
+            remedy=f"Call sg.with_event_time(df, '{on}') before, or use time='partition', or leave 'watermarkHeader' out.",
+        )
+
+
+def have_producers(df: DataFrame) -> bool:
+    """Whether producers emit the watermark of all streams of this library that a DataFrame reads."""
+    sources = options_of_streams(df)
+    return bool(sources) and all(it.watermark_header is not None for it in sources)
+
+
+def delay_ms_of(df: DataFrame, on: str) -> int | None:
+    """Returns the delay of the watermark of a column; ``None`` if it has no watermark."""
+    metadata = df.schema[on].metadata or {}
+    return int(metadata[_WATERMARK]) if _WATERMARK in metadata else None
+
+
+def _has_stream_of(df: DataFrame, source: str) -> bool:
+    return any(source_name(it.leaf) == source for it in read_streams(analyzed(df)))
 
 
 def check_timestamp(df: DataFrame, name: str) -> None:

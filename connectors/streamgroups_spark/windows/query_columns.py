@@ -115,7 +115,8 @@ def record_columns(
 
 def output_columns(rows: DataFrame, by: Sequence[str], aggregate: Collection[str], *, dead_letters: bool) -> DataFrame:
     """Returns the output of ``sg.windows`` from the rows of its state."""
-    rows = rows.observe(f"{WINDOW_COUNTS}-{uuid.uuid4().hex[:8]}", *late_and_closed())
+    if rows.isStreaming:
+        rows = rows.observe(f"{WINDOW_COUNTS}-{uuid.uuid4().hex[:8]}", *late_and_closed())
     if not dead_letters:
         rows = rows.where(F.col("pane") != PaneKind.DEAD_LETTER.value)
     return rows.select(

@@ -63,7 +63,8 @@ class JoinOperator:
         topics: the topics.
         how: which records are emitted without a match.
         within_us: the greatest distance of the event times of two matching records, in microseconds.
-        delay_us: the watermark of a partition is its newest event time minus this delay.
+        delay_us: records advance the watermark of their partition to its newest event time minus this delay. ``None``: only
+            the producer advances it.
         keys: the types of the key columns, at least one.
         record: the type of the other columns.
     """
@@ -72,7 +73,7 @@ class JoinOperator:
     topics: JoinedTopics
     how: How
     within_us: int
-    delay_us: int
+    delay_us: int | None
     keys: tuple[pa.DataType, ...]
     record: pa.DataType
 
@@ -80,9 +81,10 @@ class JoinOperator:
     def form(self) -> str:
         """See :attr:`streamgroups_state.operator.StatefulOperator.form`."""
         types = ", ".join(map(str, self.keys))
+        generated = "watermark of the producer" if self.delay_us is None else f"watermark delay {self.delay_us} us"
         return (
             f"{self.how.value} join of {self.topics.left} and {self.topics.right} by ({types}) within {self.within_us} us, "
-            f"watermark delay {self.delay_us} us, of {self.record}"
+            f"{generated}, of {self.record}"
         )
 
     @property
@@ -113,4 +115,4 @@ class JoinOperator:
 
         A batch reads the parts in reach of its records only, and a part is dropped without a read.
         """
-        return max(_MIN_SLICE_US, (self.within_us + self.delay_us) // 4)
+        return max(_MIN_SLICE_US, (self.within_us + (self.delay_us or 0)) // 4)

@@ -7,14 +7,34 @@ lateness depends on the order in one partition only. Source: SEMANTICS W18, S10.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pyarrow as pa
 
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.matching import Numbers, pairs
 from streamgroups_state.joins.side import Side
 from streamgroups_state.operator import ReadPart, State
 
 _NAMES = ("left", "right")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The input of one side in a batch.
+
+    Args:
+        records: the records, in the order of their offsets.
+        watermarks: the watermarks of the producer of the partition.
+    """
+
+    records: Sequence[pa.Table]
+    watermarks: Sequence[ProducerWatermarks] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.watermarks)
 
 
 class JoinRun:
@@ -35,19 +55,21 @@ class JoinRun:
         self._sides = left, right
         self._output: list[pa.Table] = []
 
-    def finish(self, records: tuple[list[pa.Table], list[pa.Table]]) -> tuple[tuple[State, State], list[pa.Table]]:
+    def finish(self, inputs: tuple[Input, Input]) -> tuple[tuple[State, State], list[pa.Table]]:
         """Processes all records of the batch.
 
         Args:
-            records: the left and the right records, in the order of their offsets.
+            inputs: the left and the right input.
 
         Returns:
             The new states, and the output rows.
         """
         left, right = self._sides
-        for side, tables in zip(self._sides, records, strict=True):
-            if tables:
-                side.take(pa.concat_tables(tables))
+        for side, read in zip(self._sides, inputs, strict=True):
+            for it in read.watermarks:
+                side.add_watermarks(it)
+            if read.records:
+                side.take(pa.concat_tables(read.records))
         ours, theirs = self._match(left.fresh, right.fresh)
         left.match_fresh(ours)
         right.match_fresh(theirs)

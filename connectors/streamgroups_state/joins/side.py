@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.matching import Numbers
 from streamgroups_state.keys import rows_of_keys
 from streamgroups_state.operator import BEFORE_ALL, Part, ReadPart, State, first_to_merge, time_in
+from streamgroups_state.producer_time import ProducerTime
 
-_NEWEST, _DONE = "newest_us", "done_us"
+_NEWEST, _DONE, _PRODUCER = "newest_us", "done_us", "producer_us"
 #: After the start of a slice: the part with the offsets of its matched records.
 _MATCHED = " matched"
 
@@ -35,6 +37,7 @@ class Side:
     def __init__(self, operator: JoinOperator, state: State, read: ReadPart, *, keeps: bool) -> None:
         self._operator, self._state, self._read, self._keeps = operator, state, read, keeps
         self._newest_us = time_in(state.values, _NEWEST)
+        self._producer = ProducerTime(time_in(state.values, _PRODUCER), units_per_ms=1_000)
         #: Records before this time can have no more matches: those without one have been emitted.
         self._done_us = time_in(state.values, _DONE)
         #: The records of the batch that can match.
@@ -49,10 +52,19 @@ class Side:
 
     @property
     def watermark_us(self) -> int:
-        """The watermark of the partition."""
-        return self._newest_us - self._operator.delay_us
+        """The watermark of the partition: the later one of its records and its producer."""
+        return max(int(self._generated(np.array(self._newest_us))), self._producer.reached)
 
     # ---- records -----------------------------------------------------------------------------------------------------
+
+    def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
+        """Adds watermarks of the producer of the partition, before :meth:`take`."""
+        self._producer.add(watermarks)
+
+    def _generated(self, newest_us: Numbers) -> Numbers:
+        """The watermarks of newest event times."""
+        delay_us = self._operator.delay_us
+        return np.full_like(newest_us, BEFORE_ALL) if delay_us is None else newest_us - delay_us
 
     def take(self, records: pa.Table) -> None:
         """Advances time by all records of the batch, and divides them. Lateness is decided record by record."""
@@ -64,7 +76,7 @@ class Side:
         times = timed["time"].to_numpy()
         newest = np.maximum.accumulate(np.concatenate([[self._newest_us], times]))
         self._newest_us = int(newest[-1])
-        watermarks = newest[:-1] - self._operator.delay_us
+        watermarks = np.maximum(self._generated(newest[:-1]), self._producer.before(timed["offset"].to_numpy()))
         late = times < watermarks
         self.late = timed.filter(pa.array(late)).append_column("watermark", pa.array(watermarks[late]))
         timed = timed.filter(pa.array(~late))
@@ -174,5 +186,5 @@ class Side:
 
     @property
     def _values(self) -> dict[str, int | str | None]:
-        found = {_NEWEST: self._newest_us, _DONE: self._done_us}
+        found = {_NEWEST: self._newest_us, _DONE: self._done_us, _PRODUCER: self._producer.reached}
         return {name: value for name, value in found.items() if value > BEFORE_ALL // 2}

@@ -7,11 +7,13 @@ a pair are written into the same file, each under the offset of its own partitio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from streamgroups.errors import StateMismatch
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.joined_topics import PARTNER
@@ -19,8 +21,9 @@ from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_state.joins.definition import JoinOperator
-from streamgroups_state.joins.run import JoinRun
+from streamgroups_state.joins.run import Input, JoinRun
 from streamgroups_state.operator import State
+from streamgroups_state.producer_time import PendingWatermarks
 from streamgroups_state.store import NewState, StateStore
 from streamgroups_state.task_states import by_range, part_reader, stored_state
 
@@ -31,10 +34,20 @@ class _Range:
     #: The records before the range, which bring the state to its start.
     behind: list[pa.Table] = field(default_factory=list)
     records: list[pa.Table] = field(default_factory=list)
+    #: The watermarks of its producer that no run has received.
+    pending: PendingWatermarks = field(default_factory=PendingWatermarks)
 
     @property
     def topic_partition(self) -> TopicPartition:
         return self.plan.range.topic_partition
+
+    def before_range(self) -> Input:
+        """Returns the input before the range."""
+        return Input(self.behind, self.pending.take(self.plan.range.next_offset))
+
+    def in_range(self) -> Input:
+        """Returns the input in the range."""
+        return Input(self.records, self.pending.take(self.plan.range.end_offset))
 
 
 class JoinTaskStates:
@@ -83,6 +96,11 @@ class JoinTaskStates:
             if records.num_rows:
                 ours.records.append(records)
 
+    def add_watermarks(self, watermarks: Iterable[ProducerWatermarks]) -> None:
+        """See :meth:`streamgroups_state.task_states.TaskStates.add_watermarks`."""
+        for it in watermarks:
+            self._ranges[it.topic_partition].pending.add(it)
+
     def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:
         """Writes the new states of all ranges.
 
@@ -108,10 +126,12 @@ class JoinTaskStates:
         schema = self._operator.schema
         first, second = (part_reader(self._store, schema, it.topic_partition) for it in sides)
         states = left_state, right_state
-        if left.behind or right.behind:
+        behind = left.before_range(), right.before_range()
+        if behind[0] or behind[1]:
             # Their output was written before, and only their state counts.
-            states, _ = JoinRun(self._operator, states, (first, second)).finish((left.behind, right.behind))
-        states, output = JoinRun(self._operator, states, (first, second)).finish((left.records, right.records))
+            states, _ = JoinRun(self._operator, states, (first, second)).finish(behind)
+        inputs = left.in_range(), right.in_range()
+        states, output = JoinRun(self._operator, states, (first, second)).finish(inputs)
         began = left_began, right_began
         return [self._new(*it) for it in zip(sides, began, states, strict=True)], output
 

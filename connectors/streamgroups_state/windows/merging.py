@@ -18,19 +18,23 @@ from streamgroups_state.aggregates import add_up
 from streamgroups_state.windows.definition import WindowDefinition
 from streamgroups_state.windows.window_time import Numbers
 
+#: The column that is 0 for a session without records since its last flush, and otherwise 1.
+FRESH = "fresh"
+_COMBINED = (("start", "min"), ("end", "max"), ("late", "sum"), (FRESH, "max"))
+
 
 def merge(definition: WindowDefinition, rows: pa.Table, watermarks_ms: Numbers, closed_ms: Numbers) -> pa.Table:
     """Merges partial sessions and records into sessions.
 
     Args:
         definition: the definition of the windows.
-        rows: the keys, ``start``, ``end``, ``late`` and the partial aggregates. Partial sessions come first, and then
+        rows: the keys, ``start``, ``end``, ``late``, ``fresh`` and the partial aggregates. Partial sessions come first, and then
             records in the order of their offsets.
         watermarks_ms: the watermark before each record. A time before all others for a partial session.
         closed_ms: the time up to which windows are closed for each record; as above for a partial session.
 
     Returns:
-        One row for each session.
+        One row for each session. ``fresh`` is the maximum over its rows.
     """
     starts, ends = rows["start"].to_numpy(), rows["end"].to_numpy()
     numbers = _touching(_codes(rows.select(definition.key_names)), starts, ends)
@@ -43,14 +47,14 @@ def merge(definition: WindowDefinition, rows: pa.Table, watermarks_ms: Numbers, 
         total[one_by_one] += late
         rows = rows.set_column(rows.schema.get_field_index("late"), "late", pa.array(total))
     columns = rows.drop_columns(definition.key_names).append_column("session", pa.array(numbers))
-    merged = add_up(definition.aggregates, columns, ["session"], [("start", "min"), ("end", "max"), ("late", "sum")])
+    merged = add_up(definition.aggregates, columns, ["session"], _COMBINED)
     firsts = np.zeros(numbers.max(initial=0) + 1, np.int64)
     # The last assignment counts, which is that of the first row.
     firsts[numbers[::-1]] = np.arange(len(numbers))[::-1]
     first = pa.array(firsts[merged["session"].to_numpy()])
     for i, key in enumerate(definition.key_names):
         merged = merged.add_column(i, key, rows[key].take(first))
-    return merged.drop_columns(["session"]).select(definition.schema.names)
+    return merged.drop_columns(["session"]).select([*definition.schema.names, FRESH])
 
 
 def _codes(keys: pa.Table) -> Numbers:

@@ -2,8 +2,8 @@
 
 Created by ``streamgroups_state.window_operator``. While no session ends, a batch appends the sessions of its own records.
 Otherwise all sessions are merged, and those that changed are emitted. A session in the state whose end the watermark has
-reached was emitted. If it then becomes part of another session, its row is retracted. Source: SEMANTICS W4, W5, W7, S10;
-Flink's merging windows.
+reached was emitted. If it then becomes part of another session, its row is retracted. So is the row of a flushed session.
+Source: SEMANTICS W4, W5, W7, W17, S10; Flink's merging windows.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.event_time.panes import PaneKind
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Session
 from streamgroups_state.aggregates import parts_of
-from streamgroups_state.operator import BatchTime, Part, ReadPart, State
+from streamgroups_state.operator import BatchTime, Part, ReadPart, State, row_count
 from streamgroups_state.windows.definition import WindowDefinition
-from streamgroups_state.windows.merging import merge
-from streamgroups_state.windows.panes import MAX_SEGMENTS, output_rows
+from streamgroups_state.windows.merging import FRESH, merge
+from streamgroups_state.windows.panes import FLUSHED, MAX_SEGMENTS, flushed_rows, output_rows
 from streamgroups_state.windows.window_time import BEFORE_ALL_MS, Numbers, WindowTime
 
 _SESSIONS = "sessions"
@@ -48,17 +49,24 @@ class SessionRun:
         self._definition, self._shape, self._read = definition, shape, read
         self._time = WindowTime(definition, state.values, time)
         self._part: Part = state.parts.get(_SESSIONS, ())
+        #: Open sessions that were flushed and have no records since then.
+        self._flushed: Part = state.parts.get(f"{_SESSIONS}{FLUSHED}", ())
         earliest_ms = state.values.get(_EARLIEST)
         self._earliest_ms = earliest_ms if isinstance(earliest_ms, int) else None
         #: No session that is not emitted ends before this time.
-        self._next_end_ms = None if state.time is None else state.time.next_end_ms
+        group = None if state.time is None else state.time.group
+        self._next_end_ms = None if group is None else group.next_end_ms
         #: Records since the last merge, and the watermark and the closed time before each of them.
         self._fresh: list[tuple[pa.Table, Numbers, Numbers]] = []
-        #: Emitted sessions of the state, after the first merge.
+        #: Emitted and flushed sessions of the state, after the first merge.
         self._emitted: pa.Table | None = None
         self._closed: list[pa.Table] = []
 
     # ---- records -----------------------------------------------------------------------------------------------------
+
+    def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
+        """See :meth:`Run.add_watermarks`."""
+        self._time.add_watermarks(watermarks)
 
     def add(self, records: pa.Table) -> None:
         """See :meth:`Run.add`."""
@@ -84,20 +92,29 @@ class SessionRun:
             sessions = self._merged()
             ended = pc.less_equal(sessions["end"], self._time.closed_until_ms)
             self._closed.append(sessions.filter(ended))
-            self._part = [sessions.filter(pc.invert(ended))]
+            self._keep(sessions.filter(pc.invert(ended)))
 
     def _merged(self) -> pa.Table:
-        """Merges all sessions with the records."""
-        fresh = sum(it[0].num_rows for it in self._fresh)
-        rows = self._read([*self._part, *(it[0] for it in self._fresh)])
+        """Merges all sessions with the records. ``fresh`` is 0 for the sessions that are as they were flushed."""
+        fresh, flushed = sum(it[0].num_rows for it in self._fresh), row_count(self._flushed)
+        rows = self._read([*self._flushed, *self._part, *(it[0] for it in self._fresh)])
         kept = rows.num_rows - fresh
         if self._emitted is None:
-            self._emitted = rows.slice(0, kept).filter(pc.less_equal(rows["end"].slice(0, kept), self._time.before_ms))
+            was_emitted = rows["end"].slice(0, kept).to_numpy() <= self._time.before_ms
+            was_emitted[:flushed] = True
+            self._emitted = rows.slice(0, kept).filter(pa.array(was_emitted))
         nothing = np.full(kept, BEFORE_ALL_MS)
         watermarks = np.concatenate([nothing, *(it[1] for it in self._fresh)])
         closed = np.concatenate([nothing, *(it[2] for it in self._fresh)])
         self._fresh = []
-        return merge(self._definition, rows, watermarks, closed)
+        is_fresh = (np.arange(rows.num_rows) >= flushed).astype(np.int64)
+        return merge(self._definition, rows.append_column(FRESH, pa.array(is_fresh)), watermarks, closed)
+
+    def _keep(self, sessions: pa.Table) -> None:
+        """Sets the sessions of the state. An emitted session is no longer one that was only flushed."""
+        is_flushed = (sessions[FRESH].to_numpy() == 0) & (sessions["end"].to_numpy() > self._time.watermark_ms)
+        parts = (sessions.filter(pa.array(mask)) for mask in (is_flushed, ~is_flushed))
+        self._flushed, self._part = ([part] if part.num_rows else [] for part in parts)
 
     # ---- sessions ----------------------------------------------------------------------------------------------------
 
@@ -107,10 +124,7 @@ class SessionRun:
             return self._state(), self._time.dead
         # Without records and a later watermark, only the idle timeout can end a session.
         may_end = self._fresh or self._time.watermark_ms > self._time.before_ms
-        watermark_ms = self._time.watermark_ms if may_end else BEFORE_ALL_MS
-        ends_later = max(watermark_ms, self._time.expired_ms) < self._earliest_ms
-        segments = len(self._part) + bool(self._fresh)
-        if ends_later and self._emitted is None and segments <= MAX_SEGMENTS:
+        if self._only_appends(may_end=bool(may_end)):
             if may_end:
                 self._next_end_ms = self._earliest_ms
             self._append()
@@ -118,29 +132,52 @@ class SessionRun:
         sessions = pa.concat_tables([*self._closed, self._merged()])
         ends = sessions["end"].to_numpy()
         self._time.expire([int(end) for end in ends[ends <= self._time.expired_ms]])
-        output = list(self._output(sessions))
+        to_flush = self._to_flush(sessions)
+        output = list(self._output(sessions, to_flush))
+        sessions = flushed_rows(sessions, pa.array(to_flush))
+        is_fresh = np.where(to_flush, 0, sessions[FRESH].to_numpy())
+        sessions = sessions.set_column(sessions.schema.get_field_index(FRESH), FRESH, pa.array(is_fresh))
         still_open = ends > self._time.closed_until_ms
-        self._part = [sessions.filter(pa.array(still_open))]
+        self._keep(sessions.filter(pa.array(still_open)))
         self._earliest_ms = int(ends[still_open].min()) if still_open.any() else None
         not_emitted = ends[ends > self._time.watermark_ms]
         self._next_end_ms = int(not_emitted.min()) if len(not_emitted) else None
         return self._state(), [rows for rows in output if rows.num_rows] + self._time.dead
+
+    def _only_appends(self, *, may_end: bool) -> bool:
+        """Whether the batch emits nothing, so that it appends the sessions of its records to the state."""
+        if self._time.is_flush or (self._flushed and self._fresh):
+            return False
+        assert self._earliest_ms is not None
+        watermark_ms = self._time.watermark_ms if may_end else BEFORE_ALL_MS
+        ends_later = max(watermark_ms, self._time.expired_ms) < self._earliest_ms
+        segments = len(self._part) + bool(self._fresh)
+        return ends_later and self._emitted is None and segments <= MAX_SEGMENTS
+
+    def _to_flush(self, sessions: pa.Table) -> Numbers:
+        """Returns which sessions a flush emits: the open ones with records since the last flush."""
+        if not self._time.is_flush:
+            return np.zeros(sessions.num_rows, bool)
+        chosen: Numbers = (sessions["end"].to_numpy() > self._time.watermark_ms) & (sessions[FRESH].to_numpy() > 0)
+        return chosen
 
     def _append(self) -> None:
         if self._fresh:
             rows = self._read([it[0] for it in self._fresh])
             # No session has ended, so no record is late.
             never = np.full(rows.num_rows, BEFORE_ALL_MS)
-            self._part = [*self._part, merge(self._definition, rows, never, never)]
+            fresh = rows.append_column(FRESH, pa.array(np.ones(rows.num_rows, np.int64)))
+            self._part = [*self._part, merge(self._definition, fresh, never, never)]
 
     def _state(self) -> State:
         if self._earliest_ms is None:
             return State({}, self._time.values, time=self._time.state_time(None))
         values = self._time.values | {_EARLIEST: self._earliest_ms}
         due_ms, time = self._time.due_ms(self._earliest_ms), self._time.state_time(self._next_end_ms)
-        return State({_SESSIONS: self._part}, values, due_ms, time)
+        parts = {_SESSIONS: self._part, f"{_SESSIONS}{FLUSHED}": self._flushed}
+        return State({name: part for name, part in parts.items() if part}, values, due_ms, time)
 
-    def _output(self, sessions: pa.Table) -> Iterator[pa.Table]:
+    def _output(self, sessions: pa.Table, to_flush: Numbers) -> Iterator[pa.Table]:
         assert self._emitted is not None
         is_new, changed, gone = _compare(self._definition, self._emitted, sessions)
         yield output_rows(self._definition, gone, PaneKind.WITHDRAWN)
@@ -150,6 +187,7 @@ class SessionRun:
             PaneKind.ON_TIME: (ends > time.before_ms) & (ends <= time.reached_ms),
             PaneKind.IDLE: (ends > max(time.before_ms, time.reached_ms)) & (ends <= time.watermark_ms),
             PaneKind.REFINEMENT: (ends <= time.before_ms) & (is_new | changed),
+            PaneKind.FLUSH: to_flush,
         }
         for kind, chosen in kinds.items():
             yield output_rows(self._definition, sessions.filter(pa.array(chosen)), kind)

@@ -1,9 +1,10 @@
 """The time of a partition while a batch runs: its watermark, its closed windows, and the records that no window counts.
 
-Used by ``windows.panes`` and ``windows.sessions``. Lateness is decided record by record, against the newest event time
-before the record in its partition. So the result does not depend on how batches cut the records. By processing time all
-records of a batch have the time of the clock, and the clock is the watermark. With the time of the group all records of
-a batch have the watermark of the group when the batch was planned. Source: SEMANTICS W2, W4-W7, W9, S10.
+Used by ``windows.panes`` and ``windows.sessions``. Lateness is decided record by record, against the newest event time and
+the watermark of the producer before the record in its partition. So the result does not depend on how batches cut the
+records. By processing time all records of a batch have the time of the clock, and the clock is the watermark. With the time
+of the group all records of a batch have the watermark of the group when the batch was planned. Source: SEMANTICS W2,
+W4-W7, W9, W15, S10.
 
 For a record, a window ``[start, end)`` that contains it, and the watermark ``w`` before the record:
 
@@ -29,19 +30,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.panes import PaneKind
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import EventTime
-from streamgroups.state.state_time import StateTime
+from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_state.aggregates import in_windows, length_ms
 from streamgroups_state.operator import BEFORE_ALL, BatchTime, time_in
+from streamgroups_state.producer_time import ProducerTime
 from streamgroups_state.windows.definition import WindowDefinition
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 #: A time before all others. Durations can be subtracted from it.
 BEFORE_ALL_MS = BEFORE_ALL
-_NEWEST, _CLOSED, _DATA, _GROUP = "newest_ms", "closed_ms", "data_ms", "group_ms"
+_NEWEST, _CLOSED, _DATA, _GROUP, _PRODUCER = "newest_ms", "closed_ms", "data_ms", "group_ms", "producer_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +81,14 @@ class WindowTime:
 
     def __init__(self, definition: WindowDefinition, values: Mapping[str, int | str | None], time: BatchTime) -> None:
         self._definition, self._idle_until_ms = definition, time.idle_until_ms
+        #: Whether a bounded run ends with the batch.
+        self.is_flush = time.flush
         self._newest_ms, self._closed_ms, self._data_ms = (time_in(values, it) for it in (_NEWEST, _CLOSED, _DATA))
         self._group_ms = time_in(values, _GROUP)
+        self._producer = ProducerTime(time_in(values, _PRODUCER))
         self._is_group = definition.scope is Scope.GROUP
-        self._delay_ms = self._lateness_ms = 0
+        self._delay_ms: int | None = 0
+        self._lateness_ms = 0
         self._idle_timeout_ms: int | None = None
         boundary = definition.windowing.boundary
         self._is_event_time = isinstance(boundary, EventTime)
@@ -95,7 +103,7 @@ class WindowTime:
         if not self._is_event_time:
             # A clock that was set back makes no record late.
             self._newest_ms = max(self._newest_ms, time.now_ms)
-        elif self._idle_timeout_ms is not None and time.idle_until_ms is None:
+        elif self._idle_timeout_ms is not None and time.idle_until_ms is None and not time.flush:
             self._data_ms = time.now_ms
         #: The dead letters of the batch.
         self.dead: list[pa.Table] = []
@@ -104,6 +112,12 @@ class WindowTime:
 
     def take(self, records: pa.Table) -> Timed:
         """Advances time by records, and returns them without those that have no time or violate the watermark."""
+        timed = self.advance(records)
+        keeps = self._definition.on_violation is OnViolation.KEEP or not self._is_event_time
+        return timed if keeps else self._without_violations(timed)
+
+    def advance(self, records: pa.Table) -> Timed:
+        """Advances time by records, and returns them without those that have no time."""
         if not self._is_event_time:
             times = np.full(records.num_rows, self._newest_ms, np.int64)
             return Timed(records, times, times, times)
@@ -112,13 +126,37 @@ class WindowTime:
             self._drop(records.filter(unreadable), Why.UNREADABLE)
             records = records.filter(pc.invert(unreadable))
         times = records["time"].to_numpy()
-        newest = np.maximum.accumulate(np.concatenate([[self._newest_ms], times]))
+        newest = np.maximum.accumulate(np.concatenate([[self._newest_ms], self._advancing(records, times)]))
         self._newest_ms = int(newest[-1])
-        reached = np.full(len(times), self._group_ms) if self._is_group else newest[:-1] - self._delay_ms
+        own = self._own_before(records, newest[:-1])
+        reached = np.full(len(times), self._group_ms) if self._is_group else own
         watermarks = np.maximum(reached, self._closed_ms)
         closed = np.maximum(reached - self._lateness_ms, self._closed_ms) if self._lateness_ms else watermarks
-        timed = Timed(records, times, watermarks, closed)
-        return timed if self._definition.on_violation is OnViolation.KEEP else self._without_violations(timed)
+        return Timed(records, times, watermarks, closed)
+
+    def _advancing(self, records: pa.Table, times: Numbers) -> Numbers:
+        """The times that advance the watermark: the end of an edge advances nothing."""
+        if self._definition.event_shape is not EventShape.EDGE:
+            return times
+        return np.where(pc.is_valid(records["until"]).to_numpy(), BEFORE_ALL_MS, times)
+
+    def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
+        """Adds watermarks of the producer of the partition. The clock has no producer."""
+        if self._is_event_time:
+            self._producer.add(watermarks)
+
+    def _own_before(self, records: pa.Table, newest: Numbers) -> Numbers:
+        """The watermark of the partition before each record.
+
+        Args:
+            records: the records.
+            newest: the newest event time before each of them.
+        """
+        generated = np.full(len(newest), BEFORE_ALL_MS) if self._delay_ms is None else newest - self._delay_ms
+        if not self._producer.is_used:
+            return generated
+        own: Numbers = np.maximum(generated, self._producer.before(records["offset"].to_numpy()))
+        return own
 
     def _without_violations(self, timed: Timed) -> Timed:
         """See :class:`streamgroups.event_time.violations.OnViolation`."""
@@ -158,9 +196,23 @@ class WindowTime:
     # ---- windows -----------------------------------------------------------------------------------------------------
 
     @property
+    def _own_ms(self) -> int:
+        """The watermark of the partition: the later one of its records and its producer."""
+        if self._delay_ms is None or self._newest_ms == BEFORE_ALL_MS:
+            return self._producer.reached
+        return max(self._newest_ms - self._delay_ms, self._producer.reached)
+
+    @property
+    def _passed_ms(self) -> int:
+        return self._group_ms if self._is_group else self._own_ms
+
+    @property
     def reached_ms(self) -> int:
-        """The watermark by the records so far, by the group, or by the clock."""
-        return self._group_ms if self._is_group else self._newest_ms - self._delay_ms
+        """The watermark by the records and the producer so far, by the group, or by the clock.
+
+        On bounded data it is behind by the allowed lateness, so that a window is emitted once: when it closes.
+        """
+        return self._passed_ms - self._lateness_ms if self._definition.is_bounded else self._passed_ms
 
     @property
     def watermark_ms(self) -> int:
@@ -170,7 +222,7 @@ class WindowTime:
     @property
     def closed_until_ms(self) -> int:
         """Windows that end at or before this time are closed."""
-        return max(self.reached_ms - self._lateness_ms, self._closed_ms)
+        return max(self._passed_ms - self._lateness_ms, self._closed_ms)
 
     @property
     def expired_ms(self) -> int:
@@ -202,18 +254,24 @@ class WindowTime:
         return None if self._idle_timeout_ms is None else max(earliest_end_ms, self._data_ms) + self._idle_timeout_ms
 
     def state_time(self, next_end_ms: int | None) -> StateTime | None:
-        """Returns the event time of the state; ``None`` if the watermark is not that of the group.
+        """Returns the event time of the state; ``None`` by processing time.
 
         Args:
             next_end_ms: the earliest end of a window that is not emitted yet; ``None`` without such a window.
         """
-        if not self._is_group:
+        if not self._is_event_time:
             return None
-        own_ms = None if self._newest_ms == BEFORE_ALL_MS else self._newest_ms - self._delay_ms
-        return StateTime(own_ms, next_end_ms)
+        watermark_ms = max(self._own_ms, self._closed_ms)
+        group = GroupWindows(_known(self._group_ms), next_end_ms) if self._is_group else None
+        return StateTime(_known(watermark_ms), _known(self._newest_ms), watermark_ms > self._own_ms, group)
 
     @property
     def values(self) -> dict[str, int | str | None]:
         """The values of the state."""
         found = {_NEWEST: self._newest_ms, _CLOSED: self._closed_ms, _DATA: self._data_ms, _GROUP: self._group_ms}
+        found[_PRODUCER] = self._producer.reached
         return {name: value for name, value in found.items() if value != BEFORE_ALL_MS}
+
+
+def _known(time_ms: int) -> int | None:
+    return None if time_ms == BEFORE_ALL_MS else time_ms

@@ -94,6 +94,30 @@ MUTANTS = (
         "the shares of a batch exceed its limit",
     ),
     Mutant(
+        "AL1",
+        "batches",
+        "streamgroups/query/batch_time.py",
+        "min(before.max_offsets, batch.offsets), cost",
+        "before.max_offsets, cost",
+        "a part of the limit that takes the whole target does not reduce the limit",
+    ),
+    Mutant(
+        "AL2",
+        "batches",
+        "streamgroups/query/batch_time.py",
+        "max(reduced, _least(batches, recent, target_ms))",
+        "reduced",
+        "a fixed cost above the target reduces batches to nothing",
+    ),
+    Mutant(
+        "AL3",
+        "batches",
+        "streamgroups/query/batch_admission.py",
+        "duration_ms = self._clock() - batch.planned_ms if known_ms is None else known_ms",
+        "duration_ms = self._clock() - batch.planned_ms",
+        "the wait for a trigger counts as the duration of a batch",
+    ),
+    Mutant(
         "R12",
         "batches",
         "streamgroups/query/packing.py",
@@ -224,9 +248,9 @@ MUTANTS = (
     Mutant(
         "M5",
         "queries",
-        "streamgroups/query/micro_batches.py",
-        "return replace(self._settings.limits, min_offsets=None) if self._until_now else self._settings.limits",
-        "return self._settings.limits",
+        "streamgroups/query/batch_admission.py",
+        "limits = replace(limits, min_offsets=None)",
+        "pass",
         "availableNow waits for minOffsets",
     ),
     Mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamgroups.event_time.explanation import as_text, explain
+from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, observe
@@ -39,3 +40,12 @@ def test_a_partition_without_a_watermark_holds_time_back_until_it_is_idle() -> N
 def test_imported_time_is_nobodys_fault() -> None:
     (line,) = explain(SourceTime(partitions={P0: PartitionTime()}), TimeSettings(import_from="trades"))
     assert line.doing == "emits no watermark: event time is imported"
+
+
+def test_W10_an_imported_watermark_has_a_line() -> None:
+    status = ImportStatus("trades", At(300), 41_000, ("trades",))
+    lines = explain(SourceTime(partitions={P0: PartitionTime()}), TimeSettings(import_from="trades"))
+    assert as_text("prices", "alice", SourceTime(At(300)), lines, status).splitlines()[:2] == [
+        "Group 'prices', member 'alice': the watermark is 1970-01-01T00:00:00.300Z.",
+        "Watermark of group 'trades', which is imported: 1970-01-01T00:00:00.300Z, unchanged for 41 s; no members: trades.",
+    ]

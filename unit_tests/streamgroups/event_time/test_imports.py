@@ -13,7 +13,7 @@ from streamgroups.event_time.imports import check_imports, way_of
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, observe, take
 from streamgroups.event_time.strategy import Generation
-from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, Watermark, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
 from unit_tests.streamgroups.event_time.strategies import PARTITIONS, PLAIN, STEPS, Steps, polls
 from unit_tests.streamgroups.event_time.tables import clock, ms, rows
 
@@ -59,11 +59,6 @@ def test_W10_a_join_is_as_quick_as_its_fastest_input() -> None:
 @pytest.mark.parametrize(
     ("streams", "named"),
     [
-        (
-            {"a": following("b"), "c": OWN},
-            "'importFrom' of stream 'a' is 'b', which is not a stream of this query. Allowed values: a, c.",
-        ),
-        ({"a": following("b"), "b": following("c")}, "'importFrom' of stream 'b' is 'c', which is not a stream"),
         ({"a": following("a", own=True)}, "'importFrom' of stream 'a' names the same stream"),
         (
             {"a": following("b"), "b": following("c"), "c": following("a")},
@@ -75,6 +70,14 @@ def test_W10_imports_that_bring_no_time_are_rejected(streams: dict[str, TimeSett
     with pytest.raises(InvalidOption) as rejected:
         check_imports("a", streams)
     assert named in str(rejected.value)
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [{"a": following("b"), "c": OWN}, {"a": following("b"), "b": following("c")}, {"a": following("b", own=True)}],
+)
+def test_W10_a_group_of_another_application_is_possible(streams: dict[str, TimeSettings]) -> None:
+    check_imports("a", streams)
 
 
 def test_W10_a_stream_of_another_query_does_not_matter() -> None:
@@ -107,12 +110,6 @@ def test_W10_streams_that_import_each_other_share_the_time() -> None:
     for stream in streams:
         check_imports(stream, streams)
     assert times(follow_imports({"a": SourceTime(At(5)), "b": SourceTime()}, streams)) == {"a": At(5), "b": At(5)}
-
-
-def test_W10_the_end_of_time_is_imported_too() -> None:
-    streams = {"prices": following("trades"), "trades": OWN}
-    states = {"prices": SourceTime(At(5)), "trades": SourceTime(AtEnd())}
-    assert follow_imports(states, streams)["prices"].watermark == AtEnd()
 
 
 @given(STEPS, st.lists(st.integers(0, 100), min_size=15, max_size=15), st.booleans())

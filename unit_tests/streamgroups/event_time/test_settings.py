@@ -1,17 +1,16 @@
-"""W6, W8, W9, W11: the settings, which of them wins, and the errors that name invalid ones."""
+"""W8, W9, W11: the settings, which of them wins, and the errors that name invalid ones."""
 
 from __future__ import annotations
 
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.settings import TimeSettings, time_settings, window_settings
+from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.strategy import Generation, Period, Records
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Windowing, tumbling
+from streamgroups.event_time.windows import EventTime, ProcessingTime, Session, Windowing
 
 MINUTE_MS = 60_000
-TIME = TimeSettings(Generation())
 EVERY_RECORD = Generation(Records(1))
 
 
@@ -22,7 +21,6 @@ EVERY_RECORD = Generation(Records(1))
         ({"emitEvery": "1 record"}, TimeSettings(EVERY_RECORD)),
         ({"emitEvery": "5s"}, TimeSettings(Generation(Period(5_000)))),
         ({"watermarkDelay": "10 minutes"}, TimeSettings(Generation(Records(1), 10 * MINUTE_MS))),
-        ({"watermarkDelay": "-1ms", "flush": "true"}, TimeSettings(Generation(Records(1), -1, flush=True))),
         ({"importFrom": "trades"}, TimeSettings(import_from="trades")),
         ({"importFrom": "Trades", "emitEvery": "5s"}, TimeSettings(Generation(Period(5_000)), "Trades")),
         (
@@ -71,9 +69,6 @@ def test_W11_the_query_wins_one_by_one(source: dict[str, str], query: dict[str, 
         ({}, "The watermark strategy is missing. Set 'emitEvery' or 'watermarkDelay'"),
         ({"partitionIdleTimeout": "1m", "onViolation": "drop"}, "The watermark strategy is missing"),
         ({"emitEvery": "none"}, "The watermark strategy is missing"),
-        ({"flush": "true"}, "Option 'flush' is 'true', but the stream generates no watermark"),
-        ({"importFrom": "trades", "flush": "true"}, "Option 'flush' is 'true', but the stream generates no watermark"),
-        ({"watermarkDelay": "0s", "flush": "yes"}, "Option 'flush' is 'yes'. Allowed values: true, false."),
         (
             {"emitEvery": "10"},
             "Option 'emitEvery' is '10', which can be a number of records or a duration. Write '10 records' or '10s'.",
@@ -108,69 +103,6 @@ def test_the_error_names_an_invalid_time_setting(options: dict[str, str], named:
         with pytest.raises(InvalidOption) as rejected:
             time_settings(source, query)
         assert str(rejected.value).startswith(named)
-
-
-@pytest.mark.parametrize(
-    ("options", "windowing"),
-    [
-        ({"size": "5m"}, Windowing(tumbling(5 * MINUTE_MS))),
-        ({"size": "5m", "hop": "1m"}, Windowing(Hopping(5 * MINUTE_MS, MINUTE_MS))),
-        ({"gap": "5m"}, Windowing(Session(5 * MINUTE_MS))),
-        ({"SIZE": "5m", "boundary": "EVENTTIME"}, Windowing(tumbling(5 * MINUTE_MS))),
-        ({"size": "5m", "boundary": "processingTime"}, Windowing(tumbling(5 * MINUTE_MS), ProcessingTime())),
-        (
-            {"gap": "5m", "allowedLateness": "2m", "idleTimeout": "1m"},
-            Windowing(Session(5 * MINUTE_MS), EventTime(2 * MINUTE_MS, MINUTE_MS)),
-        ),
-        ({"size": "5m", "allowedLateness": "0s"}, Windowing(tumbling(5 * MINUTE_MS))),
-    ],
-)
-def test_windows(options: dict[str, str], windowing: Windowing) -> None:
-    assert window_settings(options, TIME) == windowing
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({}, "The size of the windows is missing."),
-        ({"hop": "1m"}, "The size of the windows is missing."),
-        ({"size": "1m", "hop": "5m"}, "Option 'hop' is 300000ms, which is longer than 'size'"),
-        ({"size": "0s"}, "Option 'size' is 0ms."),
-        ({"size": "5m", "hop": "0s"}, "Option 'hop' is 0ms."),
-        ({"gap": "0s"}, "Option 'gap' is 0ms."),
-        ({"size": "-5m"}, "Option 'size' is '-5m', which is negative."),
-        ({"gap": "-5m"}, "Option 'gap' is '-5m', which is negative."),
-        ({"size": "5m", "gap": "1m"}, "Options 'gap' and 'size' cannot be combined."),
-        ({"hop": "5m", "gap": "1m"}, "Options 'gap' and 'hop' cannot be combined."),
-        ({"size": "5m", "allowedLateness": "-2m"}, "Option 'allowedLateness' is '-2m', which is negative."),
-        ({"size": "5m", "idleTimeout": "-2m"}, "Option 'idleTimeout' is '-2m', which is negative."),
-        ({"size": "5m", "idleTimeout": "0s"}, "Option 'idleTimeout' is 0ms."),
-        (
-            {"size": "5m", "boundary": "systemTime"},
-            "Option 'boundary' is 'systemTime'. Allowed values: eventTime, processing",
-        ),
-        (
-            {"size": "5m", "boundary": "processingTime", "idleTimeout": "1m"},
-            "Option 'idleTimeout' cannot be combined with boundary=processingTime.",
-        ),
-        (
-            {"size": "5m", "boundary": "processingTime", "allowedLateness": "0s"},
-            "Option 'allowedLateness' cannot be combined with boundary=processingTime.",
-        ),
-        ({"gap": "5m", "boundary": "processingTime"}, "Option 'boundary' is 'processingTime' for session windows."),
-        ({"size": "5m", "allowedLatness": "1m"}, "Option 'allowedLatness' is unknown. Did you mean 'allowedLateness'?"),
-    ],
-)
-def test_the_error_names_an_invalid_window_setting(options: dict[str, str], named: str) -> None:
-    with pytest.raises(InvalidOption) as rejected:
-        window_settings(options, TIME)
-    assert str(rejected.value).startswith(named)
-
-
-def test_windows_by_event_time_need_a_watermark_and_those_by_the_clock_do_not() -> None:
-    with pytest.raises(InvalidOption, match="use event time, but the stream has no watermark"):
-        window_settings({"size": "5m"}, None)
-    assert window_settings({"size": "5m", "boundary": "processingTime"}, None).boundary == ProcessingTime()
 
 
 def test_settings_made_without_options_are_held_to_the_same() -> None:

@@ -1,11 +1,11 @@
-"""W6, W9: the errors about invalid windows, as in docs/windows.rst."""
+"""W6, W9, W17: the errors about invalid windows, as in docs/windows.rst."""
 
 from __future__ import annotations
 
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.shapes import policy_of, tumbling, windowing_of
+from streamgroups.event_time.shapes import Scope, policy_of, scope_of, tumbling, windowing_of
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, ProcessingTime, Session, Windowing
 
@@ -64,3 +64,30 @@ def test_W6_boundaries() -> None:
 def test_W6_what_cannot_be(shape: object, boundary: str, lateness: str | None, idle: str | None, named: str) -> None:
     with pytest.raises(InvalidOption, match=named):
         windowing_of(shape, boundary, lateness, idle)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("time", "is_shared", "is_bounded", "flush", "expected"),
+    [
+        (None, False, True, False, Scope.PARTITION),
+        (None, False, True, True, Scope.PARTITION),
+        ("group", False, True, False, Scope.GROUP),
+        (None, True, False, True, Scope.PARTITION),
+        ("group", True, False, True, Scope.GROUP),
+        ("partition", False, False, True, Scope.PARTITION),
+    ],
+)
+def test_W17_bounded_data_have_windows_of_partitions(
+    time: str | None, is_shared: bool, is_bounded: bool, flush: bool, expected: Scope
+) -> None:
+    assert scope_of(time, EventTime(), is_shared=is_shared, is_bounded=is_bounded, flush=flush) is expected
+
+
+def test_W17_what_bounded_runs_and_data_do_not_support_is_rejected() -> None:
+    for time in (None, "query"):
+        with pytest.raises(InvalidOption, match=r"Option 'flush' .*time='query'.*Set time='partition'"):
+            scope_of(time, EventTime(), is_shared=False, flush=True)
+    with pytest.raises(InvalidOption, match=r"Option 'time' .* bounded data\. Set time='partition'"):
+        scope_of("query", EventTime(), is_shared=False, is_bounded=True)
+    with pytest.raises(InvalidOption, match=r"Option 'boundary' .* bounded data: .* Use boundary='eventTime'"):
+        scope_of(None, ProcessingTime(), is_shared=False, is_bounded=True)

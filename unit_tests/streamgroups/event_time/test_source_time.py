@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.event_time.encoding import decode_partition, encode_partition
-from streamgroups.event_time.idleness import Idle, Observation
+from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, generated, give, observe, take
@@ -222,7 +222,6 @@ def test_what_left_is_not_waited_for_and_reports_of_it_count_for_nothing() -> No
 
 def test_a_member_without_partitions_emits_no_watermark() -> None:
     assert observe(start(), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0) == SourceTime()
-    assert start().quiet is None
     owner = SourceTime(At(9), {P0: PartitionTime(5, At(5))})
     assert merge([start(), owner], PLAIN).watermark == At(9), "and holds no partition back"
 
@@ -306,17 +305,6 @@ def test_time_that_is_moved_without_a_record_never_goes_back(times_ms: list[int]
     for number, time_ms in enumerate(times_ms):
         state = advance_to(state, At(time_ms))
         assert state.watermark == At(max(times_ms[: number + 1]))
-
-
-def test_a_source_is_idle_when_all_of_it_is() -> None:
-    state = observe(start(P0, P1), {P0: Observation(1, 1, 1, 5)}, PLAIN, 100)
-    assert state.quiet is None, "the other one was not polled"
-    state = observe(state, {P1: Observation(0, 1)}, PLAIN, 200)
-    assert state.quiet is None
-    state = observe(state, {P1: Observation(1, 1, 1, 5)}, PLAIN, 300)
-    assert state.quiet == Idle(300, 100), "the first has no observation after 100"
-    state = observe(state, {P0: Observation(1, 1), P1: Observation(1, 1)}, PLAIN, 400)
-    assert state.quiet == Idle(300, 400)
 
 
 def test_a_position_that_others_have_moved_is_activity_of_unknown_time() -> None:

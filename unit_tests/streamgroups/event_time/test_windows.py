@@ -15,7 +15,7 @@ from hypothesis import given
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.idleness import Idle
 from streamgroups.event_time.violations import OnViolation, Why
-from streamgroups.event_time.watermark import NOT_YET, At, AtEnd, NotYet, Watermark, earlier, latest, reached
+from streamgroups.event_time.watermark import NOT_YET, At, NotYet, Watermark, earlier, latest, reached
 from streamgroups.event_time.window_states import Change, OpenWindow, WindowStates, advance, expire
 from streamgroups.event_time.windows import (
     EventTime,
@@ -40,7 +40,6 @@ from unit_tests.window_rules import (
     count,
     is_final,
     judge,
-    open_windows,
     place,
     point,
     released,
@@ -51,9 +50,7 @@ TIMES = st.integers(-50, 150)
 HOPPING = st.builds(lambda hop, more: Hopping(hop + more, hop), st.integers(1, 12), st.integers(0, 20))
 SHAPES: st.SearchStrategy[Shape] = st.one_of(HOPPING, st.builds(Session, st.integers(1, 15)))
 EVENT_TIMES = st.builds(EventTime, st.integers(0, 20), st.one_of(st.none(), st.integers(1, 20)))
-WATERMARKS: st.SearchStrategy[Watermark] = st.one_of(
-    st.just(NOT_YET), st.builds(At, TIMES), st.builds(At, TIMES), st.just(AtEnd())
-)
+WATERMARKS: st.SearchStrategy[Watermark] = st.one_of(st.just(NOT_YET), st.builds(At, TIMES), st.builds(At, TIMES))
 INTERVALS = st.builds(lambda start, length: Interval(start, start + length), TIMES, st.integers(1, 30))
 
 
@@ -358,13 +355,3 @@ def test_a_record_that_missed_some_of_its_windows_is_counted_in_the_others_and_r
     windowing = Windowing(Hopping(10, 5))
     state, _ = advance(windowing, WindowStates(), At(12))
     assert count(windowing, state, 7)[1] == Counted(7, (Window(5, 15),), missed=(Window(0, 10),))
-
-
-def test_the_end_of_time_closes_everything_for_good() -> None:
-    windowing = Windowing(tumbling(5), EventTime(allowed_lateness_ms=100))
-    state, _ = count(windowing, WindowStates(), 3)
-    state, change = advance(windowing, state, AtEnd())
-    assert change.closed == (OpenWindow(Window(0, 5), 1),)
-    assert open_windows(windowing, state) == ()
-    assert isinstance(count(windowing, state, 1_000)[1], Missed)
-    assert released(windowing, state) == AtEnd()

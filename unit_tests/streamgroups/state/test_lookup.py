@@ -120,6 +120,11 @@ def test_S10_a_group_without_states_is_an_error_unless_an_empty_state_is_chosen(
     assert choose(at(5, Unnamed()), [], EMPTY) == Empty(5)
 
 
+def test_S10_the_state_of_offset_0_is_empty_also_if_no_batch_has_read_the_partition() -> None:
+    for known in ([], [stored(1, 20, began=10)], [stored(1, 5, identity=TopicIdentity("c1", "t0"))]):
+        assert choose(at(0, Unnamed()), known, FAIL) == Empty(0)
+
+
 def test_S11_states_of_an_earlier_topic_are_not_used() -> None:
     with pytest.raises(StateMissing):
         choose(at(5, Unnamed()), [stored(1, 5, identity=TopicIdentity("c1", "t0"))], FAIL)

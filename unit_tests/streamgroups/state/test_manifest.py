@@ -12,7 +12,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
-from streamgroups.state.state_time import StateTime
+from streamgroups.state.state_time import GroupWindows, StateTime
 
 FILES = st.builds(
     StateFileName,
@@ -36,6 +36,7 @@ def segments(file: StateFileName) -> st.SearchStrategy[tuple[Segment, ...]]:
 
 #: Those of Spark's timestamps.
 EVENT_TIMES = st.none() | st.integers(-(2**63) // 1_000, 2**63 // 1_000)
+GROUPS = st.none() | st.builds(GroupWindows, EVENT_TIMES, EVENT_TIMES)
 
 
 @st.composite
@@ -64,7 +65,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
                     st.text(max_size=9), st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=9)
                 ),
                 st.none() | st.integers(-(10**12), 10**14),
-                st.none() | st.builds(StateTime, EVENT_TIMES, EVENT_TIMES),
+                st.none() | st.builds(StateTime, EVENT_TIMES, EVENT_TIMES, st.booleans(), GROUPS),
             ),
             max_size=3,
         )
@@ -145,9 +146,12 @@ def test_S11_the_states_of_a_file_belong_to_one_cluster() -> None:
         (["states", 0, "began"], 1.5),
         (["states", 0, "id"], 7),
         (["states", 0, "due_ms"], 2**62),
-        (["states", 0, "time"], [5]),
-        (["states", 0, "time"], ["5", None]),
-        (["states", 0, "time"], [2**63, None]),
+        (["states", 0, "time"], [5, 5, False]),
+        (["states", 0, "time"], ["5", None, False, None]),
+        (["states", 0, "time"], [5, 2**63, False, None]),
+        (["states", 0, "time"], [5, 5, 1, None]),
+        (["states", 0, "time"], [5, 5, False, [5]]),
+        (["states", 0, "time"], [5, 5, False, [5, "9"]]),
         (["states", 0, "values", "newest_ms"], [1]),
         (["states", 0, "values", "newest_ms"], 2**63),
         (["states", 0, "parts"], []),
@@ -164,13 +168,6 @@ def test_S10_a_damaged_manifest_is_an_error(path: list[str | int], value: object
     inner[path[-1]] = value
     with pytest.raises(ValueError):  # noqa: PT011  The reasons differ.
         decode(json.dumps(document), FILE)
-
-
-def test_S10_a_state_of_an_earlier_version_has_no_time() -> None:
-    document = json.loads(encode(example()))
-    for state in document["states"]:
-        del state["time"]
-    assert decode(json.dumps(document), FILE) == example()
 
 
 @pytest.mark.parametrize("field", ["operator", "form", "group", "cluster", "files", "states"])

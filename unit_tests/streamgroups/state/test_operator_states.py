@@ -21,7 +21,7 @@ from streamgroups.state.lookup import Choice, Empty, Position, Stored
 from streamgroups.state.manifest import PartitionState
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin, decode, encode
-from streamgroups.state.state_time import StateTime
+from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups.state.task_plan import RangePlan
 from streamgroups.state.task_plan import decode as decode_plan
 from streamgroups.state.task_plan import encode as encode_plan
@@ -31,7 +31,8 @@ R0, R1 = OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)
 BATCH = InFlight(7, (R0, R1))
 TOPIC = TopicIdentity("c1", "t1")
 RUN = "1f3a9c2b7d10"
-TIMES = st.integers(-(10**18) + 1, 10**18 - 1)
+TIMES = st.none() | st.integers(-(10**18) + 1, 10**18 - 1)
+STATE_TIMES = st.builds(StateTime, TIMES, TIMES, st.booleans(), st.none() | st.builds(GroupWindows, TIMES, TIMES))
 
 
 def file(attempt: int) -> StateFileName:
@@ -105,12 +106,39 @@ def test_W2_a_partition_is_due_when_the_watermark_of_the_group_closes_a_window(
         return NotYet() if watermark_ms is None else At(watermark_ms)
 
     query = states(group_watermark=watermark, high_watermarks=dict.fromkeys((P0, P1), 10))
-    times = StateTime(7, 30), StateTime(7), None
+    times = (StateTime(7, group=GroupWindows(None, 30)), StateTime(7, group=GroupWindows()), StateTime(30), None)
     found = [
         query.due({P0: Owned(10, state=Named(file(1), 10, None, time))}, {P0: 10}) == (OffsetRange(P0, 10, 10),)
         for time in times
     ]
-    assert found == [is_due, False, False]
+    assert found == [is_due, False, False, False]
+
+
+def test_W5_only_the_idle_timeout_waits_for_available_records() -> None:
+    """A record after the position is not readable yet: it belongs to an open transaction."""
+    now_ms = 1732334880000
+    query = states(group_watermark=lambda owned, read=(): At(30), high_watermarks={P0: 11})
+    by_idleness, by_clock = Named(file(1), 10, now_ms, StateTime(7)), Named(file(1), 10, now_ms)
+    by_group = Named(file(1), 10, now_ms, StateTime(7, group=GroupWindows(None, 30)))
+    empty = OffsetRange(P0, 10, 10)
+    for state, due in ((by_idleness, ()), (UNNAMED, ()), (by_clock, (empty,)), (by_group, (empty,))):
+        owned = {P0: Owned(10, identity=TOPIC, state=state)}
+        assert query.due(owned, {P0: 10}) == due
+        if due:
+            [plan] = query.task_plans(InFlight(7, due), owned, [due])
+            assert plan is not None
+            assert plan.ranges[0].idle_until_ms is None, "the partition is not idle"
+
+
+def test_W5_records_that_are_read_again_make_a_partition_not_idle() -> None:
+    stored = Stored(file(1), PartitionState(OffsetRange(P0, 0, 4), 0, TOPIC))
+    for choice, idle in ((stored, False), (Empty(4), False), (Empty(10), True)):
+        query = states(choice, high_watermarks={P0: 10})
+        owned = {P0: Owned(10, identity=TOPIC, state=UNNAMED)}
+        due = query.due(owned, {P0: 10})
+        [plan] = query.task_plans(InFlight(7, due), owned, [due])
+        assert plan is not None
+        assert (plan.ranges[0].idle_until_ms is not None) == idle
 
 
 def test_S10_a_new_partition_begins_with_an_empty_state() -> None:
@@ -202,12 +230,12 @@ def test_S10_a_position_that_is_set_names_no_state_unless_it_is_given() -> None:
         Named(file(1), 2**63 - 1, 5),
         Named(file(1), 10, None, StateTime()),
         Named(file(1), 10, None, StateTime(-5)),
-        Named(file(1), 10, 7, StateTime(None, 9)),
+        Named(file(1), 10, 7, StateTime(None, 9, group=GroupWindows(None, 9))),
         Named(
             StateFileName(2**62 // 1_000, RUN, 2**63 - 1, 2**63 - 1),
             2**63 - 1,
             2**63 - 1,
-            StateTime(-(10**18) + 1, 10**18 - 1),
+            StateTime(1 - 10**18, 1 - 10**18, is_idle=True, group=GroupWindows(1 - 10**18, 1 - 10**18)),
         ),
     ],
 )
@@ -217,23 +245,35 @@ def test_S10_a_commit_names_the_state_of_its_offset(state: StateOrigin) -> None:
     assert Owned.committed(5, mark.encode()).state == state
 
 
-@given(st.integers(0, 10**19 - 1), st.none() | st.integers(0, 10**19 - 1), st.none() | TIMES, st.none() | TIMES)
+@given(st.integers(0, 10**19 - 1), st.none() | st.integers(0, 10**19 - 1), st.none() | STATE_TIMES)
 def test_S10_every_named_state_is_read_as_it_is_written(
-    offset: int, due_ms: int | None, watermark_ms: int | None, next_end_ms: int | None
+    offset: int, due_ms: int | None, time: StateTime | None
 ) -> None:
-    for time in (None, StateTime(watermark_ms, next_end_ms)):
-        named = Named(file(1), offset, due_ms, time)
-        assert decode(encode(named)) == named
+    named = Named(file(1), offset, due_ms, time)
+    assert decode(encode(named)) == named
 
 
-@given(st.text("0123456789@-", max_size=30))
+@given(st.text("0123456789@-i", max_size=30))
 def test_S10_text_that_no_query_writes_names_no_state(text: str) -> None:
     found = decode(f"{file(1)}@{text}")
     assert found == UNNAMED or encode(found) == f"{file(1)}@{text}"
 
 
 @pytest.mark.parametrize(
-    "text", ["10@", "10@@", "10@@5", "10@5@6", "10@@@@", "10@@x@", "10@@05@", "10@@-0@", f"10@@{10**18}@"]
+    "text",
+    [
+        "10@",
+        "10@@",
+        "10@@5",
+        "10@5@6",
+        "10@@@@",
+        "10@@5@6@7",
+        "10@@x@",
+        "10@@05@",
+        "10@@-0@",
+        "10@@5@6i",
+        f"10@@{10**18}@",
+    ],
 )
 def test_S10_a_time_that_is_not_complete_names_no_state(text: str) -> None:
     assert decode(f"{file(1)}@{text}") == UNNAMED

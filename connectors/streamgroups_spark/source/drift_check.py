@@ -1,0 +1,95 @@
+"""Rejects ``maxDrift`` where no watermark over all partitions exists on the driver.
+
+Called by ``windows.api`` and ``state.placement`` when a query is built, and by ``source.running_query`` before the first
+batch of any query. Source: SEMANTICS W16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.sql import DataFrame
+
+from streamgroups.durations import exact
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.internals.plan import (
+    ReadStream,
+    analyzed,
+    is_data_source,
+    read_streams,
+    source_name,
+    source_options,
+)
+from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.query_facts import QueryFacts
+from streamgroups_spark.state.stage_name import StageName
+
+_REMEDY = "Use sg.with_event_time, or sg.windows with time='group'; or leave 'maxDrift' out."
+#: The source that ``sg.with_event_time`` adds.
+_WITH_EVENT_TIME = "streamgroups-time"
+
+
+def check_drift(source: SourceOptions, facts: QueryFacts | None) -> None:
+    """Checks that the driver has the event times that ``maxDrift`` needs.
+
+    Args:
+        source: the options of the stream.
+        facts: the facts about the query; ``None`` if they are unknown.
+
+    Raises:
+        InvalidOption: if it does not have them.
+
+    >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092", "maxDrift": "1h"}
+    >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({"windows:group"})))
+    >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset()))
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'maxDrift' is 1h, but the query of group 'board' has no watermark over all \
+partitions. Use sg.with_event_time, or sg.windows with time='group'; or leave 'maxDrift' out.
+    """
+    drift_ms = source.limits.max_drift_ms
+    if drift_ms is None:
+        return
+    if facts is None:
+        raise InvalidOption(
+            f"Option 'maxDrift' is {exact(drift_ms)}, but the process that started the query of group "
+            f"'{source.group_id}' does not report its event time.",
+            remedy="Call sg.register(spark) in that process, and start the query again; or leave 'maxDrift' out.",
+        )
+    if facts.time is None and not any(StageName.parse(it).has_group_time for it in facts.stages):
+        raise InvalidOption(
+            f"Option 'maxDrift' is {exact(drift_ms)}, but the query of group '{source.group_id}' has no watermark over "
+            "all partitions.",
+            remedy=_REMEDY,
+        )
+
+
+def reject_drift(streams: Collection[ReadStream], called: str) -> None:
+    """Rejects ``maxDrift`` for an operator whose partitions have no common watermark.
+
+    Args:
+        streams: the streams that it reads.
+        called: the function of the API, for errors.
+
+    Raises:
+        InvalidOption: if one of them has the option.
+    """
+    ours = [it.leaf for it in streams if is_data_source(it.leaf) and source_name(it.leaf) == "streamgroups"]
+    for leaf in ours:
+        drift_ms = parse(source_options(leaf), streaming=True).limits.max_drift_ms
+        if drift_ms is not None:
+            raise InvalidOption(
+                f"Option 'maxDrift' of the source is {exact(drift_ms)}, but the partitions have no common watermark in "
+                f"this call of {called}.",
+                remedy=_REMEDY,
+            )
+
+
+def check_drift_of_query(df: DataFrame) -> None:
+    """Checks that windows with the watermark of Spark have one over all partitions, if the source has ``maxDrift``.
+
+    Raises:
+        InvalidOption: if the DataFrame has not passed through ``sg.with_event_time``.
+    """
+    streams = read_streams(analyzed(df))
+    if _WITH_EVENT_TIME not in {source_name(it.leaf) for it in streams}:
+        reject_drift(streams, "sg.windows")
