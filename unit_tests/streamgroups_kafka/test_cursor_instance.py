@@ -173,6 +173,38 @@ def test_G8_the_response_to_an_earlier_commit_does_not_count_for_a_later_one(new
     member.close()
 
 
+def test_G14_an_instance_has_joined_when_the_starting_offsets_of_its_group_are_committed(
+    new_world: Callable[..., World],
+) -> None:
+    """The limit of groups counts groups with committed offsets, so the next group is checked after that commit."""
+    world = new_world()
+    world.group.rebalancing = True
+    polls = 0
+
+    def accept_commits_later() -> bool:
+        nonlocal polls
+        polls += 1
+        if polls == 3:
+            assert world.cluster.committed(GROUP, [P0]) == {}
+            world.group.rebalancing = False
+            world.group.settle()
+        return polls == 100
+
+    member = CursorMember(
+        lambda record: FakeMember(
+            world.group,
+            "a",
+            topics=lambda: ["flights"],
+            first_positions=lambda missing: {tp: Owned(0, Origin.STARTING) for tp in missing},
+            record=record,
+        )
+    )
+    member.join(60_000, accept_commits_later)
+    assert polls == 3
+    assert world.cluster.committed(GROUP, [P0])[P0].next_offset == 0
+    member.close()
+
+
 def test_S11_a_topic_that_is_recreated_is_recognised_at_the_metadata_refresh(new_world: Callable[..., World]) -> None:
     """The new topic is longer than the position, and no rebalance comes."""
     world = new_world()

@@ -18,6 +18,7 @@ from streamgroups.coordination.reset_participant import Hold
 from streamgroups.cursors.session import Covered, Holding, plan_commit
 from streamgroups.errors import BrokerUnreachable, GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent
+from streamgroups.groups.membership import Origin
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.cursors.positions import TopicIds, current
@@ -56,7 +57,8 @@ class CursorMember:
         self._member = new_member(self._record)
 
     def join(self, timeout_ms: int, give_up: Callable[[], bool] = lambda: False) -> None:
-        """Joins the group, and waits for the first assignment, which may be empty.
+        """Joins the group, and waits for the first assignment, which may be empty, and for the commit of the starting
+        offsets of a new group: other groups are counted by their committed offsets (G14).
 
         Args:
             timeout_ms: how long to wait, in milliseconds. The member continues to join after that.
@@ -69,9 +71,15 @@ class CursorMember:
         with contextlib.suppress(GroupRejected):
             self._member.join(0)
         deadline_s = time.monotonic() + timeout_ms / 1000
-        while not self._member.membership.assignments and time.monotonic() < deadline_s and not give_up():
+        while not self._has_started() and time.monotonic() < deadline_s and not give_up():
             with self._changed:
                 self._changed.wait(_POLL_S)
+
+    def _has_started(self) -> bool:
+        membership = self._member.membership
+        starting = {tp for tp, owned in membership.owned.items() if owned.origin is Origin.STARTING}
+        with self._changed:
+            return membership.assignments > 0 and starting <= self._acknowledged.keys()
 
     @property
     def has_failed(self) -> bool:
