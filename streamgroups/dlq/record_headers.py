@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from streamgroups.dead_letters.letter import DeadLetter, Origin
+from streamgroups.dlq.letter import DeadLetter, Origin
 from streamgroups.partitions import TopicPartition
 
 #: The prefix of the headers of the failure. Headers with this prefix in the original record are replaced.
