@@ -20,7 +20,7 @@ SEED   ?=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
 MUTANTS ?=
 
-.PHONY: help demo test test-long lint unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test test-long lint docs docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -29,7 +29,7 @@ demo: $(VENV)/installed  ## two Spark queries share a topic of real flights, one
 	$(BIN)/python -m demo
 
 test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on a container
-	$(MAKE) --jobs=3 unit lint classes
+	$(MAKE) --jobs=3 unit lint docs classes
 	$(MAKE) component
 	$(MAKE) integration
 
@@ -51,6 +51,12 @@ lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	MYPYPATH=connectors:. $(BIN)/mypy component_tests integration_tests demo benchmarks
 	PYTHONPATH=.:connectors $(BIN)/lint-imports --config setup.cfg
 	$(BIN)/python -m unit_tests.words
+
+docs: $(VENV)/installed  ## the documentation as a site, in build/docs; warnings are errors
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
+
+docs-links: $(VENV)/installed  ## requests every external link of the documentation
+	$(BIN)/python -m sphinx -b linkcheck -q docs build/docs-links
 
 unit: $(VENV)/installed  ## tests without a network, in seconds
 	$(BIN)/python -m pytest unit_tests $(IN_PARALLEL)

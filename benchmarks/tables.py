@@ -103,10 +103,13 @@ def rst(rows: Sequence[Row], machine: Mapping[str, str], footnotes: Sequence[str
         footnotes: the sentences below the table.
 
     Returns:
-        a fragment without headings, which other documents can include.
+        a document with one table.
     """
     lines = [
         ".. Made by python -m benchmarks --out; not to be edited.",
+        "",
+        "Benchmark table",
+        "===============",
         "",
         f".. list-table:: {TITLE}",
         "   :header-rows: 1",

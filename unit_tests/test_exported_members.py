@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,14 @@ def test_everything_offered_is_there() -> None:
     for name in sg.__all__:
         assert getattr(sg, name)
     assert issubclass(sg.errors.InvalidOption, sg.errors.StreamGroupsError)
+
+
+def test_the_reference_documents_every_name_once() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "reference" / "api.rst").read_text(encoding="utf-8")
+    documented = re.findall(r"auto(?:function|class):: streamgroups\.(\w+)", text)
+    assert len(documented) == len(set(documented))
+    elsewhere = {"__version__", "errors", *sg.CursorType.__members__}
+    assert set(documented) == set(sg.__all__) - elsewhere
 
 
 def test_type_checkers_see_the_same_names_from_the_same_places() -> None:

@@ -1,0 +1,57 @@
+"""Turns links between files of the repository into links of the site, and Mermaid code into diagrams.
+
+Sphinx loads this extension (``docs/conf.py``). A link such as ``source.rst#options`` becomes the page of that document.
+If its text is the path, it shows the title of the page. A page or heading that does not exist is a warning, and so an
+error of ``make docs``. GitHub draws code blocks of the language ``mermaid``; here they become nodes of
+``sphinxcontrib.mermaid``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinxcontrib.mermaid import mermaid
+
+logger = logging.getLogger(__name__)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.connect("doctree-read", _draw)
+    app.connect("doctree-resolved", _resolve)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _draw(app: Sphinx, doctree: nodes.document) -> None:
+    for block in list(doctree.findall(nodes.literal_block)):
+        if block.get("language") == "mermaid":
+            diagram = mermaid()
+            diagram["code"], diagram["options"] = block.astext(), {}
+            block.replace_self(diagram)
+
+
+def _resolve(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    for node in list(doctree.findall(nodes.reference)):
+        path, _, anchor = node.get("refuri", "").partition("#")
+        if ":" in path or not path.endswith(".rst"):
+            continue
+        # All pages but the generated ones are in one folder, so a path is relative to it.
+        target = posixpath.normpath(path.removeprefix("docs/"))
+        target = target.removesuffix(".rst")
+        if target not in app.env.found_docs:
+            logger.warning("%s links to %s, which is no page", page, path, location=node)
+        elif anchor and anchor not in _anchors(app, target):
+            logger.warning("%s links to %s, which has no heading '%s'", page, path, anchor, location=node)
+        else:
+            if node.astext() == path:
+                node.children = app.env.titles[target].deepcopy().children
+            node["refuri"] = app.builder.get_relative_uri(page, target) + (f"#{anchor}" if anchor else "")
+            node["internal"] = True
+
+
+def _anchors(app: Sphinx, page: str) -> set[str]:
+    return {name for node in app.env.get_doctree(page).findall(nodes.Element) for name in node.get("ids", ())}
