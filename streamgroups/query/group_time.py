@@ -42,6 +42,7 @@ from streamgroups.groups.membership import Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.query.alignment import EventTimes
+from streamgroups.query.operator_time import OperatorTime
 from streamgroups.state.origins import UNNAMED, StateOrigin
 
 #: How often the partitions, the commits of other queries and the ends of partitions are read.
@@ -185,7 +186,7 @@ def of_present_topics(
     return {tp: it for tp, it in places.items() if not it.identity.differs_from(now.get(tp.topic, UNKNOWN))}
 
 
-class GroupTime:
+class GroupTime(OperatorTime):
     """Computes the watermark of a group for the batches of one query. Used by one thread.
 
     Args:
@@ -215,15 +216,7 @@ class GroupTime:
         self._polled_ms: int | None = None
 
     def watermark(self, owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
-        """Returns the watermark of the group.
-
-        Args:
-            owned: the partitions of the query, with the states of their positions.
-            read: the partitions with records in the next batch of the query.
-
-        Raises:
-            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
-        """
+        """See :meth:`OperatorTime.watermark`."""
         if not has_group_time(owned):
             return NOT_YET
         self._refresh(owned)
@@ -232,14 +225,7 @@ class GroupTime:
         return group_watermark(self._seen, owned, read, self._idle_timeout_ms)
 
     def event_times(self, owned: Mapping[TopicPartition, Owned]) -> EventTimes:
-        """Returns the event time of each partition of the group, for ``maxDrift``. Empty before the first state.
-
-        Args:
-            owned: the partitions of the query, with the states of their positions.
-
-        Raises:
-            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
-        """
+        """See :meth:`OperatorTime.event_times`. Empty before the first state."""
         if not has_group_time(owned):
             return EventTimes()
         self._refresh(owned)
@@ -256,7 +242,7 @@ class GroupTime:
         member: str,
         owned: Mapping[TopicPartition, Owned],
         imported: ImportStatus | None = None,
-    ) -> str:
+    ) -> str | None:
         """Explains which partitions hold back the watermark, as of the last observation. Safe to call from any thread.
 
         Args:
@@ -265,6 +251,8 @@ class GroupTime:
             owned: the partitions of the query, with the states of their positions.
             imported: the watermark of another group; ``None`` if the query imports no watermark.
         """
+        if not has_group_time(owned):
+            return super().explain(group_id, member, owned)
         seen = self._seen
         states = _states(seen, owned)
         partitions = {tp: _partition_time(seen.get(tp), state) for tp, state in states.items()}

@@ -1,7 +1,7 @@
 """The watermark that a query imports from another group, whichever application runs the queries of that group.
 
 Created by ``streamgroups_spark.source.imported``. ``streamgroups_spark.event_time.query_time`` uses it for
-``sg.with_event_time``, and ``streamgroups.query.operator_states`` for windows with ``time="group"``. Source: SEMANTICS
+``sg.with_event_time``, and :class:`LaterTime` for windows with ``time="group"``. Source: SEMANTICS
 W10.
 
 The check at the start of a query reads the watermark and waits for it. Later reads run in the background, so that no
@@ -28,8 +28,10 @@ from streamgroups.event_time.watermark import NOT_YET, Watermark, latest
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import printable
+from streamgroups.query.alignment import EventTimes
 from streamgroups.query.available import Start
-from streamgroups.query.operator_states import GroupWatermark
+from streamgroups.query.group_time import GroupTime
+from streamgroups.query.operator_time import OperatorTime
 from streamgroups.query.stored_watermarks import WatermarkReader
 
 logger = logging.getLogger(__name__)
@@ -181,23 +183,35 @@ class ImportedTime:
         return found
 
 
-class LaterWatermark:
-    """The later of the watermark of the group and an imported one, for windows with ``time="group"`` (SEMANTICS W10).
+class LaterTime(OperatorTime):
+    """The time of the group with the later of its watermark and an imported one (SEMANTICS W10).
 
     Args:
-        own: the watermark of the group.
+        own: the time of the group.
         imported: the imported watermark.
     """
 
-    def __init__(self, own: GroupWatermark, imported: ImportedTime) -> None:
+    def __init__(self, own: GroupTime, imported: ImportedTime) -> None:
         self._own, self._imported = own, imported
         self._next_offsets: dict[TopicPartition, int] = {}
 
-    def __call__(self, owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
-        """See :class:`streamgroups.query.operator_states.GroupWatermark`."""
+    def check(self) -> None:
+        """See :meth:`OperatorTime.check`."""
+        self._imported.check()
+
+    def watermark(self, owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
+        """See :meth:`OperatorTime.watermark`."""
         next_offsets = {tp: it.next_offset for tp, it in owned.items()}
         if any(n < self._next_offsets.get(tp, n) for tp, n in next_offsets.items()):
             # A reset. Records that the query reads again are late by the watermark before it.
             self._imported.forget()
         self._next_offsets = next_offsets
-        return latest(self._own(owned, read), self._imported.watermark())
+        return latest(self._own.watermark(owned, read), self._imported.watermark())
+
+    def event_times(self, owned: Mapping[TopicPartition, Owned]) -> EventTimes | None:
+        """See :meth:`OperatorTime.event_times`."""
+        return self._own.event_times(owned)
+
+    def explain(self, group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str | None:
+        """See :meth:`OperatorTime.explain`."""
+        return self._own.explain(group_id, member, owned, self._imported.status)

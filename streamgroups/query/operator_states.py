@@ -14,12 +14,11 @@ from enum import Enum
 from typing import Protocol
 
 from streamgroups.errors import StateMissing
-from streamgroups.event_time.state_times import explain_partitions, time_of
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, reached
+from streamgroups.event_time.watermark import At, Watermark, reached
 from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.alignment import EventTimes
-from streamgroups.query.group_time import has_group_time
+from streamgroups.query.operator_time import OperatorTime
 from streamgroups.query.query_ports import BatchStates
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, total
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
@@ -58,28 +57,8 @@ class TakeReports(Protocol):
     def __call__(self, run_id: str, batch: int) -> Iterable[StateReport]: ...
 
 
-class GroupWatermark(Protocol):
-    """Returns the watermark of the group (:class:`streamgroups.query.group_time.GroupTime`).
-
-    Or a later one that the query imports (:class:`streamgroups.query.imported_time.LaterWatermark`).
-    """
-
-    def __call__(self, owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark: ...
-
-
-class ExplainGroup(Protocol):
-    """Explains the watermark of the group, on any thread (:meth:`streamgroups.query.group_time.GroupTime.explain`)."""
-
-    def __call__(self, group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str: ...
-
-
-def no_group_watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
-    """The watermark for operators that do not use the time of the group."""
-    return NOT_YET
-
-
-def _explain_partitions(group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str:
-    return explain_partitions(group_id, member, {tp: it.state for tp, it in owned.items()})
+#: Without the time of the group.
+_OWN_TIME = OperatorTime()
 
 
 class OperatorStates(BatchStates):
@@ -95,10 +74,7 @@ class OperatorStates(BatchStates):
         on_missing: what happens if no state leads to a position.
         collect: deletes old states from time to time; called with the partitions of the member.
         high_watermarks: the offset after the last record of each partition, including those of open transactions.
-        group_watermark: the watermark of the group.
-        explain_group: explains the watermark of the group.
-        check_time: checks an imported watermark before the first batch.
-        event_times: the event time of each partition of the group; ``None`` if the operator does not use it.
+        time: the event time by which batches are planned.
         flushes: whether the operator emits what is still open at the end of a bounded run.
     """
 
@@ -113,10 +89,7 @@ class OperatorStates(BatchStates):
         on_missing: OnMissingState = OnMissingState.FAIL,
         collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
         high_watermarks: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]] = lambda _: {},
-        group_watermark: GroupWatermark = no_group_watermark,
-        explain_group: ExplainGroup = _explain_partitions,
-        check_time: Callable[[], None] = lambda: None,
-        event_times: Callable[[Mapping[TopicPartition, Owned]], EventTimes | None] = lambda _: None,
+        time: OperatorTime = _OWN_TIME,
         *,
         flushes: bool = False,
     ) -> None:
@@ -124,9 +97,7 @@ class OperatorStates(BatchStates):
         self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
         self._on_missing, self._collect = on_missing, collect
         self._figures: BatchFigures | None = None
-        self._high_watermarks, self._group_watermark = high_watermarks, group_watermark
-        self._explain_group, self._event_times = explain_group, event_times
-        self._check_time = check_time
+        self._high_watermarks, self._time = high_watermarks, time
         #: When each partition that is due was observed without available records.
         self._idle_until_ms: Mapping[TopicPartition, int] = {}
         #: The partitions of the member at the last poll.
@@ -147,7 +118,7 @@ class OperatorStates(BatchStates):
         Raises:
             InvalidOption: if the query imports the watermark of a group without event time.
         """
-        self._check_time()
+        self._time.check()
 
     def due(
         self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]
@@ -161,7 +132,7 @@ class OperatorStates(BatchStates):
             StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
         self._owned, self._idle_until_ms, self._flushing = owned, {}, frozenset()
-        now_ms, watermark = self._now_ms(), self._group_watermark(owned)
+        now_ms, watermark = self._now_ms(), self._time.watermark(owned)
         found = {tp: _due(owned[tp].state, now_ms, watermark) for tp in next_offsets if tp in owned}
         due = {tp: it for tp, it in found.items() if it is not Due.NO}
         if not due:
@@ -194,7 +165,7 @@ class OperatorStates(BatchStates):
         Raises:
             StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
         """
-        return self._event_times(owned)
+        return self._time.event_times(owned)
 
     def task_plans(
         self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]
@@ -215,7 +186,7 @@ class OperatorStates(BatchStates):
             sizes = {tp: size for tp, size in self._figures.sizes.items() if tp in owned}
             self._figures = replace(self._figures, sizes=sizes)
         self._collect(owned.keys())
-        watermark = self._group_watermark(owned, {r.topic_partition for r in batch.ranges if len(r)})
+        watermark = self._time.watermark(owned, {r.topic_partition for r in batch.ranges if len(r)})
         group_ms = watermark.time_ms if isinstance(watermark, At) else None
         return [
             TaskPlan(
@@ -285,12 +256,7 @@ class OperatorStates(BatchStates):
 
     def explain(self, member: str) -> str | None:
         """See :meth:`BatchStates.explain`."""
-        owned = self._owned
-        if has_group_time(owned):
-            return self._explain_group(self._group_id, member, owned)
-        if all(time_of(it.state) is None for it in owned.values()):
-            return None
-        return _explain_partitions(self._group_id, member, owned)
+        return self._time.explain(self._group_id, member, self._owned)
 
 
 def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str) -> States:

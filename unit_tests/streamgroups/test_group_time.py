@@ -182,7 +182,8 @@ def test_W2_W3_an_explanation_shows_all_partitions_of_the_group() -> None:
     world.ends |= {P0: 11, P1: 11}
     watermarks(world, 1_000, 3_000)
     used = Named(FILE, 10, None, StateTime(9, 9, group=GroupWindows(7)))
-    assert world.time.explain("board", "alice", {P0: owned(used)}).splitlines() == [
+    explanation = world.time.explain("board", "alice", {P0: owned(used)})
+    assert (explanation or "").splitlines() == [
         "Group 'board', member 'alice': the watermark is 1970-01-01T00:00:00.007Z.",
         "partition  event time                watermark                 state",
         "flights-0  1970-01-01T00:00:00.009Z  1970-01-01T00:00:00.009Z  ahead",
@@ -196,7 +197,8 @@ def test_W10_an_explanation_contains_an_imported_watermark() -> None:
     own = {P0: owned(at(9)), P1: owned(at(5)), P2: owned(at(7))}
     world.time.watermark(own)
     imported = ImportStatus("trades", At(8), 41_000)
-    assert world.time.explain("board", "alice", own, imported).splitlines()[:2] == [
+    explanation = world.time.explain("board", "alice", own, imported)
+    assert (explanation or "").splitlines()[:2] == [
         "Group 'board', member 'alice': the watermark is 1970-01-01T00:00:00.008Z.",
         "Watermark of group 'trades', which is imported: 1970-01-01T00:00:00.008Z, unchanged for 41 s.",
     ]

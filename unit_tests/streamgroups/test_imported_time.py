@@ -13,7 +13,8 @@ from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.fakes import FakeClock
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
-from streamgroups.query.imported_time import ImportedTime, LaterWatermark
+from streamgroups.query.group_time import GroupTime
+from streamgroups.query.imported_time import ImportedTime, LaterTime
 
 P0, P1 = TopicPartition("prices", 0), TopicPartition("prices", 1)
 
@@ -171,23 +172,32 @@ def test_W10_closing_does_not_wait() -> None:
     assert world.reader.is_closed
 
 
-class TestWindowsOfAGroup:
-    def later(self, world: World, own: Watermark = NOT_YET) -> LaterWatermark:
-        def watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
-            return own
+class Own(GroupTime):
+    """The time of the group of the query."""
 
-        world.time.check()
-        return LaterWatermark(watermark, world.time)
+    def __init__(self, own: Watermark) -> None:
+        super().__init__(list, lambda _: {}, lambda _: {}, lambda _: {}, lambda: 0)
+        self._own = own
+
+    def watermark(self, owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
+        return self._own
+
+
+class TestWindowsOfAGroup:
+    def later(self, world: World, own: Watermark = NOT_YET) -> LaterTime:
+        later = LaterTime(Own(own), world.time)
+        later.check()
+        return later
 
     @pytest.mark.parametrize(
         ("own", "other", "expected"), [(At(3), At(5), At(5)), (At(7), At(5), At(7)), (NOT_YET, At(5), At(5))]
     )
     def test_W10_the_later_watermark_counts(self, own: Watermark, other: Watermark, expected: Watermark) -> None:
-        assert self.later(World(trades=stored(other)), own)({P0: Owned(5)}) == expected
+        assert self.later(World(trades=stored(other)), own).watermark({P0: Owned(5)}) == expected
 
     def test_W10_after_a_reset_of_the_query_the_watermark_is_read_again(self) -> None:
         world = World(trades=stored(At(5)))
-        watermark = self.later(world)
+        watermark = self.later(world).watermark
         assert watermark({P0: Owned(5), P1: Owned(9)}) == At(5)
         world.clock.advance(1_000)
         assert watermark({P0: Owned(6), P1: Owned(9)}) == At(5)
@@ -200,6 +210,6 @@ class TestWindowsOfAGroup:
         assert watermark({P0: Owned(2), P1: Owned(9)}) == At(1)
 
     def test_W10_a_partition_that_arrives_at_an_earlier_offset_is_no_reset(self) -> None:
-        watermark = self.later(World(trades=stored(At(5))))
+        watermark = self.later(World(trades=stored(At(5)))).watermark
         for owned in ({P0: Owned(5)}, {P1: Owned(2)}, {P0: Owned(3), P1: Owned(2)}):
             assert watermark(owned) == At(5)

@@ -99,9 +99,7 @@ class GroupQuery:
             lambda run_id, number: self._reports,
             lambda: group.now_ms,
             high_watermarks=group.high_watermarks,
-            group_watermark=self._time.watermark,
-            explain_group=self._time.explain,
-            event_times=self._time.event_times,
+            time=self._time,
             flushes=True,
         )
 

@@ -6,7 +6,7 @@ Called by ``source.running_query`` before the first batch. Source: SEMANTICS S10
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.membership import Owned
@@ -15,7 +15,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster
 from streamgroups.query.available import Start
 from streamgroups.query.group_time import GroupTime
-from streamgroups.query.imported_time import ImportedTime, LaterWatermark
+from streamgroups.query.imported_time import ImportedTime, LaterTime
 from streamgroups.query.joined_states import JoinedStates
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.query.query_ports import BatchStates
@@ -98,10 +98,6 @@ def batch_states(
         )
     ends = cluster.high_watermarks
     group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
-
-    def explain_group(group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str:
-        return group_time.explain(group_id, member, owned, None if imported is None else imported.status)
-
     return OperatorStates(
         location,
         group_id,
@@ -112,10 +108,7 @@ def batch_states(
         states.on_missing,
         collect,
         ends,
-        group_time.watermark if imported is None else LaterWatermark(group_time.watermark, imported),
-        explain_group,
-        lambda: None if imported is None else imported.check(),
-        group_time.event_times,
+        group_time if imported is None else LaterTime(group_time, imported),
         flushes=stage.flushes,
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
 
 import hypothesis.strategies as st
 import pytest
@@ -15,7 +16,8 @@ from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.query.operator_states import GroupWatermark, OperatorStates, StateReport, no_group_watermark
+from streamgroups.query.operator_states import OperatorStates, StateReport
+from streamgroups.query.operator_time import OperatorTime
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups.state.lookup import Choice, Empty, Position, Stored
 from streamgroups.state.manifest import PartitionState
@@ -31,6 +33,7 @@ R0, R1 = OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)
 BATCH = InFlight(7, (R0, R1))
 TOPIC = TopicIdentity("c1", "t1")
 RUN = "1f3a9c2b7d10"
+GroupWatermark: TypeAlias = Callable[[Mapping[TopicPartition, Owned], Collection[TopicPartition]], Watermark]
 TIMES = st.none() | st.integers(-(10**18) + 1, 10**18 - 1)
 STATE_TIMES = st.builds(StateTime, TIMES, TIMES, st.booleans(), st.none() | st.builds(GroupWindows, TIMES, TIMES))
 
@@ -39,10 +42,20 @@ def file(attempt: int) -> StateFileName:
     return StateFileName(1732334879123, RUN, 7, attempt)
 
 
+class Time(OperatorTime):
+    """The time of the group, with this watermark."""
+
+    def __init__(self, watermark: GroupWatermark) -> None:
+        self._watermark = watermark
+
+    def watermark(self, owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
+        return self._watermark(owned, read)
+
+
 def states(
     found: Choice | None = None,
     reports: tuple[StateReport, ...] = (),
-    group_watermark: GroupWatermark = no_group_watermark,
+    watermark: GroupWatermark | None = None,
     high_watermarks: Mapping[TopicPartition, int] | None = None,
 ) -> OperatorStates:
     def find(position: Position) -> Choice:
@@ -61,7 +74,7 @@ def states(
         take,
         lambda: 1732334880000,
         high_watermarks=lambda _: high_watermarks or {},
-        group_watermark=group_watermark,
+        time=OperatorTime() if watermark is None else Time(watermark),
     )
 
 
@@ -84,13 +97,13 @@ def test_S10_a_named_state_needs_no_search() -> None:
 def test_W2_the_plan_of_each_range_contains_the_watermark_of_the_group() -> None:
     asked: list[tuple[object, object]] = []
 
-    def watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
+    def watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition]) -> Watermark:
         asked.append((owned, read))
         return At(500) if len(asked) == 1 else NotYet()
 
     empty = OffsetRange(P1, 5, 5)
     owned = {tp: Owned(n, identity=TOPIC, state=New()) for tp, n in ((P0, 10), (P1, 5))}
-    query = states(group_watermark=watermark)
+    query = states(watermark=watermark)
     for expected in (500, None):
         [plan] = query.task_plans(InFlight(7, (R0, empty)), owned, [(R0, empty)])
         assert plan is not None
@@ -102,10 +115,10 @@ def test_W2_the_plan_of_each_range_contains_the_watermark_of_the_group() -> None
 def test_W2_a_partition_is_due_when_the_watermark_of_the_group_closes_a_window(
     watermark_ms: int | None, is_due: bool
 ) -> None:
-    def watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition] = ()) -> Watermark:
+    def watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition]) -> Watermark:
         return NotYet() if watermark_ms is None else At(watermark_ms)
 
-    query = states(group_watermark=watermark, high_watermarks=dict.fromkeys((P0, P1), 10))
+    query = states(watermark=watermark, high_watermarks=dict.fromkeys((P0, P1), 10))
     times = (StateTime(7, group=GroupWindows(None, 30)), StateTime(7, group=GroupWindows()), StateTime(30), None)
     found = [
         query.due({P0: Owned(10, state=Named(file(1), 10, None, time))}, {P0: 10}) == (OffsetRange(P0, 10, 10),)
@@ -117,7 +130,7 @@ def test_W2_a_partition_is_due_when_the_watermark_of_the_group_closes_a_window(
 def test_W5_only_the_idle_timeout_waits_for_available_records() -> None:
     """A record after the position is not readable yet: it belongs to an open transaction."""
     now_ms = 1732334880000
-    query = states(group_watermark=lambda owned, read=(): At(30), high_watermarks={P0: 11})
+    query = states(watermark=lambda owned, read: At(30), high_watermarks={P0: 11})
     by_idleness, by_clock = Named(file(1), 10, now_ms, StateTime(7)), Named(file(1), 10, now_ms)
     by_group = Named(file(1), 10, now_ms, StateTime(7, group=GroupWindows(None, 30)))
     empty = OffsetRange(P0, 10, 10)
