@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 
 #: Decimal milliseconds in the range of Spark's timestamps.
-_MILLISECONDS = re.compile(rb"-?[0-9]{1,15}")
+MILLISECONDS = "-?[0-9]{1,15}"
+_MILLISECONDS = re.compile(MILLISECONDS.encode())
 
 
 def header_time_ms(headers: Iterable[tuple[str, bytes | None]], name: str) -> int | None:

@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamgroups.event_time.header_time import MILLISECONDS
 from streamgroups_kafka.read.columns import COLUMNS
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 COLUMN = "eventTime"
 _HEADERS = pa.field("headers", COLUMNS["headers"])
-#: Decimal milliseconds in the range of Spark's timestamps.
-_MILLISECONDS = r"^-?[0-9]{1,15}$"
 
 
 def read_schema(schema: pa.Schema) -> pa.Schema:
@@ -55,9 +54,15 @@ def records_with(headers: pa.ListArray, name: str) -> Numbers:
     >>> records_with(pa.array([[("ts", b"1000")], None, [("ts", b"soon"), ("a", b"")]], _HEADERS.type), "ts").tolist()
     [0, 2]
     """
-    is_it = pc.equal(headers.flatten().field("key"), name)
-    found: Numbers = pc.list_parent_indices(headers).filter(is_it).to_numpy(zero_copy_only=False)
-    return found
+    return _headers_of(headers, name)[0]
+
+
+def _headers_of(headers: pa.ListArray, name: str) -> tuple[Numbers, pa.Array]:
+    """The index of the record of each header of a name, and its value."""
+    each = headers.flatten()
+    is_it = pc.equal(each.field("key"), name)
+    records: Numbers = pc.list_parent_indices(headers).filter(is_it).to_numpy(zero_copy_only=False)
+    return records, each.field("value").filter(is_it)
 
 
 def header_times(headers: pa.ListArray, name: str) -> pa.TimestampArray:
@@ -73,11 +78,8 @@ def header_times(headers: pa.ListArray, name: str) -> pa.TimestampArray:
     >>> header_times(pa.array(headers, _HEADERS.type), "ts").cast("int64").to_pylist()
     [2000000, None, None]
     """
-    each = headers.flatten()
-    is_it = pc.equal(each.field("key"), name)
-    records = pc.list_parent_indices(headers).filter(is_it).to_numpy(zero_copy_only=False)
-    values = each.field("value").filter(is_it)
-    is_number = pc.match_substring_regex(values, _MILLISECONDS)
+    records, values = _headers_of(headers, name)
+    is_number = pc.match_substring_regex(values, f"^{MILLISECONDS}$")
     times_ms = pc.if_else(is_number, values, None).cast(pa.string()).cast(pa.int64())
     times = pc.multiply(times_ms, 1_000).cast(COLUMNS["timestamp"])
     if len(records) == len(headers) and (len(records) == 0 or bool(np.all(np.diff(records) == 1))):
