@@ -276,3 +276,6 @@ def test_the_error_names_what_cannot_work(spark: SparkSession) -> None:
         with pytest.raises(InvalidOption, match=named):
             wrong()
     sg.split_late(dropping, "timestamp", on_violation="keep")
+    # The options of bounded data do not apply to the stream that is joined with them.
+    names = spark.read.format("streamgroups").options(**base, endingOffsets="latest", onViolation="drop").load()
+    sg.split_late(with_column.join(names.select("key"), "key"), "timestamp")

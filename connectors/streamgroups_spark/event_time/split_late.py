@@ -15,12 +15,11 @@ from streamgroups.event_time.windows import Shape
 from streamgroups_spark.event_time import watermark_column
 from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.internals.plan import analyzed, leaves, read_streams, source_name, source_options
-from streamgroups_spark.source.options import parse
+from streamgroups_spark.internals.plan import analyzed, leaves, read_streams, source_name
+from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.source.time_options import source_policy
 from streamgroups_spark.windows.checks import check_timestamp, delay_ms_of
 
-_SOURCE = "streamgroups"
 #: Without it Spark drops late rows by the watermark of the batch itself.
 _MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
 
@@ -95,13 +94,11 @@ def check_watermark_column(df: DataFrame, called: str) -> None:
     Raises:
         InvalidOption: if a source or the DataFrame does not have the column, or Spark drops rows by another watermark.
     """
-    for leaf in leaves(analyzed(df)):
-        is_read = source_name(leaf) == _SOURCE
-        if is_read and not parse(source_options(leaf), streaming=df.isStreaming).include_watermark:
-            raise InvalidOption(
-                f"{called} needs the watermark of each batch, which the source does not return.",
-                remedy="Set the option includeWatermark=true on the source. It adds the column 'watermark'.",
-            )
+    if not all(it.include_watermark for it in read_options(df)):
+        raise InvalidOption(
+            f"{called} needs the watermark of each batch, which the source does not return.",
+            remedy="Set the option includeWatermark=true on the source. It adds the column 'watermark'.",
+        )
     name = watermark_column.COLUMN
     if name not in df.columns:
         raise InvalidOption(
@@ -115,7 +112,7 @@ def check_watermark_column(df: DataFrame, called: str) -> None:
 
 def _check_plan(df: DataFrame) -> None:
     plan = analyzed(df)
-    foreign = {source_name(leaf) for leaf in leaves(plan)} - {_SOURCE, TimeDataSource.name()}
+    foreign = {source_name(leaf) for leaf in leaves(plan)} - {"streamgroups", TimeDataSource.name()}
     if foreign:
         raise InvalidOption(
             f"The DataFrame reads the source '{min(foreign)}', whose rows have no column 'watermark'.",

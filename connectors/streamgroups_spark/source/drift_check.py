@@ -12,21 +12,12 @@ from pyspark.sql import DataFrame
 
 from streamgroups.durations import exact
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.internals.plan import (
-    ReadStream,
-    analyzed,
-    is_data_source,
-    read_streams,
-    source_name,
-    source_options,
-)
-from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts
+from streamgroups_spark.source.read_options import has_event_time, read_options
 from streamgroups_spark.state.stage_name import StageName
 
 _REMEDY = "Use sg.with_event_time, or sg.windows with time='group'; or leave 'maxDrift' out."
-#: The source that ``sg.with_event_time`` adds.
-_WITH_EVENT_TIME = "streamgroups-time"
 
 
 def check_drift(source: SourceOptions, facts: QueryFacts | None) -> None:
@@ -39,6 +30,7 @@ def check_drift(source: SourceOptions, facts: QueryFacts | None) -> None:
     Raises:
         InvalidOption: if it does not have them.
 
+    >>> from streamgroups_spark.source.options import parse
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092", "maxDrift": "1h"}
     >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({"windows:group"})))
     >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset()))
@@ -63,19 +55,18 @@ partitions. Use sg.with_event_time, or sg.windows with time='group'; or leave 'm
         )
 
 
-def reject_drift(streams: Collection[ReadStream], called: str) -> None:
+def reject_drift(sources: Collection[SourceOptions], called: str) -> None:
     """Rejects ``maxDrift`` for an operator whose partitions have no common watermark.
 
     Args:
-        streams: the streams that it reads.
+        sources: the options of the streams that it reads.
         called: the function of the API, for errors.
 
     Raises:
         InvalidOption: if one of them has the option.
     """
-    ours = [it.leaf for it in streams if is_data_source(it.leaf) and source_name(it.leaf) == "streamgroups"]
-    for leaf in ours:
-        drift_ms = parse(source_options(leaf), streaming=True).limits.max_drift_ms
+    for source in sources:
+        drift_ms = source.limits.max_drift_ms
         if drift_ms is not None:
             raise InvalidOption(
                 f"Option 'maxDrift' of the source is {exact(drift_ms)}, but the partitions have no common watermark in "
@@ -90,6 +81,5 @@ def check_drift_of_query(df: DataFrame) -> None:
     Raises:
         InvalidOption: if the DataFrame has not passed through ``sg.with_event_time``.
     """
-    streams = read_streams(analyzed(df))
-    if _WITH_EVENT_TIME not in {source_name(it.leaf) for it in streams}:
-        reject_drift(streams, "sg.windows")
+    if df.isStreaming and not has_event_time(df):
+        reject_drift(read_options(df), "sg.windows")

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from pyspark.sql import DataFrame
 
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.internals.plan import analyzed, is_data_source, read_streams, source_name
-from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.options import SourceOptions
+from streamgroups_spark.source.read_options import read_options
 
 
 def check_state(source: SourceOptions, operators: Collection[str]) -> None:
@@ -26,6 +26,7 @@ def check_state(source: SourceOptions, operators: Collection[str]) -> None:
     Raises:
         InvalidOption: if it has such operators. The error names the group, the operators and the remedy.
 
+    >>> from streamgroups_spark.source.options import parse
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     >>> check_state(parse(options | {"membership": "exclusive"}, streaming=True), {"Aggregate"})
     >>> check_state(parse(options, streaming=True), {"Aggregate"})
@@ -46,12 +47,4 @@ Or use sg.windows or sg.stateful, whose state follows its partition; sg.repartit
 
 def is_shared(df: DataFrame) -> bool:
     """Whether a DataFrame reads a stream that queries share."""
-    return any(options.is_shared for options in options_of_streams(df))
-
-
-def options_of_streams(df: DataFrame) -> list[SourceOptions]:
-    """Returns the options of the streams of this library that a DataFrame reads."""
-    streams = [
-        s for s in read_streams(analyzed(df)) if is_data_source(s.leaf) and source_name(s.leaf) == "streamgroups"
-    ]
-    return [parse(dict(stream.leaf.extraOptions()), streaming=True) for stream in streams]
+    return df.isStreaming and any(options.is_shared for options in read_options(df))

@@ -10,9 +10,7 @@ from pyspark.sql import DataFrame
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
-from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.internals.plan import analyzed, leaves, source_name, source_options
-from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.read_options import has_event_time, read_options
 
 
 def source_policy(df: DataFrame) -> OnViolation:
@@ -23,11 +21,9 @@ def source_policy(df: DataFrame) -> OnViolation:
     Raises:
         InvalidOption: if the sources have different values.
     """
-    found_leaves = list(leaves(analyzed(df)))
-    if any(source_name(leaf) == TimeDataSource.name() for leaf in found_leaves):
+    if has_event_time(df):
         return OnViolation.KEEP
-    options = [source_options(leaf) for leaf in found_leaves if source_name(leaf) == "streamgroups"]
-    found = {parse(it, streaming=df.isStreaming).on_violation for it in options}
+    found = {it.on_violation for it in read_options(df)}
     if len(found) > 1:
         raise InvalidOption(
             f"The sources have different values of 'onViolation': {', '.join(sorted(it.value for it in found))}.",

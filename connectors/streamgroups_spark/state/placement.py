@@ -24,13 +24,12 @@ from streamgroups_spark.internals.plan import (
     moves_of_bounded,
     read_streams,
     source_name,
-    source_options,
 )
 from streamgroups_spark.register import SESSION, state_channel_of
 from streamgroups_spark.repartition.key_columns import is_partitioned_by
 from streamgroups_spark.source.drift_check import reject_drift
-from streamgroups_spark.source.options import SourceOptions, parse
-from streamgroups_spark.source.shared_state import options_of_streams
+from streamgroups_spark.source.options import SourceOptions
+from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.state.bounded_stage import BoundedStage
 from streamgroups_spark.state.stage import StateStage, stage_name
 from streamgroups_state.joins.definition import JoinOperator
@@ -136,18 +135,13 @@ def check_bounded(df: DataFrame, called: str) -> None:
     moves = moves_of_bounded(plan)
     if moves:
         raise _moved(moves, called)
-    options = bounded_options(df)
+    [options] = read_options(df)
     for name, value in (("minPartitions", options.min_tasks), ("maxRecordsPerPartition", options.max_task_offsets)):
         if value is not None:
             raise InvalidOption(
                 f"Option '{name}' splits partitions, but {called} needs each partition in one task.",
                 remedy=f"Leave '{name}' out.",
             )
-
-
-def bounded_options(df: DataFrame) -> SourceOptions:
-    """Returns the options of bounded data, which :func:`check_bounded` has checked."""
-    return parse(source_options(next(leaves(analyzed(df)))), streaming=False)
 
 
 def _moved(moves: Collection[str], called: str, otherwise: str = "") -> InvalidOption:
@@ -214,15 +208,16 @@ def in_reading_stage(
             the operator cannot use, or the source has ``maxDrift`` and the operator does not use the watermark of the
             group.
     """
+    sources = read_options(records)
     if not imports:
-        _check_import(records, called)
+        _check_import(sources, called)
     spark = records.sparkSession
     application = spark.sparkContext.applicationId
     stage = StateStage(operator, SESSION, application, state_channel_of(spark), flushes=flushes)
     output = records.mapInArrow(stage, rows)
     streams = read_streams(analyzed(output))
     if not stage_name(operator).has_group_time:
-        reject_drift(streams, called)
+        reject_drift(sources, called)
     moved_by = {name for stream in streams for name in stream.moved_by}
     if moved_by:
         raise _moved(moved_by, called, otherwise)
@@ -230,14 +225,15 @@ def in_reading_stage(
 
 
 def over_bounded_data(records: DataFrame, operator: StatefulOperator, rows: StructType) -> DataFrame:
-    """Returns the output of an operator over bounded data, which :func:`check_place` has checked.
+    """Returns the output of an operator over bounded data, which :func:`check_bounded` has checked.
 
     Args:
         records: the records, with ``partition`` and ``offset``, and ``topic`` if several topics are read.
         operator: the operator.
         rows: the columns of its output.
     """
-    stage = BoundedStage(operator, _only_topic(bounded_options(records).subscription), time.time_ns() // 1_000_000)
+    [options] = read_options(records)
+    stage = BoundedStage(operator, _only_topic(options.subscription), time.time_ns() // 1_000_000)
     return records.mapInArrow(stage, rows)
 
 
@@ -249,8 +245,8 @@ def _only_topic(subscription: Subscription) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _check_import(records: DataFrame, called: str) -> None:
-    for options in options_of_streams(records):
+def _check_import(sources: Collection[SourceOptions], called: str) -> None:
+    for options in sources:
         if options.import_from is not None:
             raise InvalidOption(
                 f"Option 'importFrom' of group '{options.group_id}' is '{options.import_from}', but here each partition "

@@ -17,10 +17,8 @@ from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups.extras import load
-from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
-from streamgroups_spark.source.shared_state import options_of_streams
-from streamgroups_spark.state.placement import bounded_options, check_key_columns
+from streamgroups_spark.source.read_options import has_event_time, read_options
+from streamgroups_spark.state.placement import check_key_columns
 
 _OURS = ("window_start", "window_end", "pane", "revision", "dead_letter")
 _WATERMARK = "spark.watermarkDelayMs"
@@ -128,15 +126,14 @@ def check_producers(df: DataFrame, on: str, scope: Scope) -> None:
     Raises:
         InvalidOption: if the source has the option ``watermarkHeader``, and the windows do not follow it.
     """
-    if not df.isStreaming:
-        if bounded_options(df).watermark_header is not None:
-            raise InvalidOption(
-                "The source has the option 'watermarkHeader', but windows of bounded data do not follow it.",
-                remedy="Read the records with spark.readStream, trigger(availableNow=True) and flush=True.",
-            )
+    if all(it.watermark_header is None for it in read_options(df)):
         return
-    is_followed = scope is not Scope.QUERY or _has_stream_of(df, TimeDataSource.name())
-    if not is_followed and any(it.watermark_header is not None for it in options_of_streams(df)):
+    if not df.isStreaming:
+        raise InvalidOption(
+            "The source has the option 'watermarkHeader', but windows of bounded data do not follow it.",
+            remedy="Read the records with spark.readStream, trigger(availableNow=True) and flush=True.",
+        )
+    if scope is Scope.QUERY and not has_event_time(df):
         raise InvalidOption(
             "The source has the option 'watermarkHeader', but windows with the time of the query do not follow it.",
             remedy=f"Call sg.with_event_time(df, '{on}') before, or use time='partition', or leave 'watermarkHeader' out.",
@@ -144,8 +141,8 @@ def check_producers(df: DataFrame, on: str, scope: Scope) -> None:
 
 
 def have_producers(df: DataFrame) -> bool:
-    """Whether producers emit the watermark of all streams of this library that a DataFrame reads."""
-    sources = options_of_streams(df)
+    """Whether producers emit the watermark of all sources of this library that a DataFrame reads."""
+    sources = read_options(df)
     return bool(sources) and all(it.watermark_header is not None for it in sources)
 
 
@@ -153,10 +150,6 @@ def delay_ms_of(df: DataFrame, on: str) -> int | None:
     """Returns the delay of the watermark of a column; ``None`` if it has no watermark."""
     metadata = df.schema[on].metadata or {}
     return int(metadata[_WATERMARK]) if _WATERMARK in metadata else None
-
-
-def _has_stream_of(df: DataFrame, source: str) -> bool:
-    return any(source_name(it.leaf) == source for it in read_streams(analyzed(df)))
 
 
 def check_timestamp(df: DataFrame, name: str) -> None:
