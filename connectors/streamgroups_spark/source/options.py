@@ -136,6 +136,13 @@ class SourceOptions:
         """Whether partitions can move to other members while the query runs. With ``assign`` they cannot."""
         return self.mode is MembershipMode.SHARED and not isinstance(self.subscription, Partitions)
 
+    @property
+    def splitting(self) -> str | None:
+        """The name of an option that can divide a partition among tasks; ``None`` if none is set."""
+        if self.min_tasks is not None:
+            return "minPartitions"
+        return None if self.max_task_offsets is None else "maxRecordsPerPartition"
+
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Parses and checks all options.

@@ -138,13 +138,11 @@ def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[StageName, s
             remedy="Use one operator in each query. The others can run in queries with other groups, or read the "
             "output of this one from a topic.",
         )
-    splitting = {"minPartitions": source.min_tasks, "maxRecordsPerPartition": source.max_task_offsets}
-    for name, value in splitting.items():
-        if value is not None:
-            raise InvalidOption(
-                f"Option '{name}' splits partitions, but the state of a partition belongs to one task.",
-                remedy=f"Leave '{name}' out.",
-            )
+    if source.splitting is not None:
+        raise InvalidOption(
+            f"Option '{source.splitting}' splits partitions, but the state of a partition belongs to one task.",
+            remedy=f"Leave '{source.splitting}' out.",
+        )
     location = source.states.location or (None if facts.checkpoint is None else default_location(facts.checkpoint))
     if location is None:
         raise InvalidOption(

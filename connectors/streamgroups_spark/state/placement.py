@@ -136,12 +136,11 @@ def check_bounded(df: DataFrame, called: str) -> None:
     if moves:
         raise _moved(moves, called)
     [options] = read_options(df)
-    for name, value in (("minPartitions", options.min_tasks), ("maxRecordsPerPartition", options.max_task_offsets)):
-        if value is not None:
-            raise InvalidOption(
-                f"Option '{name}' splits partitions, but {called} needs each partition in one task.",
-                remedy=f"Leave '{name}' out.",
-            )
+    if options.splitting is not None:
+        raise InvalidOption(
+            f"Option '{options.splitting}' splits partitions, but {called} needs each partition in one task.",
+            remedy=f"Leave '{options.splitting}' out.",
+        )
 
 
 def _moved(moves: Collection[str], called: str, otherwise: str = "") -> InvalidOption:
