@@ -80,8 +80,8 @@ class BatchAdmission:
     @property
     def max_offsets(self) -> int | None:
         """The maximum number of offsets of the next batch; ``None`` without a limit."""
-        sizes = [] if self._size is None else [self._size.max_offsets]
-        return min([*sizes, *([] if self._limits.max_offsets is None else [self._limits.max_offsets])], default=None)
+        learned_offsets = None if self._size is None else self._size.max_offsets
+        return min((it for it in (learned_offsets, self._limits.max_offsets) if it is not None), default=None)
 
     def planned(self, number: int, ranges: Collection[OffsetRange]) -> None:
         """Records that a batch is planned.

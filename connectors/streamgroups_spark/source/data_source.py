@@ -361,8 +361,8 @@ class BatchReader(Shipped, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        no_report: Report = lambda _: None  # noqa: E731
-        return _read(partition.ranges, self._schema, self._options, self._group_id, no_report, None, records_gaps=False)
+        ranges, schema = partition.ranges, self._schema
+        return _read(ranges, schema, self._options, self._group_id, lambda _: None, None, records_gaps=False)
 
 
 def _reject_if_never_right(options: Mapping[str, str]) -> None:
