@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamgroups import errors as errors
     from streamgroups.cursors.starting_position import CursorType as CursorType
     from streamgroups.cursors.state import GroupState as GroupState
+    from streamgroups.decoding.formats import Json as Json
     from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
     from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
     from streamgroups.event_time.producer_watermarks import watermark_header as watermark_header
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
     from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
     from streamgroups_postgres.sink import PostgresSink as PostgresSink
+    from streamgroups_spark.decoding.api import decode as decode
     from streamgroups_spark.event_time.explain import explain_time as explain_time
     from streamgroups_spark.event_time.recorder import TimeRecorder as TimeRecorder
     from streamgroups_spark.event_time.recorder import record_time as record_time
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 
 #: The names by the module that defines them. For a class, the names of some of its members.
 _NAMES = {
+    "streamgroups.decoding.formats": "Json",
     "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
     "streamgroups.event_time.producer_watermarks": "watermark_header",
     "streamgroups.event_time.shapes": "hopping session tumbling",
@@ -77,6 +80,7 @@ _NAMES = {
     "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
     "streamgroups_kafka.write.watermark_markers": "emit_watermark",
     "streamgroups_postgres.sink": "PostgresSink",
+    "streamgroups_spark.decoding.api": "decode",
     "streamgroups_spark.event_time.with_event_time": "with_event_time",
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
     "streamgroups_spark.event_time.explain": "explain_time",

@@ -1,0 +1,1 @@
+"""Decoding and encoding of values in a DataFrame."""

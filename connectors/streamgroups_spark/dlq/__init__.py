@@ -1,0 +1,1 @@
+"""Dead letters in Spark: the column that steps add to a DataFrame."""

@@ -1,0 +1,110 @@
+"""The column ``dead_letter``: a row that a step could not process carries its failure in it.
+
+Called by each step on the driver. A good row has null. A step behind another one passes rows that have a letter, and
+does not process them. Source: SEMANTICS P4; :mod:`streamgroups.dlq.letter`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, StructType, TimestampType, _parse_datatype_string
+
+from streamgroups.dlq.letter import COLUMN, FAILURE
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.internals.columns import column
+
+#: The type of the column in SQL.
+FAILURE_TYPE = f"STRUCT<{', '.join(f'{name}: {type_}' for name, type_ in FAILURE.items())}>"
+_HEADERS = "array<struct<key:string,value:binary>>"
+#: The types that each column of the source has, or that a user can have cast it to without a loss.
+_SOURCE = {
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint", "int"),
+    "timestamp": ("timestamp",),
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": (_HEADERS,),
+}
+
+
+def check_letters(df: DataFrame) -> None:
+    """Checks that a column ``dead_letter`` of the DataFrame is one of this library.
+
+    Raises:
+        InvalidOption: if it has another type.
+    """
+    for field in df.schema.fields:
+        if field.name.lower() == COLUMN and not is_failure(field.dataType):
+            raise InvalidOption(
+                f"The DataFrame has a column '{field.name}', which is no dead letter.", remedy="Rename the column."
+            )
+
+
+def is_failure(type_: DataType) -> bool:
+    """Returns whether a type is that of the column ``dead_letter``."""
+    if not isinstance(type_, StructType):
+        return False
+    return {it.name: it.dataType.simpleString() for it in type_.fields} == {
+        name: _simple(sql) for name, sql in FAILURE.items()
+    }
+
+
+def is_good(df: DataFrame) -> Column:
+    """Returns whether a row has no dead letter, so that a step processes it."""
+    return column(COLUMN).isNull() if COLUMN in df.columns else F.lit(True)
+
+
+def failure(
+    df: DataFrame,
+    *,
+    step: str,
+    error_class: Column,
+    error: Column,
+    details: Column | None = None,
+    value: Column | None = None,
+) -> Column:
+    """Returns the failure of a row, with the source record as far as the DataFrame has its columns.
+
+    Args:
+        df: the rows.
+        step: the name of the step.
+        error_class: the class of the error.
+        error: its message, without secrets.
+        details: more facts, a map; ``None`` for no facts.
+        value: the value of the record if the DataFrame has no column ``value``.
+    """
+    own = {
+        "step": F.lit(step),
+        "error_class": error_class,
+        "error": error,
+        "details": F.create_map().cast("map<string,string>") if details is None else details,
+    }
+    types = {field.name: field.dataType for field in df.schema.fields}
+    cells = {}
+    for name, sql in FAILURE.items():
+        if name in own:
+            cells[name] = own[name]
+        elif name in types and _fits(name, types[name]):
+            cells[name] = column(name)
+        elif name == "value" and value is not None:
+            cells[name] = value
+        else:
+            cells[name] = F.lit(None)
+        cells[name] = cells[name].cast(sql).alias(name)
+    return F.struct(*cells.values())
+
+
+def with_letter(df: DataFrame, letter: Column) -> Column:
+    """Returns the column ``dead_letter`` after a step: the earlier letter of a row, or else that of the step."""
+    letter = letter.cast(FAILURE_TYPE)
+    return (F.coalesce(column(COLUMN), letter) if COLUMN in df.columns else letter).alias(COLUMN)
+
+
+def _fits(name: str, type_: DataType) -> bool:
+    return isinstance(type_, TimestampType) if name == "timestamp" else type_.simpleString() in _SOURCE[name]
+
+
+def _simple(sql: str) -> str:
+    return _parse_datatype_string(sql).simpleString()

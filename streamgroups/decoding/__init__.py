@@ -1,0 +1,1 @@
+"""Decoding of record values: formats, the wire format of schema registries, and types."""
