@@ -1,0 +1,167 @@
+"""The Python code of the documents runs, page by page, on a broker with Spark.
+
+The blocks of a page run in order, with common names. A page that begins with names of the reader, such as ``flights``,
+has a prelude here that defines them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+import streamgroups as sg
+from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE
+from unit_tests.documents import PAGES, Block, blocks
+
+#: Pages whose code does not run here, with the reason.
+NOT_HERE = {
+    "broker.rst": "it starts further brokers; test_embedded_broker does the same",
+    "containers.rst": "it needs Docker; test_containers does the same",
+    "demo.rst": "it reads the files of the demo; test_the_demo runs it",
+    "testkit.rst": "test_testkit runs it",
+}
+_READ = """
+    def read(topic, **options):
+        given = {{"kafka.bootstrap.servers": "localhost:9092", "group.id": "{page}-" + topic, "subscribe": topic}}
+        return spark.readStream.format("streamgroups").options(**given, **options).load()
+"""
+#: What the reader of a page has before its first block. ``read`` opens a stream of a topic.
+PRELUDES = {
+    "README.rst": "",
+    "cursors.rst": "",
+    "delta.rst": "",
+    "event-time.rst": """
+        flights = read("flights", membership="exclusive")
+        trades = read("trades", membership="exclusive")
+        prices = read("prices", membership="exclusive").selectExpr("*", "timestamp + interval 1 hour AS valid_until")
+        query = read("orders").writeStream.format("noop").option("checkpointLocation", "/data/recorded").start()
+        """,
+    "metrics.rst": "",
+    "postgres.rst": """
+        import pyarrow as pa
+        from streamgroups.partitions import OffsetRange, TopicPartition
+        records = pa.record_batch({"flight": ["UA1545"], "day": [1], "delay": [4]})
+        token, ranges, first = "batch_1", [OffsetRange(TopicPartition("flights", 0), 0, 1)], {TopicPartition("flights", 0): 0}
+        """,
+    "sinks.rst": """
+        import sqlite3
+        with sqlite3.connect("/data/delays.db") as db:
+            db.execute("CREATE TABLE delays (value)")
+            db.execute("CREATE TABLE positions (topic, partition, next_offset, cluster_id, topic_id, "
+                       "PRIMARY KEY (topic, partition))")
+        """,
+    "state.rst": """
+        import pyarrow as pa
+        flights = read("flights")
+        def count(state, records, time):
+            new = records.group_by("key").aggregate([([], "count_all")]).rename_columns(["key", "n"])
+            counts = pa.concat_tables([state, new]).group_by("key").aggregate([("n", "sum")])
+            counts = counts.rename_columns(["key", "n"])
+            return counts, counts
+        """,
+    "supervision.rst": """
+        import threading
+        def stop_queries():
+            while not ended.wait(0.2):
+                for query in spark.streams.active:
+                    if query.recentProgress:
+                        query.stop()
+        ended = threading.Event()
+        threading.Thread(target=stop_queries, daemon=True).start()
+        """,
+    "windows.rst": """
+        columns = "*", "timestamp AS ts", "CAST(key AS STRING) AS carrier", "1 AS delay"
+        flights = read("flights", membership="exclusive").selectExpr(*columns)
+        sessions = read("orders").selectExpr("*", "timestamp AS started", "timestamp AS ended", "1.0 AS kilowatts")
+        sink = sg.KafkaSink(bootstrap_servers="localhost:9092", topic="counts")
+        options = {"kafka.bootstrap.servers": "localhost:9092", "group.id": "windows", "subscribe": "flights"}
+        """,
+}
+#: Text that a test cannot run as it is.
+REPLACED = (
+    (r"query\.awaitTermination\(\w*\)", "query.processAllAvailable()"),
+    # An iteration over a group has no end.
+    (r"in (cursors\.messages\(.*\)):", r"in itertools.islice(\1, 3):"),
+    (r"^spark\.stop\(\)", "ended.set()"),
+    (r"port=9309", "port=0"),
+    (r"s3://bucket", "/data/bucket"),
+)
+TOPICS = {"counts": 4, "delays": 4, "departures": 2, "flights": 4, "orders": 2, "payments": 2, "prices": 2, "trades": 2}
+#: What the reader has before a later block of a page, which does not continue the block before it.
+BEFORE = {
+    "cursors.rst": {
+        1: 'cursors = sg.GroupCursors("localhost:9092"); cursors.update_group("flights", "billing", sg.TRIM_HORIZON)'
+    },
+    "event-time.rst": {
+        8: 'prices = read("prices", membership="exclusive", includeWatermark="true").withColumn("valid_until", F.col("timestamp"))'
+    },
+    "supervision.rst": {1: "ended.clear(); threading.Thread(target=stop_queries, daemon=True).start()"},
+}
+
+
+@pytest.fixture(scope="module")
+def topics(bootstrap: str) -> None:
+    """The topics of the documents, each with some records."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    created = admin.create_topics([NewTopic(name, count) for name, count in TOPICS.items()])
+    for future in created.values():
+        future.result(30)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for topic in TOPICS.keys() - {"counts", "delays"}:
+        for i in range(400):
+            producer.produce(topic, key=f"k{i % 5}", value=f'{{"airport": "JFK", "delay": {i}}}')
+    assert producer.flush(30) == 0
+
+
+@pytest.fixture
+def queries(spark: SparkSession) -> Iterator[None]:
+    """Windows by Spark's state need its RocksDB store, as their pages state. Stops the queries of a page."""
+    spark.conf.set(STATE_STORE, ROCKSDB)
+    yield
+    spark.conf.unset(STATE_STORE)
+    for query in spark.streams.active:
+        query.stop()
+
+
+def test_every_page_with_code_runs_or_has_a_reason() -> None:
+    pages = {page.name for page in PAGES if list(blocks(page))}
+    assert pages == PRELUDES.keys() | NOT_HERE.keys()
+
+
+@pytest.mark.parametrize("page", PRELUDES)
+def test_the_code_of_a_page_runs(
+    page: str, spark: SparkSession, bootstrap: str, postgres: str, tmp_path: Path, topics: None, queries: None
+) -> None:
+    names: dict[str, object] = {"__name__": "__main__", "spark": spark, "sg": sg}
+
+    def run(code: str, source: str) -> None:
+        for pattern, replacement in REPLACED:
+            code = re.sub(pattern, replacement, code, flags=re.MULTILINE)
+        code = code.replace("localhost:9092", bootstrap).replace("postgresql://board@db.example/airport", postgres)
+        code = re.sub(r'"/(?:data|tmp)/', f'"{tmp_path}/', code)
+        exec(compile(code, source, "exec"), names)
+
+    run("import itertools\nfrom pyspark.sql import functions as F\n", "imports")
+    run(dedent(_READ.format(page=page)) + dedent(PRELUDES[page]), f"the prelude of {page}")
+    (path,) = (path for path in PAGES if path.name == page)
+    for i, block in enumerate(blocks(path)):
+        if before := BEFORE.get(page, {}).get(i):
+            run(before, f"before {block}")
+        run(block.code, str(block))
+    _finish(spark, block)
+    # Clients that the page has left open would outlive the broker.
+    names.clear()
+
+
+def _finish(spark: SparkSession, block: Block) -> None:
+    """All queries of the page read their topics without an error."""
+    for query in spark.streams.active:
+        query.processAllAvailable()
+        assert query.exception() is None, block
