@@ -32,7 +32,7 @@ _READ = """
         given = {{"kafka.bootstrap.servers": "localhost:9092", "group.id": "{page}-" + topic, "subscribe": topic}}
         return spark.readStream.format("streamgroups").options(**given, **options).load()
 """
-#: What the reader of a page has before its first block. ``read`` opens a stream of a topic.
+#: Names that a page uses before its first block. ``read`` opens a stream of a topic.
 PRELUDES = {
     "README.rst": "",
     "cursors.rst": "",
@@ -94,7 +94,7 @@ REPLACED = (
     (r"s3://bucket", "/data/bucket"),
 )
 TOPICS = {"counts": 4, "delays": 4, "departures": 2, "flights": 4, "orders": 2, "payments": 2, "prices": 2, "trades": 2}
-#: What the reader has before a later block of a page, which does not continue the block before it.
+#: Names that a later block of a page uses, if it does not continue the block before it.
 BEFORE = {
     "cursors.rst": {
         1: 'cursors = sg.GroupCursors("localhost:9092"); cursors.update_group("flights", "billing", sg.TRIM_HORIZON)'
