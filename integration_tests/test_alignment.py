@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_offsets
@@ -88,6 +89,7 @@ def test_W16_the_state_of_windows_of_the_group_is_a_tenth_if_a_partition_is_a_da
     assert 0 < limited.largest * 10 <= unlimited.largest
 
 
+@LONG
 def test_W16_the_state_of_sparks_own_windows_is_limited_too(
     spark: SparkSession, bootstrap: str, group: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

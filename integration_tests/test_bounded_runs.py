@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_testkit.queries import exclusive_options, shared_options
 
@@ -170,6 +171,7 @@ def test_W17_a_flush_is_repeated_after_an_error_and_emits_only_changes(
     ]
 
 
+@LONG
 def test_X2_a_ledger_contains_each_pane_of_a_flush_once(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path, postgres: str
 ) -> None:

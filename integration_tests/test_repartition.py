@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 import streamgroups as sg
 from integration_tests.repartition_query import PARTITIONS, SIZE_MS, count, write
 from integration_tests.test_kafka_sink_is_exactly_once import run
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption, StreamGroupsError, UnknownTopic
 from streamgroups_kafka.write.partitioner import partitions_of_keys
 from streamgroups_spark.internals.plan import analyzed, leaves
@@ -340,6 +341,7 @@ def current(rows: list[dict[str, Any]]) -> dict[tuple[int, str | None], int]:
     return {(row["start_ms"], row["airport"]): row["n"] for row in sorted(rows, key=lambda row: row["revision"])}
 
 
+@LONG
 def test_S12_X2_both_queries_are_killed_and_each_record_is_counted_once(
     spark: SparkSession, bootstrap: str, group: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ from integration_tests.event_times import (
 )
 from integration_tests.event_times import START_MS as EVENTS_MS
 from integration_tests.test_windows_of_partitions import START_MS, Topic, Windows
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.times import utc
 from streamgroups_testkit.queries import exclusive_options, shared_options
@@ -97,6 +98,7 @@ class Board:
         self.rows += [(minute_of(row.window_start), row.flights) for row in batch.collect()]
 
 
+@LONG
 def test_W10_streams_follow_the_watermark_of_a_group_of_another_application(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

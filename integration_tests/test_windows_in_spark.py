@@ -281,11 +281,8 @@ def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) 
     assert stream.rows[-1].window_end.timestamp() > closed_s
 
 
-@pytest.mark.parametrize(
-    "window",
-    [pytest.param(sg.hopping("20s", hop="5s"), marks=LONG), sg.session("4s")],
-    ids=["hopping", "session"],
-)
+@LONG
+@pytest.mark.parametrize("window", [sg.hopping("20s", hop="5s"), sg.session("4s")], ids=["hopping", "session"])
 def test_both_ways_give_the_same(
     window: Any, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], rocksdb: None, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from integration_tests.tiers import LONG
 from streamgroups_testkit.clocks import controlled_clock
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_metadata, committed_offsets
@@ -235,6 +236,7 @@ def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
     assert committed_offsets(bootstrap, group, topic.name) == {0: 5, 1: 3}
 
 
+@LONG
 def test_X2_a_ledger_contains_the_states_of_windows_that_the_clock_closes(
     shared: Windows, topic: Topic, postgres: str, tmp_path: Path
 ) -> None:
