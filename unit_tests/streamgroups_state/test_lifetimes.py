@@ -20,13 +20,24 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Hopping
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.manifest import PartitionState
-from streamgroups.state.origins import Named, New
+from streamgroups.state.origins import Named
 from streamgroups_state.window_operator import WindowOperator
 from streamgroups_state.windows import carried, panes
 from streamgroups_state.windows.edges import OPEN_EDGES, match
 from unit_tests.streamgroups_state.group_model import GroupModel, GroupQuery
 from unit_tests.streamgroups_state.lifetime_model import EventReference, of_events
-from unit_tests.streamgroups_state.window_model import P0, START_MS, Query, Record, Row, brief, current, dead
+from unit_tests.streamgroups_state.window_model import (
+    P0,
+    START_MS,
+    Query,
+    Record,
+    Row,
+    brief,
+    check_reset,
+    current,
+    dead,
+    run_batches,
+)
 
 INTERVAL, EDGE = EventShape.INTERVAL, EventShape.EDGE
 TENS = Hopping(10, 10)
@@ -84,26 +95,18 @@ def test_W19_however_batches_cut_the_records_the_results_are_the_same(
     of = of_events(events[0], *definition)
     # The last record closes all windows of the others.
     records = [*events[1], Record(START_MS + 400, "z")]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=12)))
-    query, reference, state = Query(of), EventReference(of), New()
-    rows: list[Row] = []
+    query, reference = Query(of), EventReference(of)
     few = data.draw(st.sampled_from([1, 10, 1_000]))
     with (
         patch.object(panes, "_MERGE_ROWS", few),
         patch.object(carried, "_MERGE_ROWS", few),
         patch.object(carried, "MAX_DUE_ROWS", data.draw(st.sampled_from([1, 20, 100_000]))),
     ):
-        for first, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
-            if data.draw(st.booleans()):
-                # An attempt that is replaced. It may have read further.
-                query.run(records, first, data.draw(st.integers(first, len(records))), state)
-            manifest, output = query.run(records, first, end, state, chunk=data.draw(st.integers(1, 9)))
-            rows += output
-            state = Named(manifest.file, end)  # type: ignore[assignment]
+        manifest, rows = run_batches(query, records, data, max_cuts=12)
         while manifest.states[0].due_ms is not None:
+            state = Named(manifest.file, len(records))
             manifest, output = query.run(records, len(records), len(records), state)
             rows += output
-            state = Named(manifest.file, len(records))  # type: ignore[assignment]
             assert output, "each batch makes progress"
     for record in records:
         reference.add(record)
@@ -120,21 +123,8 @@ def test_S10_a_reset_to_any_offset_continues_with_the_events_of_that_offset(
     definition: tuple[Hopping, int, int, OnViolation],
     data: st.DataObject,
 ) -> None:
-    of, records = of_events(events[0], *definition), events[1]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=5)))
-    query, state = Query(of), New()
-    for first, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
-        manifest, _ = query.run(records, first, end, state)
-        state = Named(manifest.file, end)  # type: ignore[assignment]
-    target = data.draw(st.integers(0, len(records)))
-    reset_state, read_from = query.found(target)
-    _, rows = query.run(records, target, len(records), reset_state, read_from)
-    whole, before = EventReference(of), EventReference(of)
-    for record in records:
-        whole.add(record)
-    for record in records[:target]:
-        before.add(record)
-    assert current(rows) == {k: v for k, v in whole.result().items() if before.result().get(k) != v}
+    of = of_events(events[0], *definition)
+    check_reset(of, events[1], data, lambda: EventReference(of))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))

@@ -12,7 +12,6 @@ from hypothesis import given
 
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
-from streamgroups.state.origins import Named, New
 from streamgroups_state.window_operator import WindowOperator
 from streamgroups_state.windows import panes, sessions
 from unit_tests.streamgroups_state.window_model import (
@@ -21,12 +20,13 @@ from unit_tests.streamgroups_state.window_model import (
     Query,
     Record,
     Reference,
-    Row,
     brief,
     by_event_time,
+    check_reset,
     current,
     dead,
     operator,
+    run_batches,
 )
 
 TIMES = st.integers(START_MS, START_MS + 120)
@@ -64,18 +64,10 @@ def test_S10_however_batches_cut_the_records_the_results_are_the_same(
 ) -> None:
     # The last record closes all other windows, so that their states are compared too.
     records = [*records, Record(START_MS + 10_000, "z", producer_ms=START_MS + 10_000)]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=12)))
-    query, reference, state = Query(of), Reference(of), New()
-    rows: list[Row] = []
     max_records = data.draw(st.sampled_from([1, 10, 1_000]))
     with patch.object(sessions, "_MAX_RECORDS", max_records), patch.object(panes, "_MERGE_ROWS", max_records):
-        for first, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
-            if data.draw(st.booleans()):
-                # An attempt that is replaced. It may have read further.
-                query.run(records, first, data.draw(st.integers(first, len(records))), state)
-            manifest, output = query.run(records, first, end, state, chunk=data.draw(st.integers(1, 9)))
-            rows += output
-            state = Named(manifest.file, end)  # type: ignore[assignment]
+        manifest, rows = run_batches(Query(of), records, data, max_cuts=12)
+    reference = Reference(of)
     for record in records:
         reference.add(record)
     assert current(rows) == reference.result()
@@ -88,21 +80,7 @@ def test_S10_however_batches_cut_the_records_the_results_are_the_same(
 def test_S10_a_reset_to_any_offset_continues_with_the_state_of_that_offset(
     of: WindowOperator, records: list[Record], data: st.DataObject
 ) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=5)))
-    query, state = Query(of), New()
-    for first, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
-        manifest, _ = query.run(records, first, end, state)
-        state = Named(manifest.file, end)  # type: ignore[assignment]
-    target = data.draw(st.integers(0, len(records)))
-    reset_state, read_from = query.found(target)
-    _, rows = query.run(records, target, len(records), reset_state, read_from)
-    whole, before = Reference(of), Reference(of)
-    for record in records:
-        whole.add(record)
-    for record in records[:target]:
-        before.add(record)
-    # Only what has changed after the target is emitted, with the results of all records.
-    assert current(rows) == {k: v for k, v in whole.result().items() if before.result().get(k) != v}
+    check_reset(of, records, data, lambda: Reference(of))
 
 
 def test_S10_a_window_with_many_segments_is_merged() -> None:

@@ -5,10 +5,11 @@ The rules are those of ``unit_tests.window_rules``. Time advances with each reco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import hypothesis.strategies as st
 import pyarrow as pa
 
 from streamgroups.event_time.aggregates import parse_aggregate, python_aggregate
@@ -235,6 +236,51 @@ class Query:
         if isinstance(choice, Stored):
             return Named(choice.file, choice.state.next_offset), choice.state.next_offset
         return New(), choice.read_from
+
+
+def run_batches(
+    query: Query, records: Sequence[Record], data: st.DataObject, max_cuts: int
+) -> tuple[Manifest, list[Row]]:
+    """Runs records in any batches. Some of them have an earlier attempt that is replaced.
+
+    Returns:
+        The manifest of the last batch, and the output of all.
+    """
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(records)), max_size=max_cuts)))
+    state: New | Named = New()
+    rows: list[Row] = []
+    for first, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
+        if data.draw(st.booleans()):
+            # An attempt that is replaced. It may have read further.
+            query.run(records, first, data.draw(st.integers(first, len(records))), state)
+        manifest, output = query.run(records, first, end, state, chunk=data.draw(st.integers(1, 9)))
+        rows += output
+        state = Named(manifest.file, end)
+    return manifest, rows
+
+
+class AnyReference(Protocol):
+    """The results of windows, record by record."""
+
+    def add(self, record: Record) -> None: ...
+    def result(self) -> dict[Place, tuple[object, ...]]: ...
+
+
+def check_reset(
+    of: WindowOperator, records: Sequence[Record], data: st.DataObject, reference: Callable[[], AnyReference]
+) -> None:
+    """Checks that a reset to any offset emits what has changed after this offset, with the results of all records."""
+    query = Query(of)
+    run_batches(query, records, data, max_cuts=5)
+    target = data.draw(st.integers(0, len(records)))
+    state, read_from = query.found(target)
+    _, rows = query.run(records, target, len(records), state, read_from)
+    whole, before = reference(), reference()
+    for record in records:
+        whole.add(record)
+    for record in records[:target]:
+        before.add(record)
+    assert current(rows) == {k: v for k, v in whole.result().items() if before.result().get(k) != v}
 
 
 def current(rows: Sequence[Row]) -> dict[Place, tuple[object, ...]]:
