@@ -5,17 +5,11 @@ clocks that differ by up to 20 minutes. The query is killed and restarted. Its w
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,6 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from demo.flights import table
+from integration_tests.programs import Program, running
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.reading import committed_offsets, read_committed, wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
@@ -87,19 +82,6 @@ class Replay:
         self._producer.produce(self._topic, f'{{"departure_ms": {departure_ms}}}', carrier, partition)
 
 
-@contextmanager
-def running(config: dict[str, Any], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs the query, and kills it at the end of the block."""
-    command = [sys.executable, "-m", "integration_tests.flights_query", json.dumps(config)]
-    with log.open("ab") as result:
-        process = subprocess.Popen(command, stdout=result, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("time", ["query", "group"])
 def test_a_month_of_flights_is_equal_to_pandas(
@@ -122,9 +104,9 @@ def test_a_month_of_flights_is_equal_to_pandas(
     def has_read(count: float) -> bool:
         return sum(committed_offsets(bootstrap, group, topic).values()) >= count
 
-    def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], what: str) -> None:
+    def wait_for(condition: Callable[[], bool], program: Program, what: str) -> None:
         def is_so() -> bool:
-            assert process.poll() is None, log.read_text(errors="replace")[-3_000:]
+            program.check()
             return condition()
 
         wait_until(is_so, what, 180)
@@ -134,12 +116,12 @@ def test_a_month_of_flights_is_equal_to_pandas(
     with Replay(bootstrap, topic, flights) as replay:
         for kill in range(1, KILLS + 1):
             part = kill / (KILLS + 1)
-            with running(config, log) as process:
-                wait_for(partial(has_read, len(flights) * part), process, f"{part:.0%} of the flights are read")
+            with running("flights_query", config, log) as program:
+                wait_for(partial(has_read, len(flights) * part), program, f"{part:.0%} of the flights are read")
             # An exclusive query is rejected as long as the killed one is a member.
             wait_until_group_is_empty(admin, group)
-        with running(config, log) as process:
-            wait_for(lambda: replay.is_done and len(values()) >= len(expected), process, "all windows are written")
+        with running("flights_query", config, log) as program:
+            wait_for(lambda: replay.is_done and len(values()) >= len(expected), program, "all windows are written")
     rows = [json.loads(value) for value in values()]
     assert not [place for place, n in Counter((row["hour_ms"], row["key"]) for row in rows).items() if n > 1]
     assert {(row["hour_ms"], row["key"]): row["flights"] for row in rows} == expected

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.join_query import joined, start
+from integration_tests.programs import running
 from streamgroups.errors import InvalidOption
 from streamgroups_state.joins.definition import How
 from streamgroups_testkit.queries import shared_options
@@ -119,31 +116,6 @@ def config(bootstrap: str, group: str, topics: tuple[str, str], target: str) -> 
     }
 
 
-class Member:
-    """The query as a process."""
-
-    def __init__(self, directory: Path, name: str, config: dict[str, Any]) -> None:
-        options = {**config["options"], "kafka.client.id": name}
-        whole = config | {"checkpoint": str(directory / "checkpoints" / name), "options": options}
-        self._log_path = directory / f"{name}.log"
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration_tests.join_query", json.dumps(whole)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    def check(self) -> None:
-        assert self._process.poll() is None, self._log_path.read_text(errors="replace")[-4000:]
-
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
-
-
 def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
     spark: SparkSession,
     admin: AdminClient,
@@ -154,8 +126,11 @@ def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
     config: dict[str, Any],
     tmp_path: Path,
 ) -> None:
-    bob = Member(tmp_path, "bob", config)
     ann: StreamingQuery | None = None
+
+    def of(name: str) -> dict[str, Any]:
+        options = {**config["options"], "kafka.client.id": name}
+        return config | {"checkpoint": str(tmp_path / "checkpoints" / name), "options": options}
 
     def owned() -> dict[str, set[tuple[str, int]]]:
         try:
@@ -179,26 +154,24 @@ def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
         assert ann.isActive, ann.exception()
         return tuple(committed_offsets(bootstrap, group, topic) for topic in records.topics) == records.ends
 
-    try:
-        options = {**config["options"], "kafka.client.id": "ann"}
-        more = {"checkpoint": str(tmp_path / "checkpoints" / "ann"), "options": options}
-        ann = start(spark, config | more)
-        records.write(150)
-        wait_until(share, "each query owns half of the partitions", 120)
-        left, right = records.topics
-        for places in owned().values():
-            assert {p for topic, p in places if topic == left} == {p for topic, p in places if topic == right}
-        wait_until(all_read, "both have read", 60)
-        records.write(400)
-        wait_until(lambda: len(written(bootstrap, target)) > 1_000, "some rows are written", 60)
-        bob.kill()
-        records.write(150)
-        records.end()
-        wait_until(all_read, "all is read", 120)
-    finally:
-        bob.kill()
-        if ann is not None:
-            ann.stop()
+    with running("join_query", of("bob"), tmp_path / "bob.log") as bob:
+        try:
+            ann = start(spark, of("ann"))
+            records.write(150)
+            wait_until(share, "each query owns half of the partitions", 120)
+            left, right = records.topics
+            for places in owned().values():
+                assert {p for topic, p in places if topic == left} == {p for topic, p in places if topic == right}
+            wait_until(all_read, "both have read", 60)
+            records.write(400)
+            wait_until(lambda: len(written(bootstrap, target)) > 1_000, "some rows are written", 60)
+            bob.kill()
+            records.write(150)
+            records.end()
+            wait_until(all_read, "all is read", 120)
+        finally:
+            if ann is not None:
+                ann.stop()
     wait_until_no_transaction_is_open(bootstrap, target)
     rows, expected = written(bootstrap, target), records.rows()
     assert (expected - rows, rows - expected) == (Counter(), Counter())

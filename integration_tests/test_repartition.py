@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import string
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
@@ -25,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 import streamgroups as sg
+from integration_tests.programs import running
 from integration_tests.repartition_query import PARTITIONS, SIZE_MS, count, write
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
@@ -362,24 +359,13 @@ def test_S12_X2_both_queries_are_killed_and_each_record_is_counted_once(
         "directory": str(tmp_path),
     }
     produce(bootstrap, source, flights)
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "integration_tests.repartition_query", json.dumps(config)],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
+    with running("repartition_query", config, tmp_path / "log") as program:
 
         def both_have_written() -> bool:
-            assert process.poll() is None, log.read_text(errors="replace")[-3_000:]
+            program.check()
             return len(read_committed(bootstrap, counts)) > 0
 
         wait_until(both_have_written, "windows are written", timeout_s=120)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
     assert 0 < len(read_committed(bootstrap, topic)) < len(flights), "the writer was killed in the middle"
 
     # A record in each partition that closes the windows.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.programs import Program, running
 from integration_tests.state_query import DELAY_S, LATENESS_S, SIZE_S, start
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
@@ -302,44 +302,6 @@ class TestRejected:
             query.awaitTermination(60)
 
 
-class Member:
-    """The query as a process, which writes to a topic exactly once."""
-
-    def __init__(self, directory: Path, name: str, options: dict[str, str], sink: dict[str, str]) -> None:
-        self._config = {
-            "name": name,
-            "checkpoint": str(directory / "checkpoints" / name),
-            "options": {**options, "kafka.client.id": name},
-            "to": sink,
-        }
-        self._log_path = directory / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_killed = False
-
-    def start(self) -> Member:
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration_tests.state_query", json.dumps(self._config)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return self
-
-    def check_if_started(self) -> None:
-        assert self._process is None or self._is_killed or self._process.poll() is None, self.log()
-
-    def log(self) -> str:
-        return self._log_path.read_text(errors="replace")[-4000:]
-
-    def kill(self) -> None:
-        self._is_killed = True
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
-
-
 # ``make test`` runs the demo, in which two queries share windows and one is killed.
 @LONG
 def test_S10_X2_two_queries_share_windows_and_one_is_killed(
@@ -354,11 +316,20 @@ def test_S10_X2_two_queries_share_windows_and_one_is_killed(
     target = new_topic(2)
     options = shared_options(bootstrap, group, topic, "consumer") | {"maxOffsetsPerTrigger": "400"}
     sink = {"bootstrap_servers": bootstrap, "topic": target, "transaction_timeout": "10s"}
-    members = {name: Member(tmp_path, name, options, sink) for name in ("ann", "bob", "cem")}
+    members: dict[str, Program] = {}
+
+    def begin(name: str) -> None:
+        config = {
+            "name": name,
+            "checkpoint": str(tmp_path / "checkpoints" / name),
+            "options": {**options, "kafka.client.id": name},
+            "to": sink,
+        }
+        members[name] = programs.enter_context(running("state_query", config, tmp_path / f"{name}.log"))
 
     def owners() -> set[str]:
         for member in members.values():
-            member.check_if_started()
+            member.check()
         try:
             described = admin.describe_consumer_groups([group])[group].result(30)
         except KafkaException:
@@ -368,27 +339,24 @@ def test_S10_X2_two_queries_share_windows_and_one_is_killed(
 
     def all_read() -> bool:
         for member in members.values():
-            member.check_if_started()
+            member.check()
         return committed_offsets(bootstrap, group, topic) == records.ends
 
-    try:
-        members["ann"].start()
-        members["bob"].start()
+    with ExitStack() as programs:
+        begin("ann")
+        begin("bob")
         records.write(300)
         wait_until(lambda: owners() == {"ann", "bob"}, "both queries own partitions", 120)
         records.write(300)
         wait_until(lambda: committed_offsets(bootstrap, group, topic) == records.ends, "both have read", 120)
         records.write(600)
-        members["bob"].kill()
-        members["cem"].start()
+        members.pop("bob").kill()
+        begin("cem")
         records.write(300)
         wait_until(lambda: owners() == {"ann", "cem"}, "the new query owns partitions", 120)
         records.write(300)
         records.end()
         wait_until(all_read, "all is read", 120)
-    finally:
-        for member in members.values():
-            member.kill()
     wait_until_no_transaction_is_open(bootstrap, target)
     rows = [json.loads(message.value) for message in read_committed(bootstrap, target)]
     places = Counter((row["start"], row["key"], row["revision"]) for row in rows)

@@ -5,10 +5,6 @@ are reset to one cut.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +28,7 @@ from integration_tests.event_times import (
     windows,
 )
 from integration_tests.event_times import START_MS as EVENTS_MS
+from integration_tests.programs import running
 from integration_tests.test_windows_of_partitions import START_MS, Topic, Windows
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
@@ -39,31 +36,6 @@ from streamgroups.times import utc
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
-
-
-@contextmanager
-def another_application(options: dict[str, str], directory: Path) -> Iterator[Callable[[], None]]:
-    """Runs a stream with event time in another process, and kills it at the end of the block."""
-    config = {"options": options, "checkpoint": str(directory / "checkpoint")}
-    log = directory / "log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "integration_tests.timed_query", json.dumps(config)],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def check() -> None:
-        assert process.poll() is None, log.read_text(errors="replace")[-6_000:]
-
-    try:
-        yield check
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
 
 
 class Board:
@@ -115,10 +87,12 @@ def test_W10_streams_follow_the_watermark_of_a_group_of_another_application(
     # Both queries start before the group of the other application exists.
     with closing(windows(timed)) as closed, board.running(tmp_path / "board") as query:
         assert closed.query is not None
-        with another_application(exclusive_options(bootstrap, fast, trades, "consumer"), tmp_path) as check:
+        options = exclusive_options(bootstrap, fast, trades, "consumer")
+        config = {"options": options, "checkpoint": str(tmp_path / "checkpoint")}
+        with running("timed_query", config, tmp_path / "log") as another_application:
 
             def are_closed() -> bool:
-                check()
+                another_application.check()
                 assert query.isActive, query.exception()
                 return bool(board.rows and closed.rows)
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import streamgroups as sg
 from integration_tests import windows_query
 from integration_tests.event_times import START_MS, depart, departures, windows
+from integration_tests.programs import running
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, write_records
@@ -198,19 +197,10 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
         "PYTHONPATH": os.pathsep.join([dying, *sys.path]),
     }
     depart(bootstrap, topic, {0: [0, 1, 6], 1: [2]})
-    log = tmp_path / "log"
-    with log.open("wb") as result:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "integration_tests.windows_query", json.dumps(requested)],
-            stdout=result,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=os.environ | killable,
-        )
-    try:
+    with running("windows_query", requested, tmp_path / "log", killable) as program:
 
         def is_reached() -> bool:
-            assert process.poll() is None, log.read_text(errors="replace")[-3_000:]
+            program.check()
             reached = next(deaths.glob("reached.*"), None)
             if reached is None or read_committed(bootstrap, to):
                 return reached is not None
@@ -220,9 +210,6 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
             return False
 
         wait_until(is_reached, "windows are committed", timeout_s=120)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
     seen = batch_info(requested["checkpoint"], SESSION)
     assert seen.quiet is not None
     assert not (tmp_path / "checkpoint" / "commits" / str(seen.batch_id)).exists()

@@ -4,11 +4,6 @@ source close.
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from integration_tests import windows_query
 from integration_tests.event_times import depart
+from integration_tests.programs import running
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.reading import wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
@@ -69,31 +65,28 @@ def test_kill_in_the_middle_of_a_window(
 ) -> None:
     topic = new_topic(2, retention_ms="-1")
     requested = config(tmp_path, exclusive_options(bootstrap, group, topic, "classic"), allowed_lateness="2m")
-    log = tmp_path / "log"
 
-    def wait_for_window(minute: int, why_dead: Callable[[], object]) -> None:
+    def wait_for_window(minute: int, check: Callable[[], object]) -> None:
         def is_emitted() -> bool:
-            assert why_dead() is None, f"{why_dead()}: {log.read_text(errors='replace')[-3_000:]}"
+            check()
             return minute in {row[0] for row in windows_query.rows(tmp_path / "output")}
 
         wait_until(is_emitted, f"the window of minute {minute} is emitted")
 
     depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
-    command = [sys.executable, "-m", "integration_tests.windows_query", json.dumps(requested)]
-    with log.open("wb") as result:
-        process = subprocess.Popen(command, stdout=result, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        wait_for_window(25, process.poll)
-    finally:
-        # The window of minute 30 contains five flights and is open.
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+    with running("windows_query", requested, tmp_path / "log") as program:
+        wait_for_window(25, program.check)
+    # The window of minute 30 contains five flights and is open.
     depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
     # An exclusive query is rejected as long as the killed one is a member.
     wait_until_group_is_empty(admin, group)
     again = windows_query.start(spark, requested)
+
+    def check() -> None:
+        assert again.exception() is None, again.exception()
+
     try:
-        wait_for_window(55, again.exception)
+        wait_for_window(55, check)
     finally:
         again.stop()
     assert sorted(windows_query.rows(tmp_path / "output")) == [[minute, "on time", 10] for minute in EACH_WINDOW]
