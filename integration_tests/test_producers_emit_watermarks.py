@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.test_windows_of_partitions import START_MS, Row, Windows
+from streamgroups_spark.register import UNREADABLE
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.waits import wait_until
 
@@ -54,6 +55,12 @@ class Topic:
         self._mark(second)
         self._producer.commit_transaction(30)
 
+    def mark_unreadably(self) -> None:
+        """Emits a watermark in another format."""
+        self._producer.begin_transaction()
+        self._producer.produce(self.name, headers=[(HEADER, b"2025-06-15")], partition=0)
+        self._producer.commit_transaction(30)
+
 
 @pytest.fixture
 def topic(bootstrap: str, new_topic: Callable[..., str]) -> Topic:
@@ -69,6 +76,7 @@ def test_W15_windows_of_partitions_follow_producers_however_batches_cut_the_reco
         ("key-0", 10, 20, "on time", 2),
         ("key-1", 0, 10, "on time", 1),
     ]
+    topic.mark_unreadably()
     for name, limit in (("whole", {}), ("cut", {"maxOffsetsPerTrigger": "4"})):
         options = shared_options(bootstrap, f"{group}-{name}", topic.name, "consumer") | limit
         windows = Windows(spark, tmp_path, options | {"watermarkHeader": HEADER})
@@ -81,6 +89,8 @@ def test_W15_windows_of_partitions_follow_producers_however_batches_cut_the_reco
         )
         windows.run(name, rows)
         assert windows.rows == closed, name
+        ignored = [(it.topic_partition.partition, it.count) for it in UNREADABLE.all() if group in it.group_id]
+        assert ignored == [(0, 1)] * (1 if name == "whole" else 2)
 
 
 def test_W15_windows_of_spark_follow_the_producer_of_a_silent_partition(

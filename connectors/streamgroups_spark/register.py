@@ -11,11 +11,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from streamgroups.monitoring.query_time import UnreadableWatermarks
 from streamgroups.ports import Clock
 from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.event_time.messages import Observations, ObservationsRequest
 from streamgroups_spark.event_time.observed_times import ObservationStore, Tell
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
+from streamgroups_spark.event_time.unreadable_watermarks import UnreadableCounts
 from streamgroups_spark.internals.active_queries import ActiveQueries
 from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.rpc import SessionServer, new_session
@@ -29,9 +31,12 @@ SESSION = new_session()
 SEEN = ObservationStore()
 #: The state files that tasks have reported.
 STATES = StateReports()
+#: The unreadable watermarks of producers that tasks have reported.
+UNREADABLE = UnreadableCounts()
 #: The reporting channels of each Spark application that this process has run.
 _tells: dict[str, Tell] = {}
 _state_channels: dict[str, Channel[StateReport]] = {}
+_unreadable_channels: dict[str, Channel[UnreadableWatermarks]] = {}
 _lock = threading.Lock()
 _queries: ActiveQueries | None = None
 _rpc_server: SessionServer | None = None
@@ -69,6 +74,7 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         "session": SESSION,
         "application": application,
         "tell": tell_of(spark),
+        "unreadable": _unreadable_channel_of(spark),
         "clock": None if clock is None else staticmethod(clock),
     }
     spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
@@ -119,3 +125,10 @@ def state_channel_of(spark: SparkSession) -> Channel[StateReport]:
     if application not in _state_channels:
         _state_channels[application] = Channel(spark, STATES.keep)
     return _state_channels[application]
+
+
+def _unreadable_channel_of(spark: SparkSession) -> Channel[UnreadableWatermarks]:
+    application = spark.sparkContext.applicationId
+    if application not in _unreadable_channels:
+        _unreadable_channels[application] = Channel(spark, UNREADABLE.keep)
+    return _unreadable_channels[application]

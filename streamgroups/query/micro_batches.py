@@ -276,7 +276,12 @@ class MicroBatches:
         """
         limits = self._settings.limits
         most = {} if limits.target_batch_ms is None else {"maxOffsets": self._admission.max_offsets}
-        return most if limits.max_drift_ms is None else {**most, "waiting": _by_topic(self._admission.waiting)}
+        return most if limits.max_drift_ms is None else {**most, "waiting": _by_topic(self.waiting)}
+
+    @property
+    def waiting(self) -> Mapping[TopicPartition, int | None]:
+        """See :attr:`BatchAdmission.waiting`. Safe to call from any thread."""
+        return self._admission.waiting
 
     def stop(self) -> None:
         """Commits finished batches and leaves the group. Idempotent."""

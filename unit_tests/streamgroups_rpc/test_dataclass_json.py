@@ -17,6 +17,7 @@ from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
+from streamgroups.monitoring.query_time import WaitingPartitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
@@ -42,6 +43,7 @@ from streamgroups_spark.source.batch_messages import (
     LedgerReply,
     LedgerRequest,
     StatesRequest,
+    WaitingRequest,
 )
 from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.state.reports import ReportedStates
@@ -74,6 +76,7 @@ STATE = SourceTime(
         ObservationsRequest("board", (RANGE, RANGE)),
         QueryRequest(frozenset(), "board"),
         StatesRequest(),
+        WaitingRequest(),
         TimeRequest("board", NOT_YET),
         TimeRequest("board", At(-5), TimeSettings(Generation(Records(10)))),
         TimeRequest("board", At(8), SETTINGS),
@@ -93,6 +96,7 @@ def test_requests(message: Any) -> None:
         BatchFlight("g", "m", None, 1, 2),
         FinishedIn(1_500),
         QueryStates("g", "m", BatchFigures({P0: StateSize(3, 120, 2)}, TaskFigures(1, 900, 0.25, 2, 400, 0.5))),
+        WaitingPartitions("g", "m", {P0: 5, TopicPartition("flights", 1): None}),
         LedgerReply(b"\x80\xff"),
         Observations((TaskObservation(P0, 5, 3, -700), TaskObservation(P0, 5, 0, None, 7))),
         Observations(()),

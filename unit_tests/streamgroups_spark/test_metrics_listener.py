@@ -31,14 +31,16 @@ from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups.monitoring.query_states import QueryStates
+from streamgroups.monitoring.query_time import UnreadableWatermarks, WaitingPartitions
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
+from streamgroups_spark.event_time.unreadable_watermarks import UnreadableCounts
 from streamgroups_spark.internals.rpc import SessionServer
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest
+from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest, WaitingRequest
 from unit_tests.streamgroups.test_query_progress import EVENTS
 
 #: The three batches of test_O3_a_query_that_reads.
@@ -268,6 +270,12 @@ def test_without_a_cluster_nothing_is_requested() -> None:
     assert not [name for name, _ in reported.scrape() if name in ("up", "requests_total")]
 
 
+def member_of(reported: ListenerWithEvents) -> str:
+    """The member of the only query."""
+    (member,) = {m for q in reported.listener._noted.now()[0].watched(0) for g in q.groups for m in g.members}
+    return member
+
+
 @contextmanager
 def flying(flight: BatchFlight) -> Iterator[None]:
     """A source of this session that answers so."""
@@ -278,7 +286,7 @@ def flying(flight: BatchFlight) -> Iterator[None]:
 def test_a_batch_that_hangs_is_detected_without_an_event_of_spark() -> None:
     reported = ListenerWithEvents()
     reported.send_events("flight-board", 4)
-    (member,) = {m for q in reported.listener._noted.now()[0].watched(0) for g in q.groups for m in g.members}
+    member = member_of(reported)
     with (
         flying(BatchFlight("board", member, 151_000, 240_000, None)),
         flying(BatchFlight("board", "new", None, 240_000, 60_000)),
@@ -316,7 +324,7 @@ def keeping(states: QueryStates) -> Iterator[None]:
 def test_S10_the_states_of_a_query_have_metrics_per_partition_and_per_batch() -> None:
     reported = ListenerWithEvents()
     reported.send_events("flight-board", 4)
-    (member,) = {m for q in reported.listener._noted.now()[0].watched(0) for g in q.groups for m in g.members}
+    member = member_of(reported)
     with keeping(replace(STATES, member=member)), keeping(replace(STATES, group_id="new", member="new")):
         samples = reported.scrape()
     of_states = {(name, labels): value for (name, labels), value in samples.items() if "_state_" in name}
@@ -337,13 +345,55 @@ def test_S10_the_states_of_a_query_have_metrics_per_partition_and_per_batch() ->
     assert not [name for name, _ in reported.scrape() if name.startswith("partition_state_")]
 
 
-def test_the_dashboard_shows_all_exported_metrics_and_no_others(fake_cluster: FakePolls) -> None:
+def waiting(it: WaitingPartitions) -> closing[SessionServer]:
+    """A source of this session with ``maxDrift``."""
+    return closing(SessionServer(SESSION, lambda q: it if isinstance(q, WaitingRequest) else None))
+
+
+def test_W16_partitions_that_wait_have_metrics() -> None:
+    reported = ListenerWithEvents()
+    reported.send_events("flight-board", 4)
+    ahead_ms = {TopicPartition("flights", 0): 90_500, TopicPartition("flights", 1): None}
+    with waiting(WaitingPartitions("board", member_of(reported), ahead_ms)), waiting(WaitingPartitions("new", "m", {})):
+        samples = reported.scrape()
+    assert {labels: v for (name, labels), v in samples.items() if name == "query_waiting_partitions"} == {
+        ("board", member_of(reported), "flight-board"): 2,
+        ("new", "m", ""): 0,
+    }
+    assert {labels: v for (name, labels), v in samples.items() if name == "partition_ahead_seconds"} == {
+        ("board", "0", "flight-board", "flights"): 90.5
+    }
+
+
+def test_W15_ignored_watermarks_are_counted_until_the_query_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_listener, "UNREADABLE", counts := UnreadableCounts())
+    reported = ListenerWithEvents()
+    reported.send_events("flight-board", 4)
+    p0 = TopicPartition("flights", 0)
+    counts.keep([UnreadableWatermarks("board", member_of(reported), p0, 2), UnreadableWatermarks("old", "m", p0, 9)])
+    counts.keep([UnreadableWatermarks("board", member_of(reported), p0, 1)])
+    samples = reported.scrape()
+    assert {labels: v for (name, labels), v in samples.items() if name == "partition_ignored_watermarks_total"} == {
+        ("board", "0", "flight-board", "flights"): 3
+    }
+
+
+def test_the_dashboard_shows_all_exported_metrics_and_no_others(
+    fake_cluster: FakePolls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reported = ListenerWithEvents(bootstrap_servers="nowhere:9092", interval_s=3600)
     reported.send_events("flight-board", 4)
     reported.send_events("windows", 3)
     reported.send_events("bad", 2)
     reported.poll_once(fake_cluster)
-    with flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)), keeping(STATES):
+    p0 = TopicPartition("flights", 0)
+    monkeypatch.setattr(metrics_listener, "UNREADABLE", counts := UnreadableCounts())
+    counts.keep([UnreadableWatermarks("board", member_of(reported), p0, 2)])
+    with (
+        flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)),
+        keeping(STATES),
+        waiting(WaitingPartitions("board", "carol", {p0: 5})),
+    ):
         names = {f"streamgroups_{name}" for name, _ in reported.scrape()}
     shown = set()
     for panel in json.loads(dashboard_json())["panels"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
@@ -15,7 +15,7 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks, wate
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.read import flawed_records
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_spark.event_time.producer_watermarks import observed, with_needed_columns, without_markers
+from streamgroups_spark.event_time.producer_watermarks import Report, observed, with_needed_columns, without_markers
 
 NAME = "w"
 SCHEMA = with_needed_columns(pa.schema([("offset", pa.int64()), ("value", pa.binary())]))
@@ -48,6 +48,11 @@ class Row:
         return int(self.last_header) if digits.isdigit() and len(digits) <= 15 else None
 
 
+def into(reported: list[ProducerWatermarks]) -> Report:
+    """Collects the watermarks that are reported."""
+    return lambda watermarks, _: reported.extend(watermarks)
+
+
 def batch(rows: Sequence[Row], first: int) -> pa.RecordBatch:
     columns = {
         "offset": range(first, first + len(rows)),
@@ -77,7 +82,7 @@ def test_W15_watermarks_and_rows_are_those_of_each_record(rows: list[Row], size:
     returned: list[int] = []
     cuts = range(0, len(rows), size)
     batches = (batch(rows[at : at + size], at) for at in cuts)
-    for it in without_markers(batches, ["value", "offset"], NAME, reported.extend):
+    for it in without_markers(batches, ["value", "offset"], NAME, into(reported)):
         assert it.schema.names == ["value", "offset"]
         assert it.num_rows > 0
         returned += it["offset"].to_pylist()
@@ -116,7 +121,7 @@ def test_W15_each_watermark_has_the_offset_of_its_record() -> None:
         Row(headers=[(NAME, b"soon"), watermark_header(200, name=NAME)]),
     ]
     reported: list[ProducerWatermarks] = []
-    [returned] = without_markers(iter([batch(rows, 7)]), ["offset"], NAME, reported.extend)
+    [returned] = without_markers(iter([batch(rows, 7)]), ["offset"], NAME, into(reported))
     assert returned["offset"].to_pylist() == [7, 9]
     assert sorted(reported, key=lambda it: it.topic_partition) == [
         ProducerWatermarks(TopicPartition("flights", 0), (7, 11), (100, 200)),
@@ -132,20 +137,24 @@ def test_W15_a_batch_of_markers_is_reported_and_not_returned() -> None:
         yield batch([Row(value=b"v")], 1)
 
     reported: list[ProducerWatermarks] = []
-    returned = [it["offset"].to_pylist() for it in without_markers(batches(), ["offset"], NAME, reported.extend)]
+    returned = [it["offset"].to_pylist() for it in without_markers(batches(), ["offset"], NAME, into(reported))]
     assert returned == [[1]]
 
 
-def test_W15_an_unreadable_watermark_is_logged_and_ignored(
+def test_W15_an_unreadable_watermark_is_logged_counted_and_ignored(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flawed_records, "_next_warning_s", {})
     rows = [Row(value=b"v", headers=[(NAME, it)]) for it in (b"2013-01-01", None, b"1732334879123000")]
-    reported: list[ProducerWatermarks] = []
+    rows.append(Row(partition=1, value=b"v", headers=[(NAME, b"soon")]))
+    reported: list[tuple[Sequence[ProducerWatermarks], Mapping[TopicPartition, int]]] = []
     with caplog.at_level(logging.WARNING):
-        [returned] = without_markers(iter([batch(rows, 3)]), ["offset"], NAME, reported.extend)
-    assert (returned.num_rows, reported) == (3, [])
-    [message] = caplog.messages
+        [returned] = without_markers(iter([batch(rows, 3)]), ["offset"], NAME, lambda *found: reported.append(found))
+    assert (returned.num_rows, reported) == (
+        4,
+        [([], {TopicPartition("flights", 0): 3, TopicPartition("flights", 1): 1})],
+    )
+    [message, _] = caplog.messages
     assert "flights-0@3: its producer watermark is not in decimal milliseconds" in message
 
 

@@ -7,7 +7,7 @@ of ``header_column``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -21,8 +21,9 @@ from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_kafka.read.flawed_records import Flaw, warn_of_flaw
 from streamgroups_spark.event_time.header_column import Numbers, header_times, records_with
 
-#: Receives the watermarks of an Arrow batch before its consumer receives the batch.
-Report: TypeAlias = Callable[[Sequence[ProducerWatermarks]], None]
+#: Receives the watermarks of an Arrow batch before its consumer receives the batch, and the number of unreadable ones of
+#: each partition.
+Report: TypeAlias = Callable[[Sequence[ProducerWatermarks], Mapping[TopicPartition, int]], None]
 
 _NEEDED = ("topic", "partition", "offset", "key", "value", "headers")
 _BEFORE_ALL = np.iinfo(np.int64).min
@@ -53,9 +54,9 @@ def without_markers(
         has_header = np.zeros(batch.num_rows, bool)
         has_header[records_with(batch.column("headers"), header)] = True
         if has_header.any():
-            found = _watermarks(batch, header, has_header)
-            if found:
-                report(found)
+            found, unreadable = _watermarks(batch, header, has_header)
+            if found or unreadable:
+                report(found, unreadable)
             is_empty = pc.and_(pc.is_null(batch.column("key")), pc.is_null(batch.column("value")))
             is_marker = pc.and_(is_empty, pa.array(has_header))
             # A filter copies the batch, and most batches have no marker.
@@ -65,11 +66,16 @@ def without_markers(
             yield batch.select(columns)
 
 
-def _watermarks(batch: pa.RecordBatch, header: str, has_header: Numbers) -> list[ProducerWatermarks]:
-    """The watermarks of each partition, without those that are not later than an earlier one of the batch."""
+def _watermarks(
+    batch: pa.RecordBatch, header: str, has_header: Numbers
+) -> tuple[list[ProducerWatermarks], dict[TopicPartition, int]]:
+    """The watermarks of each partition, without those that are not later than an earlier one of the batch.
+
+    And the number of unreadable ones.
+    """
     times = header_times(batch.column("headers"), header)
     is_readable = times.is_valid().to_numpy(zero_copy_only=False)
-    _warn_of_unreadable(batch, has_header & ~is_readable)
+    unreadable = _unreadable(batch, has_header & ~is_readable)
     rows = np.flatnonzero(is_readable)
     times_ms = times.cast(pa.int64()).fill_null(0).to_numpy()[rows] // 1_000
     offsets = batch.column("offset").to_numpy()[rows]
@@ -77,7 +83,7 @@ def _watermarks(batch: pa.RecordBatch, header: str, has_header: Numbers) -> list
     for place, chosen in _by_partition(batch, rows):
         later = chosen[_is_later(times_ms[chosen])]
         found.append(ProducerWatermarks(place, tuple(offsets[later].tolist()), tuple(times_ms[later].tolist())))
-    return found
+    return found, unreadable
 
 
 def _is_later(times: Numbers) -> Numbers:
@@ -95,10 +101,13 @@ def _by_partition(batch: pa.RecordBatch, rows: Numbers) -> Iterator[tuple[TopicP
             yield TopicPartition(topic, partition), np.flatnonzero(of_topic & (partitions == partition))
 
 
-def _warn_of_unreadable(batch: pa.RecordBatch, unreadable: Numbers) -> None:
-    rows = np.flatnonzero(unreadable)
+def _unreadable(batch: pa.RecordBatch, is_unreadable: Numbers) -> dict[TopicPartition, int]:
+    """Logs the unreadable watermarks of each partition, and returns their number."""
+    rows, counts = np.flatnonzero(is_unreadable), {}
     for place, chosen in _by_partition(batch, rows):
         warn_of_flaw(place, batch.column("offset")[int(rows[chosen[0]])].as_py(), Flaw.WATERMARK)
+        counts[place] = len(chosen)
+    return counts
 
 
 def observed(watermarks: Sequence[ProducerWatermarks]) -> list[TaskObservation]:

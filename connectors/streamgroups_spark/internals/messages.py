@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
+from streamgroups.monitoring.query_time import WaitingPartitions
 from streamgroups_spark.event_time.messages import (
     Explanation,
     ExplanationRequest,
@@ -25,6 +26,7 @@ from streamgroups_spark.source.batch_messages import (
     LedgerReply,
     LedgerRequest,
     StatesRequest,
+    WaitingRequest,
 )
 from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.state.reports import ReportedStates, StateReportsRequest
@@ -42,6 +44,7 @@ Request: TypeAlias = (
     | StateReportsRequest
     | StatesRequest
     | TimeRequest
+    | WaitingRequest
 )
 Reply: TypeAlias = (
     BatchFacts
@@ -54,5 +57,6 @@ Reply: TypeAlias = (
     | QueryStates
     | ReportedStates
     | TimeReply
+    | WaitingPartitions
     | bool
 )

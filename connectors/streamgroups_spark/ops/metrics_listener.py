@@ -39,12 +39,13 @@ from streamgroups.monitoring.metrics import (
 from streamgroups.monitoring.queries import Queries
 from streamgroups.monitoring.query_progress import cause_of, read_progress, read_time_ms
 from streamgroups.monitoring.state_metrics import state_metrics
+from streamgroups.monitoring.time_metrics import unreadable_metrics, waiting_metrics
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
-from streamgroups_spark.register import SESSION
-from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest
+from streamgroups_spark.register import SESSION, UNREADABLE
+from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest, WaitingRequest
 
 logger = logging.getLogger(__name__)
 
@@ -242,6 +243,8 @@ class _QueryCollector(Collector):
         yield from query_metrics(queries, noted.failures)
         yield from flight_metrics(_from_sources(InFlightRequest()), queries)
         yield from state_metrics(_from_sources(StatesRequest()), queries)
+        yield from waiting_metrics(_from_sources(WaitingRequest()), queries)
+        yield from unreadable_metrics(UNREADABLE.all(), queries)
         labels = (*GROUP_LABELS, *QUERY_LABELS)
         yield from group_metrics(groups, labels)
         yield from partition_metrics(groups, labels)
@@ -253,7 +256,7 @@ class _QueryCollector(Collector):
             yield from self._polls.metrics()
 
 
-def _from_sources(request: InFlightRequest | StatesRequest) -> list[Any]:
+def _from_sources(request: InFlightRequest | StatesRequest | WaitingRequest) -> list[Any]:
     """Returns the replies of the sources of this session, for facts that Spark does not report, or only after a batch."""
     try:
         return request_all(SESSION, request)

@@ -109,6 +109,15 @@ class StatesRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """Requests the partitions of a query that wait by ``maxDrift``.
+
+    ``ops.metrics_listener`` sends it, and each source with this option returns
+    :class:`~streamgroups.monitoring.query_time.WaitingPartitions`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class BatchFacts:
     """The current state of a batch in its source.
 

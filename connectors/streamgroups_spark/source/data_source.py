@@ -41,7 +41,8 @@ from pyspark.sql.types import StructType
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.monitoring.query_progress import encode_report
-from streamgroups.partitions import OffsetRange
+from streamgroups.monitoring.query_time import UnreadableWatermarks
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock
 from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
@@ -50,6 +51,7 @@ from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.event_time import header_column as header_time
 from streamgroups_spark.event_time import watermark_column
 from streamgroups_spark.event_time.observed_times import Tell, measured
+from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.process_exit import exit_within, is_runner
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
@@ -91,6 +93,8 @@ class RangesPartition(InputPartition):
     states: TaskPlan | None = None
     #: The watermark of the column ``watermark``, in milliseconds since the epoch. ``None`` without such a column.
     watermark_ms: int | None = None
+    #: The name of the member. Empty in a batch read.
+    member: str = ""
 
     # InputPartition sets ``value``. A frozen dataclass has its own fields instead.
 
@@ -106,6 +110,8 @@ class StreamGroupsDataSource(DataSource):
     application: ClassVar[str] = "none"
     #: The channel by which tasks report observed event times. ``sg.register`` sets it.
     tell: ClassVar[Tell | None] = None
+    #: The channel by which tasks report unreadable watermarks of producers. ``sg.register`` sets it.
+    unreadable: ClassVar[Channel[UnreadableWatermarks] | None] = None
     #: The clock of event time. ``sg.register`` sets it. ``None``: that of the machine.
     clock: ClassVar[Clock | None] = None
 
@@ -144,6 +150,7 @@ class StreamGroupsDataSource(DataSource):
                 self.session,
                 self.application,
                 self.tell,
+                self.unreadable,
                 self.clock,
             )
         except InvalidOption as rejection:
@@ -206,13 +213,14 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         session: str,
         application: str,
         tell: Tell | None,
+        unreadable: Channel[UnreadableWatermarks] | None,
         clock: Clock | None,
     ) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._schema, self._packing = options, schema, packing
         self._group_id = options.group_id
         self._session, self._application, self._tell = session, application, tell
-        self._clock = clock
+        self._unreadable, self._clock = unreadable, clock
         self._query: RunningQuery | None = None
         self._until_now = False
 
@@ -265,10 +273,12 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """See :meth:`MicroBatches.tasks`."""
         tasks = self._running().tasks(start, end)
-        tells = self._query.tells if self._query is not None else None
         plans = self._running().task_plans(tasks)
-        watermark_ms = None if self._query is None else self._query.late_watermark_ms(end)
-        return [RangesPartition(ranges, tells, plan, watermark_ms) for ranges, plan in zip(tasks, plans, strict=True)]
+        assert self._query is not None
+        tells, watermark_ms, member = self._query.tells, self._query.late_watermark_ms(end), self._query.name
+        return [
+            RangesPartition(task, tells, plan, watermark_ms, member) for task, plan in zip(tasks, plans, strict=True)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
@@ -297,7 +307,13 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         latest one.
         """
 
-        def report(watermarks: Sequence[ProducerWatermarks]) -> None:
+        def report(watermarks: Sequence[ProducerWatermarks], unreadable: Mapping[TopicPartition, int]) -> None:
+            if unreadable and self._unreadable is not None:
+                found = unreadable.items()
+                counts = [UnreadableWatermarks(self._group_id, partition.member, tp, count) for tp, count in found]
+                self._unreadable.send(counts)
+            if not watermarks:
+                return
             if partition.states is not None:
                 from streamgroups_spark.state.handoff import give_watermarks
 
@@ -362,7 +378,7 @@ class BatchReader(Shipped, DataSourceReader):
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
         ranges, schema = partition.ranges, self._schema
-        return _read(ranges, schema, self._options, self._group_id, lambda _: None, None, records_gaps=False)
+        return _read(ranges, schema, self._options, self._group_id, lambda *_: None, None, records_gaps=False)
 
 
 def _reject_if_never_right(options: Mapping[str, str]) -> None:

@@ -25,6 +25,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.subscription import Partitions
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
+from streamgroups.monitoring.query_time import WaitingPartitions
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, NoMetadata, Recorder
 from streamgroups.query.continuity import REFRESH_MS
@@ -61,6 +62,7 @@ from streamgroups_spark.source.batch_messages import (
     LedgerReply,
     LedgerRequest,
     StatesRequest,
+    WaitingRequest,
     facts_of,
 )
 from streamgroups_spark.source.drift_check import check_drift
@@ -280,15 +282,24 @@ class RunningQuery:
         figures = self._states.figures
         return None if figures is None else QueryStates(self._group_id, self.name, figures)
 
+    def _waiting(self) -> WaitingPartitions | None:
+        if self._options.limits.max_drift_ms is None:
+            return None
+        return WaitingPartitions(self._group_id, self.name, self.micro_batches.waiting)
+
     def _explanation(self, question: ExplanationRequest) -> Explanation | None:
         text = self._states.explain(self.name) if question.group_id == self._group_id else None
         return None if text is None else Explanation(text)
 
-    def _answer(self, question: Any) -> BatchFacts | BatchFlight | QueryStates | TimeReply | Explanation | None:
+    def _answer(
+        self, question: Any
+    ) -> BatchFacts | BatchFlight | QueryStates | WaitingPartitions | TimeReply | Explanation | None:
         if isinstance(question, InFlightRequest):
             return self._flight()
         if isinstance(question, StatesRequest):
             return self._query_states()
+        if isinstance(question, WaitingRequest):
+            return self._waiting()
         if isinstance(question, ExplanationRequest):
             return self._explanation(question)
         if isinstance(question, TimeRequest):
