@@ -36,6 +36,7 @@ _READ = """
 PRELUDES = {
     "README.rst": "",
     "cursors.rst": "",
+    "dedup.rst": "",
     "delta.rst": "",
     "event-time.rst": """
         flights = read("flights", membership="exclusive")
@@ -93,7 +94,17 @@ REPLACED = (
     (r"port=9309", "port=0"),
     (r"s3://bucket", "/data/bucket"),
 )
-TOPICS = {"counts": 4, "delays": 4, "departures": 2, "flights": 4, "orders": 2, "payments": 2, "prices": 2, "trades": 2}
+TOPICS = {
+    "counts": 4,
+    "delays": 4,
+    "departures": 2,
+    "flights": 4,
+    "orders": 2,
+    "orders-once": 2,
+    "payments": 2,
+    "prices": 2,
+}
+TOPICS |= {"trades": 2}
 #: Names that a later block of a page uses, if it does not continue the block before it.
 BEFORE = {
     "cursors.rst": {
@@ -114,7 +125,7 @@ def topics(bootstrap: str) -> None:
     for future in created.values():
         future.result(30)
     producer = Producer({"bootstrap.servers": bootstrap})
-    for topic in TOPICS.keys() - {"counts", "delays"}:
+    for topic in TOPICS.keys() - {"counts", "delays", "orders-once"}:
         for i in range(400):
             producer.produce(topic, key=f"k{i % 5}", value=f'{{"airport": "JFK", "delay": {i}}}')
     assert producer.flush(30) == 0

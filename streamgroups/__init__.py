@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
     from streamgroups_postgres.sink import PostgresSink as PostgresSink
     from streamgroups_spark.decoding.api import decode as decode
-    from streamgroups_spark.dlq.safely import safely as safely
     from streamgroups_spark.event_time.explain import explain_time as explain_time
     from streamgroups_spark.event_time.recorder import TimeRecorder as TimeRecorder
     from streamgroups_spark.event_time.recorder import record_time as record_time
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.sinks.foreach_ledger import LedgerPositions as LedgerPositions
     from streamgroups_spark.sinks.foreach_ledger import LedgerTable as LedgerTable
     from streamgroups_spark.sinks.foreach_ledger import ledger as ledger
+    from streamgroups_spark.state.dedup import dedup as dedup
     from streamgroups_spark.state.functions import stateful as stateful
     from streamgroups_spark.windows.api import dead_letters as dead_letters
     from streamgroups_spark.windows.api import window_results as window_results
@@ -81,7 +81,6 @@ _NAMES = {
     "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
     "streamgroups_kafka.write.watermark_markers": "emit_watermark",
     "streamgroups_postgres.sink": "PostgresSink",
-    "streamgroups_spark.dlq.safely": "safely",
     "streamgroups_spark.decoding.api": "decode",
     "streamgroups_spark.event_time.with_event_time": "with_event_time",
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
@@ -94,6 +93,7 @@ _NAMES = {
     "streamgroups_spark.ops.supervise": "Outcome supervise",
     "streamgroups_spark.event_time.recorder": "TimeRecorder record_time",
     "streamgroups_spark.event_time.split_late": "split_late",
+    "streamgroups_spark.state.dedup": "dedup",
     "streamgroups_spark.state.functions": "stateful",
     "streamgroups_state.operator": "BatchTime",
     "streamgroups_spark.windows.api": "dead_letters window_results windows",

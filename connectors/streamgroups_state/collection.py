@@ -62,7 +62,7 @@ class Collector:
         self._manifests = {file: manifest for file, manifest in self._manifests.items() if file in listed}
         for file in listed.keys() - self._manifests.keys():
             try:
-                self._manifests[file] = decode(unpack(self._files.read(file))[0], file)
+                self._manifests[file] = self._read(file)
             except FileNotFoundError:
                 # Another member has deleted it.
                 continue
@@ -75,6 +75,10 @@ class Collector:
         identities = {state.identity for manifest in self._manifests.values() for state in manifest.states}
         clusters = frozenset(it.cluster_id for it in identities if it.cluster_id is not None)
         return Collectable(listed, gone, clusters)
+
+    def _read(self, file: StateFileName) -> Manifest:
+        # A file apart can be large. It has no states.
+        return Manifest(file, "", "", "", ()) if file.is_apart else decode(unpack(self._files.read(file))[0], file)
 
     def delete(self, files: Collection[StateFileName]) -> None:
         """Deletes files of a plan.

@@ -71,12 +71,14 @@ class State:
         values: small values, such as the newest event time.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
         time: its event time; ``None`` if the operator has none.
+        apart: the parts whose new rows are written into a file apart, which is read only if these rows are needed.
     """
 
     parts: Mapping[str, Part] = field(default_factory=dict)
     values: Mapping[str, int | str | None] = field(default_factory=dict)
     due_ms: int | None = None
     time: StateTime | None = None
+    apart: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,20 @@ class BatchTime:
             has available records.
         group_watermark_ms: the watermark of the group, in milliseconds since the epoch; ``None`` if it has none yet.
         flush: whether a bounded run ends with this batch: windows that are still open are emitted.
+        planned_ms: when the batch was planned, also for records that only bring the state to a position. Their
+            ``now_ms`` is that of their state. ``None``: ``now_ms``.
     """
 
     now_ms: int
     idle_until_ms: int | None = None
     group_watermark_ms: int | None = None
     flush: bool = False
+    planned_ms: int | None = None
+
+    @property
+    def clock_ms(self) -> int:
+        """When the batch was planned, in milliseconds since the epoch."""
+        return self.now_ms if self.planned_ms is None else self.planned_ms
 
 
 class Run(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -50,10 +50,20 @@ class NewState:
     Args:
         state: the state without its parts.
         parts: the rows of each part.
+        apart: the parts whose new rows are written into a file apart.
     """
 
     state: PartitionState
     parts: Mapping[str, Part]
+    apart: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _NewFile:
+    """A file to write, and its segments."""
+
+    name: StateFileName
+    batches: list[pa.RecordBatch] = field(default_factory=list)
 
 
 class StoredStates:
@@ -135,7 +145,8 @@ class StoredStates:
 
     def _manifests(self, topic_partition: TopicPartition) -> Iterator[Manifest]:
         """The manifests of all files, newest first. Files that retention deletes meanwhile are left out."""
-        for file in sorted(self._files.list(), reverse=True):
+        # Files apart have no states, and can be large.
+        for file in sorted((it for it in self._files.list() if not it.is_apart), reverse=True):
             with suppress(StateMissing):
                 yield self._open(file, topic_partition)[0]
 
@@ -234,7 +245,7 @@ class StateStore(StoredStates):
         return pa.Table.from_batches(batches, self._operator.schema)
 
     def write(self, file: StateFileName, states: Sequence[NewState]) -> Manifest:
-        """Writes the states of a task into one file.
+        """Writes the states of a task into one file, and the rows of parts that are apart into another one.
 
         Args:
             file: the name of the file.
@@ -247,32 +258,39 @@ class StateStore(StoredStates):
             StateUnreachable: if the storage does not answer.
         """
         started_s = time.perf_counter()
-        batches: list[pa.RecordBatch] = []
-        written = tuple(replace(new.state, parts=self._placed(file, new, batches)) for new in states)
-        manifest = Manifest(file, self._operator.group_id, self._operator.name, self._operator.form, written)
-        content = pack(encode(manifest), self._operator.schema, batches)
-        self._files.write(file, content)
+        here, apart = _NewFile(file), _NewFile(replace(file, is_apart=True))
+        written = tuple(replace(new.state, parts=self._placed(new, here, apart)) for new in states)
+        # A state must not name a file that does not exist.
+        size = self._write(apart, ()) if apart.batches else 0
+        size += self._write(here, written)
         self.figures = replace(
             self.figures,
-            written_rows=sum(it.num_rows for it in batches),
-            written_bytes=len(content),
+            written_rows=sum(it.num_rows for it in (*here.batches, *apart.batches)),
+            written_bytes=size,
             write_s=time.perf_counter() - started_s,
         )
-        return manifest
+        return self._manifest(file, written)
 
-    def _placed(
-        self, file: StateFileName, new: NewState, batches: list[pa.RecordBatch]
-    ) -> dict[str, tuple[Segment, ...]]:
+    def _write(self, new: _NewFile, states: tuple[PartitionState, ...]) -> int:
+        content = pack(encode(self._manifest(new.name, states)), self._operator.schema, new.batches)
+        self._files.write(new.name, content)
+        return len(content)
+
+    def _manifest(self, file: StateFileName, states: tuple[PartitionState, ...]) -> Manifest:
+        return Manifest(file, self._operator.group_id, self._operator.name, self._operator.form, states)
+
+    def _placed(self, new: NewState, here: _NewFile, apart: _NewFile) -> dict[str, tuple[Segment, ...]]:
         parts = {}
         for name, rows in new.parts.items():
+            file = apart if name in new.apart else here
             segments = []
             for it in rows:
                 if isinstance(it, Segment):
                     segments.append(it)
                 elif it.num_rows:
                     batch = _one_batch(it, self._operator.schema)
-                    segments.append(Segment(file, len(batches), batch.num_rows, batch.nbytes))
-                    batches.append(batch)
+                    segments.append(Segment(file.name, len(file.batches), batch.num_rows, batch.nbytes))
+                    file.batches.append(batch)
             if segments:
                 parts[name] = tuple(segments)
         return parts

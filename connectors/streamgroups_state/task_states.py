@@ -75,7 +75,10 @@ class TaskStates:
 
         So neither the clock nor the group emits anything before the range, where the output is dropped.
         """
-        return BatchTime(plan.state.file.planned_ms if isinstance(plan.state, Named) else self._plan.planned_ms)
+        planned_ms = self._plan.planned_ms
+        return BatchTime(
+            plan.state.file.planned_ms if isinstance(plan.state, Named) else planned_ms, planned_ms=planned_ms
+        )
 
     @property
     def figures(self) -> TaskFigures:
@@ -152,7 +155,7 @@ class TaskStates:
                 due_ms=state.due_ms,
                 time=state.time,
             )
-            states.append(NewState(stored, state.parts))
+            states.append(NewState(stored, state.parts, state.apart))
         return self._store.write(file, states), output
 
 

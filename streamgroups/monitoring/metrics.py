@@ -269,6 +269,13 @@ _COUNTS_OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float]]] = 
         "Records before the watermark whose event time was set to the watermark.",
         lambda q: q.adjusted_records,
     ),
+    "duplicate_records": ("Duplicates that sg.dedup dropped.", lambda q: q.dedup.duplicates),
+    "too_old_records": ("Records older than the horizon, that sg.dedup dropped.", lambda q: q.dedup.too_old),
+    "id_lookups_avoided": ("Unseen ids for which sg.dedup read no stored ids.", lambda q: q.dedup.filtered),
+    "id_false_positives": (
+        "Unseen ids that a Bloom filter of sg.dedup matched.",
+        lambda q: q.dedup.false_positives,
+    ),
     "batch_seconds": ("Total duration of batches.", lambda q: q.busy_ms / MS_PER_S),
 }
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamgroups.monitoring.lag_states import WINDOW_MS, LagState, Sample, judge, written_at_ms
-from streamgroups.monitoring.query_progress import QueryProgress
+from streamgroups.monitoring.query_progress import DedupCounts, QueryProgress
 from streamgroups.partitions import TopicPartition
 
 
@@ -79,6 +79,7 @@ class WatchedQuery:
         adjusted_records: the number of records whose event time was set to the watermark.
         busy_ms: their total duration.
         groups: its part of each of its groups.
+        dedup: the counts of ``sg.dedup``.
     """
 
     query_id: str
@@ -91,6 +92,7 @@ class WatchedQuery:
     adjusted_records: int
     busy_ms: int
     groups: tuple[QueryGroup, ...]
+    dedup: DedupCounts = field(default_factory=DedupCounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class _Query:
     late_records: int = 0
     adjusted_records: int = 0
     busy_ms: int = 0
+    dedup: DedupCounts = field(default_factory=DedupCounts)
     positions: dict[str, dict[TopicPartition, _Position]] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
     #: The time of the positions.
@@ -162,6 +165,7 @@ class Queries:
         query.late_records += progress.late_records
         query.adjusted_records += progress.adjusted_records
         query.busy_ms += progress.duration_ms or 0
+        query.dedup += progress.dedup
         query.positions, query.members = _positions(progress)
         self._take_samples(query, progress.trigger_ms)
 
@@ -227,6 +231,7 @@ class Queries:
                 adjusted_records=q.adjusted_records,
                 busy_ms=q.busy_ms,
                 groups=tuple(self._groups(q, claims, now_ms)),
+                dedup=q.dedup,
             )
             for q in self._running.values()
         ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,38 @@ from streamgroups.supervision.failures import failure_in
 WINDOW_COUNTS = "streamgroups-windows"
 #: The prefix of the names under which ``sg.split_late`` and ``sg.with_event_time`` have Spark observe late rows.
 LATE_COUNTS = "streamgroups-late"
+#: The prefix of the names under which ``sg.dedup`` has Spark observe its counts.
+DEDUP_COUNTS = "streamgroups-dedup"
+
+
+@dataclass(frozen=True, slots=True)
+class DedupCounts:
+    """The counts of ``sg.dedup``.
+
+    Args:
+        duplicates: dropped records whose id was seen.
+        too_old: dropped records that were older than the horizon.
+        filtered: unseen ids for which no stored ids were read, because no Bloom filter matched them.
+        false_positives: unseen ids that a Bloom filter matched.
+    """
+
+    duplicates: int = 0
+    too_old: int = 0
+    filtered: int = 0
+    false_positives: int = 0
+
+    def __add__(self, other: DedupCounts) -> DedupCounts:
+        """The counts of both.
+
+        >>> DedupCounts(1, 2) + DedupCounts(1, 0, 5)
+        DedupCounts(duplicates=2, too_old=2, filtered=5, false_positives=0)
+        """
+        return DedupCounts(
+            self.duplicates + other.duplicates,
+            self.too_old + other.too_old,
+            self.filtered + other.filtered,
+            self.false_positives + other.false_positives,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +113,7 @@ class QueryProgress:
         closed_windows: windows that closed, for each key: rows that left the state, or that a state of ``sg.windows``
             emits for the first time.
         sources: our sources.
+        dedup: the counts of ``sg.dedup``.
     """
 
     query_id: str
@@ -100,6 +133,7 @@ class QueryProgress:
     adjusted_records: int
     closed_windows: int
     sources: tuple[SourceProgress, ...]
+    dedup: DedupCounts = field(default_factory=DedupCounts)
 
 
 def encode_report(
@@ -175,6 +209,7 @@ def read_progress(text: str) -> QueryProgress:
             adjusted_records=whole(_sum(late, "adjusted")),
             closed_windows=whole(_sum(windows, "numRowsRemoved") + _sum(counts, "closed")),
             sources=tuple(_ours(progress.get("sources") or [])),
+            dedup=_dedup_counts(_counts(observed, DEDUP_COUNTS)),
         )
     except (KeyError, TypeError, AttributeError) as e:
         raise ValueError(f"not a progress event of a query: {type(e).__name__}: {e}") from e
@@ -192,6 +227,11 @@ def _rate(value: Any) -> float | None:
 def _counts(observed: Mapping[str, Any], prefix: str) -> list[Mapping[str, Any]]:
     """Returns the counts that Spark observes under names with a prefix."""
     return [counts for name, counts in observed.items() if name.startswith(prefix) and counts]
+
+
+def _dedup_counts(observed: list[Mapping[str, Any]]) -> DedupCounts:
+    names = (it.name for it in fields(DedupCounts))
+    return DedupCounts(*(whole(_sum(observed, name)) for name in names))
 
 
 def _sum(of: Iterable[Mapping[str, Any]], name: str) -> int:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from streamgroups.json_values import MAX_INT64, MAX_TIME_MS
 
 _FORM = re.compile(
-    r"(?P<planned>[0-9]{13,16})-(?P<run>[0-9a-f]{12})-(?P<batch>[0-9]{1,19})-(?P<attempt>[0-9]{1,19})\.state", re.ASCII
+    r"(?P<planned>[0-9]{13,16})-(?P<run>[0-9a-f]{12})-(?P<batch>[0-9]{1,19})-(?P<attempt>[0-9]{1,19})"
+    r"(?P<apart>-apart)?\.state",
+    re.ASCII,
 )
 
 
@@ -26,6 +28,7 @@ class StateFileName:
         run_id: the id of the run of the query: 12 hexadecimal digits.
         batch: the number of the batch in its query.
         attempt: Spark's id of the attempt of the task, unique in a Spark application.
+        is_apart: whether the file has only rows that the states of another file of the attempt need.
 
     >>> str(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42))
     '1732334879123-1f3a9c2b7d10-17-42.state'
@@ -35,9 +38,11 @@ class StateFileName:
     run_id: str
     batch: int
     attempt: int
+    is_apart: bool = False
 
     def __str__(self) -> str:
-        return f"{self.planned_ms:013d}-{self.run_id}-{self.batch}-{self.attempt}.state"
+        apart = "-apart" if self.is_apart else ""
+        return f"{self.planned_ms:013d}-{self.run_id}-{self.batch}-{self.attempt}{apart}.state"
 
     @classmethod
     def parse(cls, text: str) -> StateFileName:
@@ -48,11 +53,14 @@ class StateFileName:
 
         >>> StateFileName.parse("1732334879123-1f3a9c2b7d10-17-42.state").batch
         17
+        >>> StateFileName.parse("1732334879123-1f3a9c2b7d10-17-42-apart.state").is_apart
+        True
         """
         found = _FORM.fullmatch(text)
         if found is None:
             raise ValueError(f"{text[:100]!r} is not the name of a state file")
-        name = cls(int(found["planned"]), found["run"], int(found["batch"]), int(found["attempt"]))
+        numbers = int(found["batch"]), int(found["attempt"])
+        name = cls(int(found["planned"]), found["run"], *numbers, found["apart"] is not None)
         if name.planned_ms > MAX_TIME_MS or max(name.batch, name.attempt) > MAX_INT64 or str(name) != text:
             raise ValueError(f"{text[:100]!r} is not the name of a state file")
         return name

@@ -1,0 +1,1 @@
+"""The ids that a partition has seen (SEMANTICS X5)."""

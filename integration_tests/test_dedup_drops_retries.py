@@ -1,0 +1,169 @@
+"""X5, S10: ``sg.dedup`` drops the records that a producer has sent again, and no others."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+import streamgroups as sg
+from integration_tests.cutting_proxy import CuttingProxy
+from streamgroups.errors import InvalidOption
+from streamgroups.monitoring.query_progress import DedupCounts, read_progress
+from streamgroups_testkit.queries import shared_options
+from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
+from streamgroups_testkit.waits import wait_until
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    return new_topic(PARTITIONS)
+
+
+@pytest.fixture
+def options(bootstrap: str, group: str, topic: str) -> dict[str, str]:
+    return shared_options(bootstrap, group, topic, "consumer") | {"maxOffsetsPerTrigger": "300"}
+
+
+class RetryingProducer:
+    """A producer without idempotence, whose connections are cut."""
+
+    def __init__(self, proxy: CuttingProxy, topic: str) -> None:
+        self._topic, self.delivered = topic, 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": proxy.bootstrap,
+                "enable.idempotence": False,
+                "acks": "all",
+                "batch.num.messages": 20,
+                "retry.backoff.ms": 10,
+                "reconnect.backoff.ms": 10,
+                "log_level": 0,
+            }
+        )
+
+    def write(self, first: int, end: int) -> None:
+        """Writes a record for each id, and waits until the producer reports that all of them are written."""
+        for n in range(first, end):
+            self._producer.produce(self._topic, str(n), f"id-{n}", n % PARTITIONS, on_delivery=self._report)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+    def _report(self, error: KafkaError | None, _: Message) -> None:
+        assert error is None
+        self.delivered += 1
+
+
+def once(df: DataFrame, **arguments: Any) -> DataFrame:
+    return sg.dedup(df, **{"id": "key", "horizon": "10 minutes"} | arguments)
+
+
+def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
+    spark: SparkSession,
+    bootstrap: str,
+    admin: AdminClient,
+    group: str,
+    topic: str,
+    options: dict[str, str],
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    target = new_topic(1)
+
+    def start(name: str) -> StreamingQuery:
+        records = spark.readStream.format("streamgroups").options(**options).load()
+        rows = once(records).select(
+            F.to_json(F.struct("partition", "offset", F.expr("cast(key AS string)").alias("id"))).alias("value")
+        )
+        sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=target)
+        return sg.exactly_once(rows, sink=sink, checkpoint=str(tmp_path / name)).start()
+
+    def all_read() -> bool:
+        return committed_offsets(bootstrap, group, topic) == end_offsets(bootstrap, topic, PARTITIONS)
+
+    def owners() -> int:
+        described = admin.describe_consumer_groups([group])[group].result(30)
+        return sum(bool(member.assignment.topic_partitions) for member in described.members)
+
+    queries = [start("ann")]
+    try:
+        with CuttingProxy(bootstrap, every=4) as proxy:
+            producer = RetryingProducer(proxy, topic)
+            producer.write(0, 500)
+            queries.append(start("bob"))
+            producer.write(500, 1_000)
+            wait_until(lambda: owners() == 2, "both queries own partitions", 60)
+            producer.write(1_000, 1_250)
+            # At any point of a batch.
+            queries[0].stop()
+            producer.write(1_250, 1_500)
+            wait_until(all_read, "all is read", 60)
+            assert (producer.delivered, proxy.cuts > 5) == (1_500, True)
+    finally:
+        counts = sum((read_progress(it.json).dedup for q in queries for it in q.recentProgress), DedupCounts())
+        for query in queries:
+            query.stop()
+    written = Counter(message.key for message in read_committed(bootstrap, topic))
+    retries = sum(written.values()) - len(written)
+    assert (len(written), retries > 50) == (1_500, True), "the producer has really written records twice"
+    rows = [json.loads(message.value) for message in read_committed(bootstrap, target)]
+    assert Counter(row["id"] for row in rows) == Counter(f"id-{n}" for n in range(1_500))
+    # A batch of the stopped query can be missing in its progress.
+    assert counts.duplicates <= retries
+    assert (counts.too_old, counts.false_positives) == (0, 0)
+    bounded = (
+        spark.read.format("streamgroups").options(subscribe=topic, **{"kafka.bootstrap.servers": bootstrap}).load()
+    )
+    assert sorted((row["partition"], row["offset"]) for row in rows) == sorted(
+        (row.partition, row.offset) for row in once(bounded).select("partition", "offset").collect()
+    )
+
+
+@pytest.fixture
+def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    return spark.readStream.format("streamgroups").options(**options).load()
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "said"),
+    [
+        (lambda df: df.drop("offset"), {}, "has no column 'offset'"),
+        (lambda df: df, {"id": "order"}, "Column 'order' of 'id' does not exist"),
+        (lambda df: df, {"id": []}, "'id' is empty"),
+        (lambda df: df.withColumn("key", F.array("key")), {}, "'key' of 'id' is of type array"),
+        (lambda df: df.withColumn("key", F.lit(0.5)), {}, "'key' of 'id' is of type double"),
+        (lambda df: df.withColumn("key", F.expr("'a' COLLATE UTF8_LCASE")), {}, "COLLATE UTF8_BINARY"),
+        (lambda df: df.drop("timestamp"), {}, "Column 'timestamp' does not exist.*set 'on'"),
+        (lambda df: df, {"on": "offset"}, "'offset' of 'on' is of type bigint"),
+        (lambda df: df.selectExpr("*", "key"), {}, "Several columns have the name 'key'"),
+        (lambda df: df.withColumn("id_high", F.lit(1)), {}, "uses the column name 'id_high' itself"),
+        (lambda df: df, {"horizon": "0s"}, "'horizon' is 0"),
+        (lambda df: df, {"horizon": "an hour"}, "'horizon' is 'an hour', which is not a duration"),
+        (lambda df: df, {"false_positive_rate": 1}, "'false_positive_rate' is 1"),
+        (lambda df: df, {"scope": "topic"}, "'scope' is 'topic'"),
+        (lambda df: df, {"id": "value", "scope": "global"}, r"sg.repartition\(df.*dropDuplicatesWithinWatermark"),
+        (lambda df: df.repartition(2), {}, r"moves records between tasks \(Repartition\)"),
+    ],
+)
+def test_X5_invalid_arguments_are_rejected(
+    stream: DataFrame, change: Callable[[DataFrame], DataFrame], arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidOption, match=said):
+        once(change(stream), **arguments)
+
+
+def test_X5_all_columns_are_kept_and_ids_have_several_columns(stream: DataFrame) -> None:
+    df = stream.withColumn("day", F.to_date("timestamp"))
+    returned = once(df, id=["key", "day"], scope="global")
+    assert [(it.name, it.dataType) for it in returned.schema] == [(it.name, it.dataType) for it in df.schema]
