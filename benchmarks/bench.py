@@ -36,6 +36,8 @@ _SHAPE_ROUNDS = Rounds(4, budget_s=60, slow_s=25)
 #: Members are new processes in every round, so there is no warm-up.
 _HANDOVER_ROUNDS = Rounds(3, warm_up=0, budget_s=240)
 _STATE_ROUNDS = Rounds(2, budget_s=150, slow_s=40)
+#: A round takes minutes.
+_DEDUP_ROUNDS = Rounds(1, warm_up=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,9 @@ class Scale:
         state_trigger: the number of records of a small micro-batch with state.
         state_keys: the numbers of keys of each partition.
         state_rounds: the rounds of the measurements of state.
+        dedup_ids: the number of ids in a topic with duplicates.
+        dedup_batch: the number of records of a micro-batch that drops duplicates.
+        dedup_rounds: the rounds of these measurements.
     """
 
     bulk: int = 5_000_000
@@ -87,6 +92,9 @@ class Scale:
     state_trigger: int = 8_000
     state_keys: tuple[int, ...] = (1_000, 100_000)
     state_rounds: Rounds = _STATE_ROUNDS
+    dedup_ids: int = 10_000_000
+    dedup_batch: int = 480_000
+    dedup_rounds: Rounds = _DEDUP_ROUNDS
 
 
 #: A minimal run of everything as a test; its figures have no meaning.
@@ -113,6 +121,8 @@ QUICK = Scale(
     state_trigger=800,
     state_keys=(100,),
     state_rounds=Rounds(1, warm_up=0),
+    dedup_ids=20_000,
+    dedup_batch=8_000,
 )
 
 
@@ -139,13 +149,13 @@ class Bench:
         report_step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.spark, self.bootstrap, self.directory, self.scale = spark, bootstrap, directory, scale
-        self.quix_python, self._report_step = quix_python, report_step
+        self.quix_python, self.report_step = quix_python, report_step
         self._topics: dict[TopicSpec | TimedSpec, str] = {}
 
     def topic(self, spec: TopicSpec) -> str:
         """The name of a topic with these records. The first call writes it."""
         if spec not in self._topics:
-            self._report_step(
+            self.report_step(
                 f"writing {spec.records:,} records of {spec.value_bytes:,} bytes to {spec.partitions} partitions"
             )
             self._topics[spec] = write(self.spark, self.bootstrap, spec)
@@ -154,7 +164,7 @@ class Bench:
     def timed_topic(self, spec: TimedSpec) -> str:
         """The name of a topic whose records have keys and timestamps. The first call writes it."""
         if spec not in self._topics:
-            self._report_step(f"writing {spec.records:,} records with {spec.keys:,} keys in each partition")
+            self.report_step(f"writing {spec.records:,} records with {spec.keys:,} keys in each partition")
             self._topics[spec] = write_timed(self.bootstrap, spec)
         return self._topics[spec]
 
@@ -162,7 +172,7 @@ class Bench:
         self, what: str, contestants: Mapping[str, Callable[[], T]], rounds: Rounds
     ) -> dict[str, list[T] | Missing]:
         """Runs the contestants in turn, and reports each turn."""
-        return interleave(contestants, rounds, time.monotonic, lambda text: self._report_step(f"{what}: {text}"))
+        return interleave(contestants, rounds, time.monotonic, lambda text: self.report_step(f"{what}: {text}"))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchmarks.bench import QUICK, TASKS, Bench, Scale, session
 from benchmarks.bulk import LOOP, QUIX, bulk, catch_up
+from benchmarks.dedup import dedup
 from benchmarks.event_time import event_time
 from benchmarks.figures import Missing, Row, S
 from benchmarks.groups_command import groups_command
@@ -46,6 +47,7 @@ FAMILIES: Mapping[str, Family] = {
     "state": state,
     "state-triggers": state_triggers,
     "state-owners": state_owners,
+    "dedup": dedup,
     "partitions": partitions,
     "sizes": sizes,
     "compression": compression,

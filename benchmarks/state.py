@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from benchmarks.bench import TASKS, Bench
@@ -25,11 +24,10 @@ from benchmarks.handover import WITHOUT_STATE, handover_with_state
 from benchmarks.other_keys import other_keys
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import OURS, stream_frame
-from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, triggers_s, until_all_is_read, windows
+from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, rocksdb, triggers_s, until_all_is_read, windows
 from benchmarks.streams_peer import StreamsProgram, processed_s, restored_s
 from benchmarks.timed_topics import BEGIN_MS, PARTITIONS, WINDOW_MS, TimedSpec, write_more, write_timed
 from streamgroups_testkit.object_store import ObjectStore
-from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE
 
 READING = "reading only"
 DIRECTORY = "state in a local directory"
@@ -42,7 +40,7 @@ Transform = Callable[[DataFrame], DataFrame]
 
 def state(bench: Bench) -> Iterator[Row]:
     """Windows in a catch-up, first with few keys."""
-    with _rocksdb(bench.spark), ObjectStore(_LATENCY_MS) as store:
+    with rocksdb(bench.spark), ObjectStore(_LATENCY_MS) as store:
         for keys in bench.scale.state_keys:
             yield from _catch_ups(bench, keys, store)
             yield from other_keys(bench, keys)
@@ -61,16 +59,6 @@ def state_owners(bench: Bench) -> Iterator[Row]:
     with ObjectStore(_LATENCY_MS) as store:
         yield from _next_owners(bench, keys, store)
     yield from handover_with_state(bench, keys)
-
-
-@contextmanager
-def _rocksdb(spark: SparkSession) -> Iterator[None]:
-    """Spark's state store for the queries of this family. ``transformWithState`` needs it."""
-    spark.conf.set(STATE_STORE, ROCKSDB)
-    try:
-        yield
-    finally:
-        spark.conf.unset(STATE_STORE)
 
 
 # ---- queries ---------------------------------------------------------------------------------------------------------

@@ -1,18 +1,32 @@
-"""Names and queries that the measurements of state have in common. Used by ``state`` and ``other_keys``."""
+"""Names and queries that the measurements of state have in common. Used by ``state``, ``other_keys`` and
+``dedup``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from benchmarks.sources import until_end
+from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE
 
 SPARK_WINDOWS = "Spark's window aggregation, RocksDB"
 EXCLUSIVE = "sg.windows, exclusive, transformWithState"
+
+
+@contextmanager
+def rocksdb(spark: SparkSession) -> Iterator[None]:
+    """Spark's state store for the queries of a family. ``transformWithState`` needs it."""
+    spark.conf.set(STATE_STORE, ROCKSDB)
+    try:
+        yield
+    finally:
+        spark.conf.unset(STATE_STORE)
 
 
 def windows(frame: DataFrame, *, by: str, delay: str, **more: Any) -> DataFrame:
