@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
     from streamgroups_postgres.sink import PostgresSink as PostgresSink
     from streamgroups_spark.decoding.api import decode as decode
+    from streamgroups_spark.dlq.safely import safely as safely
     from streamgroups_spark.event_time.explain import explain_time as explain_time
     from streamgroups_spark.event_time.recorder import TimeRecorder as TimeRecorder
     from streamgroups_spark.event_time.recorder import record_time as record_time
@@ -81,6 +82,7 @@ _NAMES = {
     "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
     "streamgroups_kafka.write.watermark_markers": "emit_watermark",
     "streamgroups_postgres.sink": "PostgresSink",
+    "streamgroups_spark.dlq.safely": "safely",
     "streamgroups_spark.decoding.api": "decode",
     "streamgroups_spark.event_time.with_event_time": "with_event_time",
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",

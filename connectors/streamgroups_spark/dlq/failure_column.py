@@ -51,6 +51,11 @@ def is_failure(type_: DataType) -> bool:
     }
 
 
+def source_columns(df: DataFrame) -> list[str]:
+    """Returns the columns of the source record that the DataFrame has, with types that a letter can contain."""
+    return [field.name for field in df.schema.fields if field.name in _SOURCE and _fits(field.name, field.dataType)]
+
+
 def is_good(df: DataFrame) -> Column:
     """Returns whether a row has no dead letter, so that a step processes it."""
     return column(COLUMN).isNull() if COLUMN in df.columns else F.lit(True)
