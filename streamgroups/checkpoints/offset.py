@@ -24,11 +24,13 @@ Version 2::
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamgroups.checkpoints.spark_kafka import kafka_offset
 from streamgroups.errors import InvalidOption, OffsetFormat
 from streamgroups.identity import TopicIdentity
 from streamgroups.json_values import items, partition_number, whole
@@ -105,16 +107,29 @@ def encode(offset: BatchOffset) -> dict[str, Any]:
     return {**encoded, "warm_ups": offset.warm_ups} if offset.warm_ups else encoded
 
 
-def decode(json_object: Any) -> BatchOffset:
+def decode(json_object: Any, *, group_id: str = "GROUP", checkpoint: str = "CHECKPOINT") -> BatchOffset:
     """Parses an offset.
 
+    Args:
+        json_object: the offset.
+        group_id: the group of the query, for an error.
+        checkpoint: the location of the checkpoint, for an error.
+
     Raises:
-        OffsetFormat: if another source, or another version of this library, has written it.
+        OffsetFormat: if another source, or another version of this library, has written it. If that is Spark's ``kafka``
+            source, the error names the command that imports its positions.
 
     >>> decode({"version": 2, "n": 1, "ranges": {"t": {"0": [3, 5]}}, "resting": {}}).number
     1
     """
     version = json_object.get("version") if isinstance(json_object, dict) else None
+    if json_object and kafka_offset(json_object) is not None:
+        raise OffsetFormat(
+            "The checkpoint belongs to a query of format('kafka'), so format('streamgroups') cannot continue from it: its "
+            f"offset is {_shortened(json_object)}.",
+            remedy=f"Import its positions: streamgroups groups import --from-spark-checkpoint {shlex.quote(checkpoint)} "
+            f"--group {shlex.quote(group_id)} --execute. Then start this query with a new checkpointLocation.",
+        )
     if type(version) is not int or version < 1:
         raise OffsetFormat(
             f"The checkpoint contains an offset that streamgroups did not write: {_shortened(json_object)}.",

@@ -78,6 +78,7 @@ class MicroBatches:
             not accept the late output of one as that of the other.
         refresh_ms: how often the ids and the earliest offsets of topics are read.
         duration_ms: the duration of a finished batch, by its end offset.
+        checkpoint: the location of the checkpoint, for errors.
     """
 
     def __init__(
@@ -101,10 +102,11 @@ class MicroBatches:
         run_id: str = "",
         refresh_ms: int = REFRESH_MS,
         duration_ms: BatchDuration = lambda _: None,
+        checkpoint: str = "CHECKPOINT",
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
-        self._group_id = settings.group_id
+        self._group_id, self._checkpoint = settings.group_id, checkpoint
         self._clock, self._record, self._commit_log = clock, record, commit_log
         self._resets, self._left = resets or Resets(), left
         self._times, self._states, self._run_id = times or Times(), states or BatchStates(), run_id
@@ -161,7 +163,7 @@ class MicroBatches:
         Raises:
             StreamGroupsError: if the query must fail. The text is for the user.
         """
-        start = decode(start_json)
+        start = self._decoded(start_json)
         self._check(start)
         if self._is_to_warm_up(limited=limited):
             return self._encoded(replace(start, warm_ups=start.warm_ups + 1))
@@ -237,8 +239,8 @@ class MicroBatches:
     def _tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         if start_json == end_json:
             return ()
-        end = decode(end_json)
-        if end.number == decode(start_json).number:
+        end = self._decoded(end_json)
+        if end.number == self._decoded(start_json).number:
             # A warm-up: one task without records for each core, so that each core starts its Python worker.
             return ((),) * self._packing.cores
         if end.number != self._batch.number:
@@ -257,6 +259,9 @@ class MicroBatches:
         self._begun = end_json
         sizes = self._available.sizes(self._batch.ranges)
         return self._states.pack(self._batch.ranges, self._due, self._packing, sizes)
+
+    def _decoded(self, logged: dict[str, Any]) -> BatchOffset:
+        return decode(logged, group_id=self._group_id, checkpoint=self._checkpoint)
 
     def is_done(self, number: int) -> bool:
         """Whether Spark has finished a batch; ``False`` if that is not known. Safe to call from any thread."""

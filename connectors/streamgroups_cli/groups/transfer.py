@@ -1,7 +1,7 @@
 """``streamgroups groups export`` and ``import``: write committed offsets to a file, and commit those of a file.
 
-``import`` also undoes a change. ``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1; the CSV format is that of
-``kafka-consumer-groups.sh --export``.
+``import`` also undoes a change. Both also convert from and to Spark's own ``kafka`` source. ``streamgroups_cli.groups``
+imports it. Source: SEMANTICS O1, O5; the CSV format is that of ``kafka-consumer-groups.sh --export``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.changes import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
+from streamgroups_cli.groups.spark_positions import plan_from_checkpoint, print_spark_options
 from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, say
+
+_CHECKPOINT = "Checkpoint of Spark's Kafka source"
 
 
 @with_options
@@ -44,12 +47,27 @@ def export(
             show_default=False,
         ),
     ] = None,
+    to_spark_options: Annotated[
+        bool,
+        typer.Option(
+            "--to-spark-options", help="Print the options with which format('kafka') continues at the offsets, as JSON."
+        ),
+    ] = False,
 ) -> None:
     """Export the committed offsets of groups."""
     chosen = chosen_groups(groups, all_groups)
     scope = parse_scope(topic or [])
     if output not in (None, Output.csv, Output.json):
         raise InvalidOption(f"Option '--output' is '{output.value}'.", remedy="Allowed values: csv, json.")
+    if to_spark_options:
+        if output is not None or chosen is None or len(chosen) != 1:
+            raise InvalidOption(
+                "--to-spark-options needs exactly one group, and has no --output.",
+                remedy="Use: streamgroups groups export GROUP --to-spark-options.",
+            )
+        with connect() as cluster:
+            print_spark_options(cluster, chosen[0], scope, file)
+        return
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         committed = cluster.groups.committed_offsets(ids)
@@ -84,7 +102,10 @@ def export(
 def import_(
     connect: Connect,
     change: ChangeOptions,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Offsets file of an export, a reset or Kafka's tool.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="Offsets file of an export, a reset or Kafka's tool.", show_default=False),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -94,8 +115,65 @@ def import_(
             help="The target group, if the file names no group or another one.",
         ),
     ] = None,
+    from_spark_checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--from-spark-checkpoint",
+            metavar="DIR",
+            help="Instead of a file: the checkpoint of a query of format('kafka'), a path or URI.",
+            rich_help_panel=_CHECKPOINT,
+        ),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            metavar="N",
+            help="Number or name of a source of the query; repeatable. Default: all Kafka sources.",
+            rich_help_panel=_CHECKPOINT,
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC[:0,1,...]",
+            help="Import only this topic, or partitions of it; repeatable.",
+            rich_help_panel=_CHECKPOINT,
+        ),
+    ] = None,
+    nearest: Annotated[
+        bool,
+        typer.Option(
+            "--nearest",
+            help="Use the nearest offset for one outside of its partition; otherwise it is rejected.",
+            rich_help_panel=_CHECKPOINT,
+        ),
+    ] = False,
 ) -> None:
-    """Reset groups to the offsets in a file. Members of this library apply it; groups with other members are rejected."""
+    """Reset groups to the offsets in a file. Members of this library apply it; groups with other members are rejected.
+
+    With --from-spark-checkpoint: commit the positions of a query of format('kafka') for a group without members.
+    """
+    if from_spark_checkpoint is not None:
+        if file is not None or group is None:
+            raise InvalidOption(
+                "--from-spark-checkpoint needs --group, and no file.",
+                remedy="Use: streamgroups groups import --from-spark-checkpoint DIR --group GROUP.",
+            )
+        scope = parse_scope(topic or [])
+        with connect() as cluster:
+            plan = plan_from_checkpoint(
+                cluster, from_spark_checkpoint, group, sources=source or (), scope=scope, nearest=nearest
+            )
+            carry_out(cluster, [plan], change, why="before an import of a checkpoint")
+        return
+    if source or topic or nearest:
+        raise InvalidOption(
+            "--source, --topic and --nearest need --from-spark-checkpoint.", remedy="Omit them, or name a checkpoint."
+        )
+    if file is None:
+        raise InvalidOption("The file is missing.", remedy="Name an offsets file, or use --from-spark-checkpoint.")
     filed = read_offsets_file(file, group)
     if group is not None and group not in filed:
         if len(filed) != 1:

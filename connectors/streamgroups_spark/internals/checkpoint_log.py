@@ -69,6 +69,14 @@ class CommitLog:
         """
         return self._newest("offsets")
 
+    def newest_committed(self) -> int | None:
+        """Returns the id of the last batch whose output is written. ``None`` without such a batch.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+        """
+        return self._newest("commits")
+
     def ends(self, batch_id: int) -> dict[str, Any]:
         """Returns the end offset of each source in a batch, as Spark has logged it: see :func:`ends_in`.
 

@@ -73,6 +73,7 @@ from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts, QueryRequest
 from streamgroups_spark.source.query_states import batch_states
 from streamgroups_spark.source.shared_state import check_state
+from streamgroups_state.locations import shown
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,7 @@ class RunningQuery:
             ),
             refresh_ms=self._refresh_ms,
             duration_ms=last_batch.duration_ms,
+            checkpoint="CHECKPOINT" if self._checkpoint is None else shown(self._checkpoint),
         )
         self._rpc_server = SessionServer(session, self._answer)
 

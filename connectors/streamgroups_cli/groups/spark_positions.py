@@ -1,0 +1,194 @@
+"""Plans an import of the positions of a query that reads with Spark's own ``kafka`` source, and prints options for one.
+
+``import --from-spark-checkpoint`` and ``export --to-spark-options`` use it. An import detects all errors before anything changes: another kind of checkpoint,
+groups in use, topics of another cluster, offsets outside of their partition. Source: SEMANTICS O5; ``docs/migration.rst``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from streamgroups.checkpoints.spark_kafka import KafkaPositions, SparkCheckpoint, kafka_positions, spark_options
+from streamgroups.coordination.reset_protocol import is_metadata_group
+from streamgroups.durations import duration
+from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup, UnknownTopic
+from streamgroups.groups.description import is_active, require_inactive
+from streamgroups.groups.reset_plan import Facts, Move, ToListed, out_of_range, plan, require_bounds
+from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.printable import listed, printable
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.groups.plan_tables import GroupPlan
+from streamgroups_cli.groups.undo_files import write_new
+from streamgroups_cli.output import say
+
+#: The query may still run if its checkpoint was written within this time.
+_RECENT_MS = 60_000
+
+
+def plan_from_checkpoint(
+    cluster: Cluster,
+    location: str,
+    group_id: str,
+    *,
+    sources: Sequence[str],
+    scope: Mapping[str, frozenset[int] | None],
+    nearest: bool,
+) -> GroupPlan:
+    """Returns the plan for the positions of a checkpoint, and prints what the positions do not contain.
+
+    Args:
+        cluster: the cluster of the topics.
+        location: the checkpoint.
+        group_id: the group.
+        sources: the sources to use; all Kafka sources if empty.
+        scope: the partitions to use; all if empty.
+        nearest: whether the nearest offset replaces one outside of its partition.
+
+    Raises:
+        InvalidOption: if it is not the checkpoint of a query with a Kafka source, or has no positions; or if no query
+            can have this group.
+        GroupRejected: if the group has members, or an offset is outside of its partition.
+        UnknownTopic: if a topic or partition does not exist.
+    """
+    from streamgroups_spark.internals.foreign_checkpoint import read_checkpoint, written_at_ms
+
+    if not group_id or is_metadata_group(group_id):
+        raise InvalidOption(
+            f"--group is '{group_id}', which no query can use as its group.id.", remedy="Use another name."
+        )
+    checkpoint = read_checkpoint(location)
+    positions = kafka_positions(checkpoint, sources)
+    next_offsets = {tp: n for tp, n in positions.next_offsets.items() if not scope or _is_in(tp, scope)}
+    if not next_offsets:
+        raise InvalidOption(
+            f"The checkpoint '{checkpoint.location}' has no position of the partitions of --topic.",
+            remedy=f"Use: {listed(sorted({tp.topic for tp in positions.next_offsets}))}.",
+        )
+    group = cluster.groups.describe_groups([group_id])[group_id]
+    require_inactive([group], doing="changed by this import")
+    if group.state == "Dead":
+        say(f"Group '{group_id}' will be created by the commit.")
+    bounds = _bounds(cluster, checkpoint, next_offsets)
+    committed = cluster.groups.committed_offsets([group_id])[group_id]
+    facts = {tp: Facts(committed[tp].next_offset if tp in committed else None, bounds[tp]) for tp in next_offsets}
+    moves = plan(ToListed(next_offsets), facts, group_id=group_id)
+    if not nearest:
+        _reject_outside(checkpoint, out_of_range(moves))
+    _explain(checkpoint, positions, next_offsets)
+    written_ms = written_at_ms(location)
+    if written_ms is not None and (age_ms := max(0, cluster.now_ms() - written_ms)) < _RECENT_MS:
+        say(
+            f"Warning: the checkpoint was written {duration(age_ms)} ago. Stop its query first, or records are read twice."
+        )
+    return GroupPlan(group_id, moves)
+
+
+def _is_in(tp: TopicPartition, scope: Mapping[str, frozenset[int] | None]) -> bool:
+    if tp.topic not in scope:
+        return False
+    numbers = scope[tp.topic]
+    return numbers is None or tp.partition in numbers
+
+
+def _bounds(
+    cluster: Cluster, checkpoint: SparkCheckpoint, next_offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Bounds]:
+    try:
+        return require_bounds(cluster.topics.bounds(next_offsets.keys()))
+    except UnknownTopic as e:
+        raise e.with_text(
+            f"{e.what} The checkpoint '{checkpoint.location}' has its position.",
+            "Use the cluster of the old query, or import the other topics with --topic.",
+        ) from None
+
+
+def _reject_outside(checkpoint: SparkCheckpoint, outside: Sequence[Move]) -> None:
+    if not outside:
+        return
+    lost = [m for m in outside if m.requested_offset is not None and m.requested_offset < m.bounds.beginning_offset]
+    first = outside[0]
+    more = f", and {len(outside) - 1} more" if len(outside) > 1 else ""
+    why = (
+        "The records at this offset are deleted."
+        if first in lost
+        else "The topic was recreated, or belongs to another cluster."
+    )
+    raise GroupRejected(
+        f"Offset {first.requested_offset} of the checkpoint '{checkpoint.location}' is outside {first.topic_partition} "
+        f"[{first.bounds.beginning_offset}, {first.bounds.end_offset}]{more}. {why} Nothing was changed.",
+        remedy="--nearest continues at the nearest offset of each such partition; --topic imports only other partitions.",
+        topic=first.topic_partition.topic,
+        partition=first.topic_partition.partition,
+    )
+
+
+def _explain(
+    checkpoint: SparkCheckpoint, positions: KafkaPositions, next_offsets: Mapping[TopicPartition, int]
+) -> None:
+    after = "before the first batch" if positions.batch_id is None else f"after batch {positions.batch_id}"
+    say(f"These are the positions of the checkpoint '{checkpoint.location}' {after}, its last committed one.")
+    planned = [r for r in positions.planned if r.topic_partition in next_offsets]
+    if checkpoint.planned is not None:
+        count = sum(map(len, planned))
+        say(
+            f"Warning: batch {checkpoint.planned.batch_id} is planned and not committed. Its output may exist, completely "
+            f"or in part. The group reads its {count} offsets again: {listed(planned) or 'none'}. To avoid that, start the "
+            "old query once with the trigger availableNow, which finishes the batch, and repeat this import."
+        )
+    if checkpoint.operators:
+        say(
+            f"Warning: the state of operators {', '.join(checkpoint.operators)} stays in the checkpoint, in its directory "
+            "'state'. The new query starts with an empty state."
+        )
+    if positions.other_sources:
+        say(f"Not imported: source {', '.join(positions.other_sources)} of the query.")
+
+
+def print_spark_options(
+    cluster: Cluster, group_id: str, scope: Mapping[str, frozenset[int] | None], file: Path | None
+) -> None:
+    """Prints the options with which Spark's ``kafka`` source continues at the committed offsets of a group, as JSON.
+
+    Args:
+        cluster: the cluster of the group.
+        group_id: the group.
+        scope: the topics; all if empty.
+        file: a new file for the options; ``None`` for standard output.
+
+    Raises:
+        InvalidOption: if ``scope`` contains single partitions, which Spark's option cannot express.
+        UnknownGroup: if the group has no committed offset of the topics.
+    """
+    if any(numbers is not None for numbers in scope.values()):
+        raise InvalidOption("--to-spark-options exports whole topics.", remedy="Omit the partitions of --topic.")
+    committed = cluster.groups.committed_offsets([group_id])[group_id]
+    next_offsets = {tp: it.next_offset for tp, it in committed.items() if not scope or tp.topic in scope}
+    if not next_offsets:
+        raise UnknownGroup(
+            f"Group '{group_id}' has no committed offsets{' of these topics' if scope else ''}.",
+            remedy="See: streamgroups groups list.",
+            group=group_id,
+        )
+    if is_active(cluster.groups.describe_groups([group_id])[group_id]):
+        say(f"Warning: group '{group_id}' has members, so these offsets will change. Stop them, and export again.")
+    described = cluster.topics.describe_topics({tp.topic for tp in next_offsets})
+    partitions = {TopicPartition(topic, p.partition) for topic, it in described.items() for p in it.partitions}
+    deleted = sorted(next_offsets.keys() - partitions)
+    if deleted:
+        say(f"Skipped, because they no longer exist: {listed(deleted)}.")
+    without = sorted(partitions - next_offsets.keys())
+    if without:
+        say(f"Without a committed offset, so they start at their earliest record (-2): {listed(without)}.")
+    options = spark_options({tp: n for tp, n in next_offsets.items() if tp in partitions}, partitions)
+    text = json.dumps(options, indent=1, ensure_ascii=False) + "\n"
+    if file is None:
+        print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
+    else:
+        write_new(file, text)
+        say(f"The options were written to {file}")
+    say(
+        "Start the query of format('kafka') with a new checkpointLocation: with an old one, Spark ignores startingOffsets."
+    )
