@@ -1,5 +1,5 @@
 """O1: ``topics tail`` shows the last records independently of gaps, and follows the topic; ``describe`` shows the
-groups that read it.
+groups that read it. Topics are created, filled and deleted.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from integration_tests.command_line import streamgroups
 from streamgroups_testkit.producing import produce
 
 COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
@@ -83,3 +85,26 @@ def test_describe_names_the_readers(
     listed = json.loads(cli(bootstrap, "topics", "list", "-o", "json"))["topics"]
     assert topic in {t["topic"] for t in listed}
     assert not {t["topic"] for t in listed} & {"__consumer_offsets", "__transaction_state"}
+
+
+def test_topics_are_created_filled_and_deleted(bootstrap: str, group: str, tmp_path: Path) -> None:
+    topic = f"{group}-flights"
+    created = streamgroups(
+        "topics", "create", topic, "--partitions", "2", "--config", "retention.ms=-1", "-b", bootstrap
+    )
+    assert created.returncode == 0, created.stderr
+    file = tmp_path / "records"
+    file.write_text(
+        '{"key": "BOS", "value": {"delay": 5}, "headers": {"a": "b"}, "partition": 1, "timestamp": 7}\n' * 3
+    )
+    written = streamgroups("topics", "produce", topic, str(file), "--json", "-b", bootstrap)
+    assert "3 records were written" in written.stderr
+    shown = streamgroups("topics", "tail", topic, "-n", "1", "-o", "json", "-b", bootstrap)
+    record = json.loads(shown.stdout)
+    assert (record["partition"], record["offset"], record["value"]) == (1, 2, '{"delay":5}')
+    assert (record["time"], record["headers"]) == ("1970-01-01T00:00:00.007Z", [["a", "b"]])
+    rejected = streamgroups("topics", "create", f"{topic}-2", "--config", "retention=1", "-b", bootstrap)
+    assert (rejected.returncode, "retention" in rejected.stderr) == (2, True)
+    deleted = streamgroups("topics", "delete", topic, "--execute", "-b", bootstrap)
+    assert deleted.returncode == 0, deleted.stderr
+    assert streamgroups("topics", "describe", topic, "-b", bootstrap).returncode == 1

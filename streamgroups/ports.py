@@ -155,6 +155,33 @@ class GroupAdmin(Protocol):
 class TopicAdmin(Protocol):
     """The topics of a cluster, for operators. Safe to call from any thread. Raises the errors of :class:`Cluster`."""
 
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> bool:
+        """Creates a topic, and waits until it is visible. An existing topic stays as it is.
+
+        Args:
+            name: its name.
+            partitions: its number of partitions; ``None`` for the default of the cluster.
+            replication_factor: its number of replicas; ``None`` for the default of the cluster.
+            settings: its settings, such as ``retention.ms``.
+
+        Returns:
+            Whether it was created; ``False`` if it existed.
+
+        Raises:
+            InvalidOption: if the cluster rejects an argument.
+        """
+        ...
+
+    def delete_topics(self, names: Collection[str]) -> dict[str, StreamGroupsError]:
+        """Deletes topics with all their records. Returns the topics that were not deleted, with the reasons."""
+        ...
+
     def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
         """These topics, or all. Topics that do not exist, or that this user may not describe, are left out."""
         ...

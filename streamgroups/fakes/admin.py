@@ -7,8 +7,9 @@ Implements :class:`streamgroups.ports.GroupAdmin` and :class:`streamgroups.ports
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 
-from streamgroups.errors import GroupRejected, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.errors import GroupRejected, InvalidOption, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.fakes.cluster import BROKER, MAX_METADATA_UNITS, FakeCluster, utf16_units
 from streamgroups.groups.description import GroupDescription, GroupListing
 from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionError, UnreadRecords
@@ -110,6 +111,31 @@ class FakeAdmin:
             else:
                 self.cluster.forget(group_id)
         return failures
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> bool:
+        """See :meth:`streamgroups.ports.TopicAdmin.create_topic`. The cluster has one broker and no settings."""
+        self.cluster.check_reachable()
+        if name in self.cluster.topics():
+            return False
+        if partitions == 0 or (replication_factor or 1) > 1:
+            raise InvalidOption(f"Topic '{name}' could not be created.", remedy="Use 1 replica, and partitions.")
+        self.cluster.create_topic(name, partitions or 1)
+        return True
+
+    def delete_topics(self, names: Collection[str]) -> dict[str, StreamGroupsError]:
+        """See :meth:`streamgroups.ports.TopicAdmin.delete_topics`."""
+        self._before_change()
+        missing = [name for name in names if name not in self.cluster.topics()]
+        for name in names:
+            if name not in missing:
+                self.cluster.delete_topic(name)
+        return {name: UnknownTopic(f"Topic '{name}' does not exist.") for name in missing}
 
     def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
         """See :meth:`streamgroups.ports.TopicAdmin.describe_topics`."""

@@ -11,11 +11,13 @@ import base64
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
 
+from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
@@ -53,6 +55,24 @@ class KafkaTopicAdmin:
         #: The leaders of the partitions of the last call of ``bounds``.
         self._known_leaders: dict[TopicPartition, int | None] = {}
         self._isolation = 1 if config.isolation_level == "read_committed" else 0
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> bool:
+        """See :meth:`streamgroups.ports.TopicAdmin.create_topic`."""
+        from streamgroups_kafka.admin.topic_changes import create_topic
+
+        return create_topic(self._config, name, partitions, replication_factor=replication_factor, settings=settings)
+
+    def delete_topics(self, names: Collection[str]) -> dict[str, StreamGroupsError]:
+        """See :meth:`streamgroups.ports.TopicAdmin.delete_topics`."""
+        from streamgroups_kafka.admin.topic_changes import delete_topics
+
+        return delete_topics(self._config, names)
 
     def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
         """See :meth:`streamgroups.ports.TopicAdmin.describe_topics`."""

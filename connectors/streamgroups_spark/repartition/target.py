@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups_kafka.admin.cluster import KafkaCluster
-from streamgroups_kafka.admin.new_topic import create_topic
+from streamgroups_kafka.admin.topic_changes import create_topic
 from streamgroups_kafka.client.config import ClientConfig
 
 

@@ -1,0 +1,136 @@
+"""``streamgroups topics create``: creates topics.
+
+``streamgroups_cli.topics`` imports it. A topic that a broker creates by itself has one partition mostly, and the number
+of partitions limits the number of members of a group. Source: ``kafka-topics.sh --create``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.partitions import TopicDescription
+from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+
+_COLUMNS = (Column("topic"), Column("partitions", right=True), Column("replicas", right=True), Column("result"))
+
+
+@with_options
+def create(
+    connect: Connect,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="New topics.")],
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", min=1, metavar="N", help="Number of partitions. Default: that of the brokers."),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            min=1,
+            metavar="N",
+            help="Number of replicas of each partition. Default: that of the brokers.",
+        ),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=VALUE", help="A setting of the topics, as in retention.ms; repeatable."),
+    ] = None,
+    if_not_exists: Annotated[
+        bool,
+        typer.Option("--if-not-exists", help="Accept an existing topic with this number of partitions and replicas."),
+    ] = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Create topics. An existing topic is an error, and stays as it is."""
+    names = list(dict.fromkeys(topics))
+    settings = _settings(config or [])
+    with connect() as cluster:
+        existing = cluster.topics.describe_topics(names)
+        _check(existing, partitions, replication_factor, settings, accepts=if_not_exists)
+        created = {
+            name
+            for name in names
+            if name not in existing and cluster.topics.create_topic(name, partitions, replication_factor, settings)
+        }
+        rows = _rows(cluster, names, created)
+    columns = [column.name for column in _COLUMNS]
+    emit(
+        output,
+        document=lambda: {"topics": [dict(zip(columns, row, strict=True)) for row in rows]},
+        tables=lambda: [Table(_COLUMNS, rows)],
+    )
+
+
+def _settings(assignments: Sequence[str]) -> dict[str, str]:
+    settings = {}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator or not name.strip():
+            raise InvalidOption(
+                f"--config {assignment} is not NAME=VALUE.", remedy="Write it as --config retention.ms=3600000."
+            )
+        settings[name.strip()] = value
+    return settings
+
+
+def _check(
+    existing: Mapping[str, TopicDescription],
+    partitions: int | None,
+    replication_factor: int | None,
+    settings: Mapping[str, str],
+    *,
+    accepts: bool,
+) -> None:
+    """Rejects existing topics before any is created.
+
+    Raises:
+        GroupRejected: if a topic exists and that is not accepted, or it has other numbers than requested.
+    """
+    for name, topic in existing.items():
+        count, replicas = len(topic.partitions), _replicas(topic)
+        has = f"Topic '{name}' exists already, with {_counted(count, 'partition')} and {_counted(replicas, 'replica')}"
+        if not accepts:
+            raise GroupRejected(
+                f"{has}. Nothing was changed.",
+                remedy=f"Use another name, accept it with --if-not-exists, or see: streamgroups topics describe {name}.",
+                topic=name,
+            )
+        if partitions not in (None, count) or replication_factor not in (None, replicas):
+            raise GroupRejected(
+                f"{has}, which differ from the options. Nothing was changed.",
+                remedy="Use its numbers, or another name. kafka-topics.sh --alter adds partitions.",
+                topic=name,
+            )
+        if settings:
+            raise GroupRejected(
+                f"{has}. Its settings are not compared with --config. Nothing was changed.",
+                remedy="Omit --config, or use another name. kafka-configs.sh changes settings of a topic.",
+                topic=name,
+            )
+
+
+def _rows(cluster: Cluster, names: Sequence[str], created: set[str]) -> list[list[Cell]]:
+    described = cluster.topics.describe_topics(names)
+    return [
+        [
+            name,
+            len(described[name].partitions) if name in described else None,
+            _replicas(described[name]) if name in described else None,
+            "created" if name in created else "exists",
+        ]
+        for name in names
+    ]
+
+
+def _replicas(topic: TopicDescription) -> int:
+    return max((len(p.replicas) for p in topic.partitions), default=0)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

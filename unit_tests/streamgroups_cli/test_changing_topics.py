@@ -1,0 +1,230 @@
+"""``streamgroups topics create``, ``produce`` and ``delete``."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamgroups.errors import NotAuthorized, RecordRejected, StreamGroupsError
+from streamgroups.fakes.cluster import FakeCluster
+from streamgroups.partitions import TopicDescription, TopicPartition
+from streamgroups.record_lines import NewRecord
+from streamgroups_cli.topics import producing
+from unit_tests.cli_runner import CommandLine
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+class FakeWriter:
+    """Writes to a cluster in memory. Rejects the value ``too large``."""
+
+    def __init__(self, cluster: FakeCluster, topic: str) -> None:
+        self._cluster, self._topic = cluster, topic
+        self.written: Counter[int] = Counter()
+        self.records: list[NewRecord] = []
+
+    def write(self, record: NewRecord) -> None:
+        if record.value == b"too large":
+            raise RecordRejected("The record is too large.", remedy="Write a smaller one.")
+        tp = TopicPartition(self._topic, record.partition or 0)
+        self._cluster.produce(tp, key=record.key, value=record.value, headers=record.headers)
+        self.records.append(record)
+        self.written[tp.partition] += 1
+
+    def flush(self) -> None: ...
+
+
+@pytest.fixture
+def writers(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[FakeWriter]:
+    opened: list[FakeWriter] = []
+
+    def open_writer(_config: object, topic: str, _timeout_s: float) -> FakeWriter:
+        opened.append(FakeWriter(cli.cluster, topic))
+        return opened[-1]
+
+    monkeypatch.setattr(producing, "open_writer", open_writer)
+    cli.cluster.create_topic("flights", 2)
+    return opened
+
+
+@pytest.fixture
+def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    return lambda text: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+
+
+def test_create(cli: CommandLine) -> None:
+    result = cli("topics", "create", "flights", "airports", "--partitions", "4", "--config", "retention.ms=-1")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines() == [
+        "TOPIC     PARTITIONS  REPLICAS  RESULT",
+        "flights            4         1  created",
+        "airports           4         1  created",
+    ]
+    assert dict(cli.cluster.topics()) == {"flights": 4, "airports": 4}
+
+
+def test_an_existing_topic_is_explained_before_any_is_created(cli: CommandLine) -> None:
+    cli.cluster.create_topic("flights", 2)
+    rejected = cli("topics", "create", "airports", "flights", "--partitions", "4")
+    assert (rejected.code, dict(cli.cluster.topics())) == (3, {"flights": 2})
+    assert "Topic 'flights' exists already, with 2 partitions and 1 replica. Nothing was changed." in rejected.err
+    assert "accept it with --if-not-exists" in rejected.err
+
+
+def test_an_existing_topic_is_accepted_with_the_same_numbers(cli: CommandLine) -> None:
+    cli.cluster.create_topic("flights", 2)
+    command = ["topics", "create", "flights", "--if-not-exists", "-o", "json"]
+    accepted = json.loads(cli(*command, "--partitions", "2", "--replication-factor", "1").out)
+    assert accepted["topics"] == [{"topic": "flights", "partitions": 2, "replicas": 1, "result": "exists"}]
+    assert cli(*command).code == 0
+    for different in (["--partitions", "3"], ["--replication-factor", "2"], ["--config", "retention.ms=5"]):
+        rejected = cli(*command, *different)
+        assert (rejected.code, dict(cli.cluster.topics())) == (3, {"flights": 2})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["flights", "--config", "retention.ms"], "--config retention.ms is not NAME=VALUE"),
+        (["flights", "--partitions", "0"], "--partitions"),
+        (["flights", "--replication-factor", "9"], "could not be created"),
+    ],
+)
+def test_a_wrong_topic_is_not_created(cli: CommandLine, arguments: list[str], message: str) -> None:
+    rejected = cli("topics", "create", *arguments)
+    assert (rejected.code, dict(cli.cluster.topics())) == (2, {})
+    assert message in rejected.err
+
+
+def test_delete_plans_first(cli: CommandLine) -> None:
+    cli.cluster.create_topic("flights", 2)
+    cli.cluster.produce(P0, 3)
+    cli.cluster.commit("board", {P0: 3})
+    planned = cli("topics", "delete", "flights")
+    assert (planned.code, dict(cli.cluster.topics())) == (0, {"flights": 2})
+    assert planned.out.splitlines() == [
+        "TOPIC    PARTITIONS  OFFSETS  GROUPS",
+        "flights           2        3  board",
+    ]
+    assert planned.err == "Nothing was changed: this is the plan. --execute applies it.\n"
+    deleted = cli("topics", "delete", "flights", "--execute")
+    assert (deleted.code, deleted.err, dict(cli.cluster.topics())) == (0, "1 topic deleted.\n", {})
+
+
+def test_a_topic_that_members_read_is_not_deleted(cli: CommandLine) -> None:
+    cli.cluster.create_topic("flights", 2)
+    cli.cluster.create_topic("airports", 1)
+    member = cli.join("board", "flights")
+    rejected = cli("topics", "delete", "flights", "airports", "--execute")
+    assert (rejected.code, dict(cli.cluster.topics())) == (3, {"flights": 2, "airports": 1})
+    assert "Topics are being read by group 'board' ('flights'). Nothing was changed." in rejected.err
+    member.close()
+    assert cli("topics", "delete", "flights", "airports", "--execute").code == 0
+
+
+def test_unknown_and_internal_topics_are_not_deleted(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.cluster.create_topic("flights", 2)
+    missing = cli("topics", "delete", "flights", "flihgts", "--execute")
+    assert (missing.code, dict(cli.cluster.topics())) == (1, {"flights": 2})
+    assert "Topic 'flihgts' does not exist" in missing.err
+    internal = {"__consumer_offsets": TopicDescription("__consumer_offsets", "id", True, ())}
+    monkeypatch.setattr(cli.admin, "describe_topics", lambda _names: internal)
+    rejected = cli("topics", "delete", "__consumer_offsets", "--execute")
+    assert (rejected.code, "belongs to Kafka" in rejected.err) == (3, True)
+
+
+def test_a_deletion_in_part_is_reported(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("flights", "airports"):
+        cli.cluster.create_topic(name, 1)
+    failures: dict[str, StreamGroupsError] = {"airports": NotAuthorized("Not this one.", remedy="Grant Delete.")}
+    monkeypatch.setattr(cli.admin, "delete_topics", lambda _names: failures)
+    result = cli("topics", "delete", "flights", "airports", "--execute")
+    assert result.code == 4
+    assert "1 of 2 topics were deleted. Not this one." in result.err
+    assert "streamgroups topics delete --execute airports" in result.err
+    assert cli("topics", "delete", "airports", "--execute").code == 1
+
+
+def test_produce_writes_a_record_for_each_line(
+    cli: CommandLine, writers: list[FakeWriter], type_in: Callable[[bytes], None]
+) -> None:
+    type_in(b"BOS\r\n\nNYC")
+    result = cli("topics", "produce", "flights", "--rate", "1000")
+    assert (result.code, result.err) == (0, "3 records were written to 'flights' (by partition: 0: 3).\n")
+    assert [(r.key, r.value) for r in writers[0].records] == [(None, b"BOS"), (None, b""), (None, b"NYC")]
+
+
+def test_produce_with_keys(cli: CommandLine, writers: list[FakeWriter], tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"BOS\tlate\nNYC\t\xff\n")
+    assert cli("topics", "produce", "flights", str(file), "--key-separator", "\\t").code == 0
+    assert [(r.key, r.value) for r in writers[0].records] == [(b"BOS", b"late"), (b"NYC", b"\xff")]
+
+
+def test_produce_json(cli: CommandLine, writers: list[FakeWriter], type_in: Callable[[bytes], None]) -> None:
+    type_in(b'{"key": "BOS", "value": {"delay": 5}, "partition": 1, "headers": {"a": "b"}}\n\n{"timestamp": 7}\n')
+    assert (
+        "2 records were written to 'flights' (by partition: 0: 1, 1: 1)"
+        in cli("topics", "produce", "flights", "--json").err
+    )
+    assert writers[0].records == [
+        NewRecord(b"BOS", b'{"delay":5}', (("a", b"b"),), 1),
+        NewRecord(None, None, timestamp_ms=7),
+    ]
+
+
+def test_a_file_with_an_invalid_line_writes_nothing(
+    cli: CommandLine, writers: list[FakeWriter], tmp_path: Path
+) -> None:
+    file = tmp_path / "lines.json"
+    file.write_text('{"value": 1}\n{"valeu": 2}\n')
+    rejected = cli("topics", "produce", "flights", str(file), "--json")
+    assert (rejected.code, writers) == (2, [])
+    assert f"{file}, line 2: the field 'valeu' is unknown." in rejected.err
+
+
+def test_an_invalid_line_of_standard_input_ends_it(
+    cli: CommandLine, writers: list[FakeWriter], type_in: Callable[[bytes], None]
+) -> None:
+    type_in(b"a:1\nb:2\nc3\nd:4\n")
+    partly = cli("topics", "produce", "flights", "--key-separator", ":")
+    assert (partly.code, len(writers[0].records)) == (4, 2)
+    assert "2 records were written to 'flights'. Then: Standard input, line 3: the key separator ':' is" in partly.err
+    type_in(b"too large\n")
+    assert (cli("topics", "produce", "flights").code, len(writers[1].records)) == (1, 0)
+    type_in(b'{"partition": 2}\n')
+    rejected = cli("topics", "produce", "flights", "--json")
+    assert (rejected.code, "Partition 2 of topic 'flights' does not exist. It has 2 partit" in rejected.err) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["flihgts"], 1, "Create it with: streamgroups topics create flihgts --partitions 4."),
+        (["flights", "--json", "--key-separator", ":"], 2, "exclude each other"),
+        (["flights", "--key-separator", ""], 2, "is empty"),
+        (["flights", "--rate", "0"], 2, "It must be more than 0."),
+        (["flights", "nowhere.txt"], 2, "nowhere.txt cannot be read: No such file or directory."),
+    ],
+)
+def test_wrong_arguments_write_nothing(
+    cli: CommandLine,
+    writers: list[FakeWriter],
+    type_in: Callable[[bytes], None],
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    type_in(b"a\n")
+    rejected = cli("topics", "produce", *arguments)
+    assert (rejected.code, writers) == (code, [])
+    assert message in rejected.err
