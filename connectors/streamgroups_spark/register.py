@@ -1,12 +1,15 @@
 """Registers the data source ``streamgroups`` with a Spark session.
 
-Called by users, once per session, as ``sg.register(spark)``. Source: Spark's ``DataSourceRegistration``.
+Called by users, once per session, as ``sg.register(spark)``. It replaces the source of ``pyspark_streamgroups``, which has
+no connection to this process. Source: Spark's ``DataSourceRegistration``.
 """
 
 from __future__ import annotations
 
 import atexit
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -23,6 +26,7 @@ from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.rpc import SessionServer, new_session
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.source.data_source import StreamGroupsDataSource
+from streamgroups_spark.source.unregistered import needs_registration
 from streamgroups_spark.state.reports import ReportedStates, StateReports, StateReportsRequest
 
 #: Identifies this driver process, so that it receives no requests from the queries of another driver.
@@ -77,9 +81,31 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         "unreadable": _unreadable_channel_of(spark),
         "clock": None if clock is None else staticmethod(clock),
     }
-    spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
-    spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
+    with _active(spark):
+        spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
+        spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
     _answer_sources(spark)
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Makes a session the active one for the time of a registration.
+
+    Spark checks a new name with the active session, and would reject one that another session has registered.
+    """
+    before = SparkSession.getActiveSession()
+    _activate(spark)
+    try:
+        yield
+    finally:
+        if before is not None:
+            _activate(before)
+
+
+def _activate(spark: SparkSession) -> None:
+    SparkSession._activeSession = spark
+    assert spark._jvm is not None
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def _answer_sources(spark: SparkSession) -> None:
@@ -99,6 +125,19 @@ def _answer(request: Any) -> Any:
     if isinstance(request, StateReportsRequest):
         return ReportedStates(tuple(STATES.take(request.run_id, request.batch)))
     return None if _queries is None else _queries.answer(request)
+
+
+def require_registered(called: str) -> None:
+    """Rejects a call of the API before a session is registered.
+
+    Args:
+        called: the function of the API, for the error.
+
+    Raises:
+        InvalidOption: if no session of this process is registered.
+    """
+    if _queries is None:
+        raise needs_registration(called)
 
 
 def active_checkpoints() -> frozenset[str]:

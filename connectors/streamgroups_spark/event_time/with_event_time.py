@@ -39,7 +39,7 @@ from streamgroups_spark.event_time.observed_times import telling
 from streamgroups_spark.event_time.punctuation_source import delay_in_spark_ms, options_of
 from streamgroups_spark.event_time.split_late import check_watermark_column
 from streamgroups_spark.internals.plan import analyzed, leaves, nodes, source_name, source_options
-from streamgroups_spark.register import tell_of
+from streamgroups_spark.register import require_registered, tell_of
 from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.shared_state import check_state
 from streamgroups_spark.windows.checks import check_timestamp
@@ -113,6 +113,7 @@ def with_event_time(
     source = _source(df)
     parsed = parse(source, streaming=df.isStreaming)
     if df.isStreaming:
+        require_registered("sg.with_event_time")
         check_state(parsed, {"sg.with_event_time"})
     check_column(df.schema, column)
     _check_plan(df)

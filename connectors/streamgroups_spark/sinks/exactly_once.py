@@ -28,7 +28,7 @@ from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
-from streamgroups_spark.register import SESSION
+from streamgroups_spark.register import SESSION, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.kafka import transactional_id_of
 from streamgroups_spark.sinks.ledger import AnySink, LedgerDataSource
@@ -129,6 +129,7 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
         delays = sg.KafkaSink(bootstrap_servers="localhost:9092", topic="delays")
         query = sg.exactly_once(flights.select("key", "value"), sink=delays, checkpoint="/data/delays").start()
     """
+    require_registered("sg.exactly_once")
     sources = checked_sources(df)
     clear_unstarted(checkpoint)
     if isinstance(sink, KafkaSink):

@@ -25,7 +25,7 @@ from streamgroups_spark.internals.plan import (
     read_streams,
     source_name,
 )
-from streamgroups_spark.register import SESSION, state_channel_of
+from streamgroups_spark.register import SESSION, require_registered, state_channel_of
 from streamgroups_spark.repartition.key_columns import is_partitioned_by
 from streamgroups_spark.source.drift_check import reject_drift
 from streamgroups_spark.source.options import SourceOptions
@@ -207,6 +207,7 @@ def in_reading_stage(
             the operator cannot use, or the source has ``maxDrift`` and the operator does not use the watermark of the
             group.
     """
+    require_registered(called)
     sources = read_options(records)
     if not imports:
         _check_import(sources, called)

@@ -1,0 +1,78 @@
+"""Registers ``format("streamgroups")`` in each Spark application without a call.
+
+Spark imports packages whose name begins with ``pyspark_`` once per application, in a Python process of its own, and
+registers their ``DefaultSource``. That process has no connection to the user's process, so this source works where
+nothing of the user's process is needed: batch reads, and streams of one member. ``sg.register(spark)`` replaces it with
+the complete source, and Spark logs that. Before 4.2 Spark rejects such a replacement, so this package contains no source
+there. Source: ``pyspark.sql.worker.lookup_data_sources`` and ``DataSourceManager`` (Spark 4.2).
+
+Every application with PySpark imports this package for its first data source, so it imports the rest only when it is
+used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark import __version__ as _spark
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+    from streamgroups_spark.source.data_source import StreamGroupsDataSource
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """The format ``streamgroups`` before ``sg.register(spark)``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "streamgroups"
+
+    def schema(self) -> str:
+        """See :meth:`StreamGroupsDataSource.schema`."""
+        return self._source().schema()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """See :meth:`StreamGroupsDataSource.reader`."""
+        return self._source().reader(schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Returns the reader of a streaming query, or one that raises the error of an option that needs registration."""
+        from streamgroups_spark.source.unregistered import stream_reader
+
+        return stream_reader(self._source(), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Rejects the sink, which requests the facts of its batch from the user's process.
+
+        Raises:
+            InvalidOption: always.
+        """
+        from streamgroups_spark.source.unregistered import needs_registration
+
+        raise needs_registration("The sink format('streamgroups')")
+
+    def _source(self) -> StreamGroupsDataSource:
+        from streamgroups_spark.source.data_source import StreamGroupsDataSource
+
+        return StreamGroupsDataSource(self.options)
+
+
+def replaceable(version: str) -> bool:
+    """Returns whether ``sg.register`` can replace a source that this version of Spark has registered by itself.
+
+    >>> replaceable("4.1.2"), replaceable("4.2.0.dev1")
+    (False, True)
+    """
+    major, minor = version.split(".")[:2]
+    return (int(major), int(minor)) >= (4, 2)
+
+
+if not replaceable(_spark):
+    del DefaultSource
