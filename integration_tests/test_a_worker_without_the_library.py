@@ -1,7 +1,12 @@
-"""A Python process of Spark without the library fails with an error that names its interpreter and PYSPARK_PYTHON."""
+"""A Python process of Spark without the library fails with an error that names its interpreter and PYSPARK_PYTHON, and
+``doctor`` reports it before.
+"""
 
 from __future__ import annotations
 
+import json
+import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from streamgroups_spark.ops.executors import driver_versions, probe_executors
 from streamgroups_testkit.producing import produce
 from unit_tests.bare_python import packages_without_us
 
@@ -89,3 +95,27 @@ def test_each_process_names_its_interpreter(
         run()
     assert f"The interpreter is {python}, Python {sys.version.split()[0]}, on host " in str(raised.value)
     assert "set PYSPARK_PYTHON" in str(raised.value)
+
+
+def test_doctor_checks_the_python_of_executors(
+    spark: SparkSession, bootstrap: str, without_us: Callable[[str], Path]
+) -> None:
+    (sound,), expected = probe_executors(spark, [bootstrap])
+    assert (expected, sound.python, sound.missing, sound.unreachable) == (1, platform.python_version(), "", {})
+    assert sound.versions == driver_versions()
+    python = without_us("pyspark.worker")
+    found, _ = probe_executors(spark, [bootstrap, "127.0.0.1:1"])
+    (bare,) = (it for it in found if it.missing)
+    assert (bare.interpreter, bare.versions["streamgroups"]) == (str(python), None)
+    assert "No module named 'streamgroups" in bare.missing
+    assert bare.unreachable == {"127.0.0.1:1": "connection refused"}
+
+
+@pytest.mark.long
+def test_doctor_checks_each_executor_of_a_cluster() -> None:
+    """A cluster of two executors, in processes of their own."""
+    arguments = ["doctor", "--executors", "--master", "local-cluster[2,1,1024]", "-o", "json"]
+    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    (finding,) = [it for it in json.loads(result.stdout)["findings"] if it["about"] == "executors"]
+    assert finding["what"].startswith("2 executors, on "), finding

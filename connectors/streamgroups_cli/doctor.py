@@ -47,13 +47,29 @@ def doctor(
             dir_okay=False,
         ),
     ] = None,
+    executors: Annotated[
+        bool, typer.Option("--executors", help="Start a Spark application, and check the Python of every executor.")
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="With --executors: Spark's master. Default: that of spark-submit and spark-defaults.conf.",
+            show_default=False,
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="With --executors: a setting of Spark; repeatable."),
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Show the versions in use, and the problems.
 
     Checks Python, the reader, librdkafka, Java, Spark, the Python of Spark's workers, the embedded broker's jars and
     the machine. With --bootstrap-server it also checks a Kafka cluster: reachable brokers, release, group protocols and
-    retention of offsets. Changes nothing, prints no secrets.
+    retention of offsets. With --executors it runs a check on every executor of a Spark application. Changes nothing,
+    prints no secrets.
 
     Each result is ok, a warning (it works, but slower or at risk) or a problem (something will fail), with a remedy.
     Exit code: 0 without a problem, 1 with one, 2 wrong usage.
@@ -61,12 +77,18 @@ def doctor(
     from streamgroups.doctor.check_results import State, worst
 
     config = _client_config(cluster)
+    settings = _spark_settings(master, conf or [], executors=executors)
     findings = _local_findings(script)
+    brokers: list[str] = []
     if config is not None:
-        from streamgroups.doctor.cluster import judge_cluster
+        from streamgroups.doctor.cluster import Cluster, judge_cluster
         from streamgroups_kafka.probes.cluster import probe_cluster
 
-        findings += judge_cluster(probe_cluster(config))
+        found = probe_cluster(config)
+        findings += judge_cluster(found)
+        brokers = [broker.address for broker in found.brokers] if isinstance(found, Cluster) else []
+    if executors:
+        findings += _executor_findings(settings, brokers)
     if output is Output.table:
         _print_table(findings)
     else:
@@ -123,6 +145,34 @@ def _local_findings(script: Path | None) -> list[Finding]:
         machine.judge_embedded_kafka(kafka.result()),
         *machine.judge_machine(_this_python.machine()),
     ]
+
+
+def _spark_settings(master: str | None, assignments: Sequence[str], *, executors: bool) -> dict[str, str]:
+    if not executors and (master is not None or assignments):
+        raise InvalidOption("--master and --conf need --executors.", remedy="Add --executors, or omit them.")
+    settings = {} if master is None else {"spark.master": master}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator or not name.strip():
+            # The text can be a secret.
+            raise InvalidOption("A --conf option is not NAME=VALUE.", remedy="Write it as --conf spark.cores.max=4.")
+        settings[name.strip()] = value
+    return settings
+
+
+def _executor_findings(settings: dict[str, str], brokers: Sequence[str]) -> list[Finding]:
+    """Starts a Spark application for the check of its executors, and stops it."""
+    from streamgroups.doctor.check_results import problem
+    from streamgroups.doctor.executors import judge_executors
+    from streamgroups_cli._spark_application import explained_failure, spark_application
+    from streamgroups_spark.ops.executors import driver_versions, probe_executors
+
+    try:
+        with spark_application(settings) as spark:
+            found, expected = probe_executors(spark, brokers)
+    except Exception as e:  # Py4J and PySpark have no common class of errors
+        return [problem("executors", *explained_failure(e))]
+    return judge_executors(found, expected, driver_versions())
 
 
 def _own_findings(python_version: str, distribution: Distribution | None) -> list[Finding]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from streamgroups.doctor.executors import Executor
 from streamgroups.errors import InvalidOption
+from streamgroups_cli import _spark_application
 from streamgroups_cli.command_line import app
+from streamgroups_spark.ops import executors
 
 MODULES = "java.base@17.0.15\njdk.incubator.vector@17.0.15"
 
@@ -200,3 +205,49 @@ def test_it_imports_neither_spark_nor_arrow() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert printed.stdout.splitlines()[-1] == "[]"
+
+
+# ---- executors -------------------------------------------------------------------------------------------------------
+
+
+def test_executors_are_checked_with_the_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Mapping[str, str]] = []
+
+    @contextmanager
+    def application(settings: Mapping[str, str]) -> Iterator[str]:
+        started.append(settings)
+        yield "session"
+
+    def probe(_spark: str, brokers: Sequence[str]) -> tuple[list[Executor], int]:
+        assert list(brokers) == []
+        return [Executor("node-1", 7, sys.executable, "3.11.2", executors.driver_versions(), reader="native")], 2
+
+    monkeypatch.setattr(_spark_application, "spark_application", application)
+    monkeypatch.setattr(executors, "probe_executors", probe)
+    code, found = findings("--executors", "--master", "spark://host:7077", "--conf", "spark.cores.max=4")
+    assert (code, started) == (0, [{"spark.master": "spark://host:7077", "spark.cores.max": "4"}])
+    assert found["executors"]["state"] == "warning"
+
+
+def test_a_spark_application_that_does_not_start_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def application(_settings: Mapping[str, str]) -> None:
+        raise RuntimeError('java.io.IOException: Cannot run program "python9": error=2, No such file or directory')
+
+    monkeypatch.setattr(_spark_application, "spark_application", application)
+    code, found = findings("--executors")
+    assert (code, found["executors"]["state"]) == (1, "problem")
+    assert found["executors"]["what"].startswith('No task ran: java.io.IOException: Cannot run program "python9"')
+    assert "a Python that exists on every host" in found["executors"]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--master", "local"], "--master and --conf need --executors"),
+        (["--executors", "--conf", "hunter2"], "A --conf option is not NAME=VALUE."),
+    ],
+)
+def test_settings_of_spark_are_checked_first(arguments: list[str], message: str) -> None:
+    with pytest.raises(InvalidOption, match=re.escape(message)) as rejected:
+        CliRunner().invoke(app, ["doctor", *arguments], catch_exceptions=False)
+    assert "hunter2" not in str(rejected.value)

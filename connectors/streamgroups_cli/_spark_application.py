@@ -1,0 +1,58 @@
+"""The Spark application of ``streamgroups doctor --executors``.
+
+``streamgroups_cli.doctor`` imports it. The settings are those of ``spark-submit`` and ``spark-defaults.conf``, as for a job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAME = "streamgroups-doctor"
+#: The longest text of an error of Spark in a result.
+_LONGEST = 500
+
+
+@contextmanager
+def spark_application(settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Starts an application, and stops it at the end."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(_NAME).config("spark.ui.enabled", "false")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        spark.sparkContext.setLogLevel("OFF")
+        yield spark
+    finally:
+        spark.stop()
+
+
+def explained_failure(error: Exception) -> tuple[str, str]:
+    """Returns the text of a result and its remedy, for an error of Spark.
+
+    >>> explained_failure(RuntimeError("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.10."))
+    ('No task ran: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.10.', 'Set PYSPARK_PYTHON or \
+spark.pyspark.python to a Python of the same release as the driver on every host.')
+    """
+    text = str(error)
+    # Spark puts the error of a Python process at the end of its traceback.
+    named = re.search(r"\[[A-Z_]{5,}\][^\n]*", text)
+    reason = (
+        named[0] if named else next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    )
+    said = f"No task ran: {reason[:_LONGEST].rstrip('.')}."
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return (
+            said,
+            "Set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same release as the driver on every host.",
+        )
+    if "Cannot run program" in text:
+        return said, "Set PYSPARK_PYTHON or spark.pyspark.python to a Python that exists on every host."
+    return said, "Check --master and --conf, and the logs of the Spark application and of its executors."
