@@ -1,10 +1,17 @@
 """Builds the wheel: packages come from two source roots, this folder and ``connectors/``, and one of them has a native part.
 
-Everything declarative is in ``setup.cfg``. This file exists for what it cannot say: two roots, and the extension that may fail
-to build. Without a compiler there is none; the plain reader then does its work and ``streamgroups doctor`` says so.
+Everything declarative is in ``setup.cfg``. This file exists for two things: two roots, and the extension that may fail to
+build. Without a compiler the plain reader is used. The reason of the failure is a file beside the extension, which
+``streamgroups doctor`` and the warning of ``sg.register`` contain. pip prints it only with ``-v``.
+``STREAMGROUPS_BUILD=native`` in the environment makes the failure an error of the installation.
 """
 
+import os
+import sys
+from pathlib import Path
+
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 _OWN_PACKAGES = find_packages(".", include=["streamgroups", "streamgroups.*"])
 _CONNECTOR_PACKAGES = find_packages("connectors")
@@ -12,7 +19,30 @@ _NATIVE = "connectors/streamgroups_kafka/csrc"
 _READER = ("client", "arrow_batch", "utf8", "rdkafka_api")
 _ENCODER = ("encoder", "record_batch", "arrow_records", "crc32c", "murmur2")
 
+#: ``streamgroups_kafka.native`` reads it.
+_ERROR_FILE = "native_build_error.txt"
+_BUILD_VARIABLE = "STREAMGROUPS_BUILD"
+
+
+class BuildExtension(build_ext):
+    """Stores why a build of the extension has failed."""
+
+    def build_extension(self, ext: Extension) -> None:
+        error_file = Path(self.get_ext_fullpath(ext.name)).with_name(_ERROR_FILE)
+        error_file.unlink(missing_ok=True)
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            error_file.parent.mkdir(parents=True, exist_ok=True)
+            error_file.write_text(f"{reason}\n", encoding="utf-8")
+            sys.stderr.write(f"WARNING: the native extension of streamgroups could not be built: {reason}\n")
+            ext.optional = os.environ.get(_BUILD_VARIABLE) != "native"
+            raise
+
+
 setup(
+    cmdclass={"build_ext": BuildExtension},
     packages=_OWN_PACKAGES + _CONNECTOR_PACKAGES,
     package_dir={name: f"connectors/{name}" for name in _CONNECTOR_PACKAGES if "." not in name},
     ext_modules=[

@@ -33,8 +33,15 @@ READER_VARIABLE = "STREAMGROUPS_READER"
 #: The same variable for the encoder.
 ENCODER_VARIABLE = "STREAMGROUPS_ENCODER"
 
-_BUILD = "Install streamgroups again from a wheel, or on a machine with a C compiler and Python's headers."
+_BUILD = (
+    "Install streamgroups again from a wheel, or on a machine with a C compiler and Python's headers. "
+    "STREAMGROUPS_BUILD=native pip install -v then shows the error of the compiler."
+)
 _WHEEL = "Install confluent-kafka again from its wheel, which contains librdkafka."
+
+#: The file in which ``setup.py`` stores why the build of the extension has failed.
+_ERROR_FILE = "native_build_error.txt"
+_MAX_REASON = 500
 
 _ENTRY_OF_MAPS = 5
 #: The version of the interface of ``Client``. In a checkout the extension may be older than this file.
@@ -141,10 +148,50 @@ def _extension() -> ModuleType | NativeStatus:
         # Imported by name, because the extension may be missing.
         extension = importlib.import_module("streamgroups_kafka._native")
     except ImportError as e:
-        return NativeStatus(False, f"The extension cannot be imported ({e}).", _BUILD)
+        failure = build_failure(Path(__file__).parent)
+        reason = f"The extension cannot be imported ({e})." if failure is None else f"Its build has failed: {failure}."
+        return NativeStatus(False, reason, _BUILD)
     if getattr(extension, "INTERFACE", 1) != _INTERFACE:
         return NativeStatus(False, "The extension belongs to another version of streamgroups.", _BUILD)
     return extension
+
+
+def build_failure(package: Path) -> str | None:
+    """Returns why the build of the extension has failed; ``None`` if no failure is stored.
+
+    Args:
+        package: the directory of this package.
+    """
+    try:
+        text = (package / _ERROR_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.strip().rstrip(".")[:_MAX_REASON] or None
+
+
+@cache
+def warn_if_plain() -> None:
+    """Logs a warning, once per process, if the native reader or encoder cannot be used here.
+
+    Called on the driver, because a user seldom reads the logs of executors, where :func:`uses_native` logs the same.
+    """
+    parts = [
+        (part, found)
+        for part, variable, found in (
+            ("reader", READER_VARIABLE, status()),
+            ("encoder", ENCODER_VARIABLE, encoder_status()),
+        )
+        if not found.available and os.environ.get(variable) != "plain"
+    ]
+    if parts:
+        _, found = parts[0]
+        logger.warning(
+            "The plain %s will be used in this environment, which is several times slower than the native one. %s %s "
+            "'streamgroups doctor' and 'streamgroups doctor --executors' show the state.",
+            " and ".join(part for part, _ in parts),
+            found.reason,
+            found.remedy,
+        )
 
 
 def _candidates() -> Iterator[str]:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from streamgroups.monitoring.query_time import UnreadableWatermarks
 from streamgroups.ports import Clock
 from streamgroups.query.operator_states import StateReport
+from streamgroups_kafka.native import warn_if_plain
 from streamgroups_spark.event_time.messages import Observations, ObservationsRequest
 from streamgroups_spark.event_time.observed_times import ObservationStore, Tell
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
@@ -69,6 +70,7 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
             .load()
         )
     """
+    warn_if_plain()
     cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
     # Spark creates the source in other processes, which have no session. Its settings are therefore attributes of the
     # class.
