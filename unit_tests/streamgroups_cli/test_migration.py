@@ -100,6 +100,11 @@ def test_O5_a_planned_batch_is_read_again_and_explained(cluster: CommandLine, ol
     assert "start the old query once with the trigger availableNow" in result.err
 
 
+def test_a_planned_batch_without_records_repeats_nothing(cluster: CommandLine, old: Checkpoint) -> None:
+    old.plan(11, '{"flights":{"0":5,"1":6}}')
+    assert "Warning" not in cluster(*import_args(old.path)).err
+
+
 def test_a_first_batch_without_commit_starts_at_the_initial_offsets(cluster: CommandLine, tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "first")
     checkpoint.plan(0, '{"flights":{"0":4,"1":4}}')

@@ -131,11 +131,11 @@ def _explain(
     after = "before the first batch" if positions.batch_id is None else f"after batch {positions.batch_id}"
     say(f"These are the positions of the checkpoint '{checkpoint.location}' {after}, its last committed one.")
     planned = [r for r in positions.planned if r.topic_partition in next_offsets]
-    if checkpoint.planned is not None:
+    if checkpoint.planned is not None and planned:
         count = sum(map(len, planned))
         say(
             f"Warning: batch {checkpoint.planned.batch_id} is planned and not committed. Its output may exist, completely "
-            f"or in part. The group reads its {count} offsets again: {listed(planned) or 'none'}. To avoid that, start the "
+            f"or in part. The group reads its {count} offsets again: {listed(planned)}. To avoid that, start the "
             "old query once with the trigger availableNow, which finishes the batch, and repeat this import."
         )
     if checkpoint.operators:
