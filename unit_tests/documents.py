@@ -1,6 +1,6 @@
-"""The Python code of the documents, for the tests that check and run it.
+"""The code of the documents, for the tests that check and run it.
 
-A block is a ``code-block:: python`` of a page, without the examples with a prompt, which run as doctests.
+A block is a ``code-block`` of a page, without the examples with a Python prompt, which run as doctests.
 """
 
 from __future__ import annotations
@@ -22,28 +22,35 @@ class Block:
         page: the name of the page, such as ``sinks.rst``.
         line: the number of its first line.
         code: the code, without indentation.
+        language: ``python`` or ``console``.
+        caption: the caption; empty without one.
     """
 
     page: str
     line: int
     code: str
+    language: str
+    caption: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 
 
-def blocks(page: Path) -> Iterator[Block]:
-    """The blocks of a page, in order."""
+def blocks(page: Path, *languages: str) -> Iterator[Block]:
+    """The blocks of a page in some languages, in order. Default: Python."""
     lines = page.read_text(encoding="utf-8").split("\n")
     for i, line in enumerate(lines):
-        if line.strip() != ".. code-block:: python":
+        directive, _, language = line.strip().partition(":: ")
+        if directive != ".. code-block" or language not in (languages or ("python",)):
             continue
         indent = len(line) - len(line.lstrip())
-        body = []
+        body, caption = [], ""
         for text in lines[i + 1 :]:
             if text.strip() and len(text) - len(text.lstrip()) <= indent:
                 break
+            if text.strip().startswith(":caption: "):
+                caption = text.strip().removeprefix(":caption: ")
             body.append("" if text.strip().startswith(":") else text)
         code = textwrap.dedent("\n".join(body))
         if ">>> " not in code:
-            yield Block(page.name, i + 2, code)
+            yield Block(page.name, i + 2, code, language, caption)

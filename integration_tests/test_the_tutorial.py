@@ -1,0 +1,135 @@
+"""The tutorial works word by word: its files are written, and its commands run in the order of the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from integration_tests.tiers import LONG
+from streamgroups_broker import EmbeddedKafka
+from streamgroups_testkit.broker import BROKER_PROPERTIES
+from streamgroups_testkit.reading import committed_offsets, end_offsets
+from streamgroups_testkit.waits import wait_until
+from unit_tests.documents import ROOT, Block, blocks
+
+PAGE = ROOT / "docs" / "tutorial.rst"
+TIMEOUT_S = 120
+
+
+class Reader:
+    """A reader of the tutorial with some terminals in one directory.
+
+    Args:
+        directory: an empty directory.
+        bootstrap: the brokers, instead of the one that the reader starts.
+    """
+
+    def __init__(self, directory: Path, bootstrap: str) -> None:
+        self._directory, self.bootstrap = directory, bootstrap
+        programs = directory / "bin"
+        programs.mkdir()
+        for name, code in (("python", '"$@"'), ("streamgroups", '-c "from streamgroups_cli import main; main()" "$@"')):
+            (programs / name).write_text(f"#!/bin/sh\nexec {sys.executable} {code}\n")
+            (programs / name).chmod(0o755)
+        self._env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+        self.terminals: list[subprocess.Popen[bytes]] = []
+
+    def save(self, block: Block) -> None:
+        """Writes a program."""
+        (self._directory / block.caption).write_text(block.code.replace("localhost:9092", self.bootstrap))
+
+    def run(self, block: Block) -> str:
+        """Runs the commands of a block. Returns their output."""
+        output = ""
+        for command in self._commands(block):
+            done = subprocess.run(
+                command,
+                shell=True,
+                cwd=self._directory,
+                env=self._env,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+            )
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            output += done.stdout
+        return output
+
+    def start(self, block: Block) -> None:
+        """Runs the command of a block in a terminal of its own."""
+        (command,) = self._commands(block)
+        with (self._directory / f"{block.caption}.log").open("wb") as log:
+            terminal = subprocess.Popen(
+                f"exec {command}", shell=True, cwd=self._directory, env=self._env, stdout=log, stderr=log
+            )
+        self.terminals.append(terminal)
+
+    def _commands(self, block: Block) -> list[str]:
+        code = block.code.replace("localhost:9092", self.bootstrap)
+        return [line.removeprefix("$ ") for line in code.splitlines() if line.startswith("$ ")]
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """Has a broker of its own, because the topics of the tutorial have names that other tests use too."""
+    with EmbeddedKafka(properties=BROKER_PROPERTIES) as kafka:
+        reader = Reader(tmp_path, kafka.bootstrap_servers)
+        yield reader
+        for terminal in reader.terminals:
+            terminal.kill()
+            terminal.wait(TIMEOUT_S)
+
+
+@LONG
+def test_the_tutorial(reader: Reader) -> None:
+    outputs = {}
+    for block in blocks(PAGE, "python", "console"):
+        if block.language == "python":
+            reader.save(block)
+        elif block.caption in ("setup", "broker"):
+            continue
+        elif block.caption in ("first query", "second query"):
+            reader.start(block)
+            _wait_until_it_reads(reader)
+        else:
+            if block.caption == "compare":
+                _wait_until_all_is_read(reader)
+            outputs[block.caption or block.line] = reader.run(block)
+    assert re.search(r"missing: 0 twice: 0", outputs["compare"])
+    late = int(re.search(r"(\d+) late flights", outputs["compare"]).group(1))  # type: ignore[union-attr]
+    assert 12_000 < late < 14_000
+    hours = [int(count) for count in re.findall(r"\|(?:AA|B6|DL|EV|UA|US|WN) +\| +(\d+) *\|", outputs["hours"])]
+    assert len(hours) > 30
+    assert 15_000 < sum(hours) < 20_000, "the last hour of each carrier stays open"
+    wait_until(
+        lambda: committed_offsets(reader.bootstrap, "board", "flights") == end_offsets(reader.bootstrap, "flights", 4),
+        "the query reads the records of the reset again",
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def _wait_until_it_reads(reader: Reader) -> None:
+    admin = AdminClient({"bootstrap.servers": reader.bootstrap})
+    def every_member_has_partitions() -> bool:
+        assert all(terminal.poll() is None for terminal in reader.terminals), "a query has failed"
+        described = admin.describe_consumer_groups(["board"])["board"].result(10)
+        owned = [len(member.assignment.topic_partitions) for member in described.members]
+        return len(owned) == len(reader.terminals) and all(owned)
+
+    wait_until(every_member_has_partitions, "each query owns partitions", timeout_s=TIMEOUT_S)
+
+
+def _wait_until_all_is_read(reader: Reader) -> None:
+    ends = end_offsets(reader.bootstrap, "flights", 4)
+    wait_until(
+        lambda: committed_offsets(reader.bootstrap, "board", "flights") == ends,
+        "the second query reads the rest",
+        timeout_s=TIMEOUT_S,
+    )
