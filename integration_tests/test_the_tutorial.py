@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.tiers import LONG
@@ -119,7 +120,11 @@ def _wait_until_it_reads(reader: Reader) -> None:
     admin = AdminClient({"bootstrap.servers": reader.bootstrap})
     def every_member_has_partitions() -> bool:
         assert all(terminal.poll() is None for terminal in reader.terminals), "a query has failed"
-        described = admin.describe_consumer_groups(["board"])["board"].result(10)
+        try:
+            described = admin.describe_consumer_groups(["board"])["board"].result(10)
+        except KafkaException:
+            # The coordinator of the first group is created with the topic of offsets.
+            return False
         owned = [len(member.assignment.topic_partitions) for member in described.members]
         return len(owned) == len(reader.terminals) and all(owned)
 
