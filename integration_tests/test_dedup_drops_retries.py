@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,8 +19,14 @@ import streamgroups as sg
 from integration_tests.cutting_proxy import CuttingProxy
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DedupCounts, read_progress
+from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
-from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
+from streamgroups_testkit.reading import (
+    committed_offsets,
+    end_offsets,
+    read_committed,
+    wait_until_group_is_empty,
+)
 from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 4
@@ -130,6 +136,38 @@ def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
     )
 
 
+def test_X5_a_reset_that_keeps_ids_returns_no_record_again(
+    spark: SparkSession,
+    bootstrap: str,
+    admin: AdminClient,
+    group: str,
+    topic: str,
+    options: dict[str, str],
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    target = new_topic(1)
+
+    def run(name: str) -> list[bytes]:
+        records = spark.readStream.format("streamgroups").options(**options).load()
+        rows = once(records, id="value", on_reset="keep").select("value")
+        sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=target)
+        query = sg.exactly_once(rows, sink=sink, checkpoint=str(tmp_path / name)).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        return [message.value for message in read_committed(bootstrap, target)]
+
+    produce(bootstrap, topic, 100, partitions=PARTITIONS)
+    first = run("first")
+    assert len(first) == len(set(first)) == 100
+    wait_until_group_is_empty(admin, group)
+    offsets = [TopicPartition(topic, partition, partition) for partition in range(PARTITIONS)]
+    reset = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])[group].result(30)
+    assert [tp.error for tp in reset.topic_partitions if tp.error is not None] == []
+    produce(bootstrap, topic, 20, partitions=PARTITIONS, first=100)
+    assert sorted(run("second")) == sorted([*first, *({m.value for m in read_committed(bootstrap, topic)} - {*first})])
+    assert committed_offsets(bootstrap, group, topic) == end_offsets(bootstrap, topic, PARTITIONS)
+
+
 @pytest.fixture
 def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     return spark.readStream.format("streamgroups").options(**options).load()
@@ -152,6 +190,7 @@ def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
         (lambda df: df, {"horizon": "an hour"}, "'horizon' is 'an hour', which is not a duration"),
         (lambda df: df, {"false_positive_rate": 1}, "'false_positive_rate' is 1"),
         (lambda df: df, {"scope": "topic"}, "'scope' is 'topic'"),
+        (lambda df: df, {"on_reset": "drop"}, "'on_reset' is 'drop'"),
         (lambda df: df, {"id": "value", "scope": "global"}, r"sg.repartition\(df.*dropDuplicatesWithinWatermark"),
         (lambda df: df.repartition(2), {}, r"moves records between tasks \(Repartition\)"),
     ],

@@ -26,6 +26,7 @@ class DedupOperator:
         horizon_ms: how long an id is seen, in milliseconds of the time of the partition.
         output: the columns of the records, and those of the counts (:data:`streamgroups_state.dedup.run.COUNTS`).
         false_positive_rate: the share of unseen ids for which the ids of a bucket are read.
+        keeps_on_reset: whether ids of records after the target of a reset stay seen.
     """
 
     name: str
@@ -33,6 +34,7 @@ class DedupOperator:
     horizon_ms: int
     output: pa.Schema
     false_positive_rate: float = 1e-5
+    keeps_on_reset: bool = False
 
     @property
     def schema(self) -> pa.Schema:

@@ -17,10 +17,11 @@ from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.joined_lookup import Choices, choose_together, is_together, partner_of
+from streamgroups.state.kept_ids import newest_committed
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_exactly
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New
+from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups.state.state_files import StateFiles
 from streamgroups_state.file_format import pack, unpack
 from streamgroups_state.operator import Part
@@ -104,6 +105,17 @@ class StoredStates:
                 return Empty(position.next_offset)
             raise
         return choose(position, [manifest], self._on_missing)
+
+    def find_kept(self, position: Position) -> Choice:
+        """The state from which a batch continues, if ids of records after the position stay seen.
+
+        Raises the errors of :meth:`find`.
+        """
+        if isinstance(position.origin, Unnamed):
+            kept = newest_committed(position, self._manifests(position.topic_partition))
+            if kept is not None:
+                return kept
+        return self.find(position)
 
     def find_both(self, left: Position, right: Position) -> Choices:
         """The states from which a join continues with two partitions, if their positions do not name them together.

@@ -154,6 +154,7 @@ class TaskStates:
                 values=state.values,
                 due_ms=state.due_ms,
                 time=state.time,
+                after=ours.plan.state.file if isinstance(ours.plan.state, Named) else None,
             )
             states.append(NewState(stored, state.parts, state.apart))
         return self._store.write(file, states), output

@@ -229,7 +229,9 @@ class OperatorStates(BatchStates):
                 choice.read_from,
                 r.next_offset,
             )
-        return self._timed(RangePlan(r, choice.origin, choice.read_from, owned.identity))
+        # After a reset with ids that stay seen, the state is that of a later offset.
+        read_from = min(choice.read_from, r.next_offset)
+        return self._timed(RangePlan(r, choice.origin, read_from, owned.identity))
 
     def _timed(self, plan: RangePlan) -> RangePlan:
         tp = plan.range.topic_partition

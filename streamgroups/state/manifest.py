@@ -11,10 +11,10 @@ The format, version 1, with files as indexes into ``files``, where 0 is the file
      "files": ["1732334879123-1f3a9c2b7d10-16-40.state"],
      "states": [{"topic": "flights", "id": "59qr...", "partition": 3, "from": 10, "to": 25, "began": 0,
                  "values": {"newest_ms": 1732334870000}, "due_ms": null,
-                 "time": [1732334870000, 1732334870000, false, null],
+                 "time": [1732334870000, 1732334870000, false, null], "after": "1732334879123-1f3a9c2b7d10-16-40.state",
                  "parts": {"1732334820000": [[1, 0, 12, 840], [0, 0, 7, 490]]}}]}
 
-``time`` contains the fields of :class:`~streamgroups.state.state_time.StateTime`, in their order, and is null for an
+``after`` is null for a state that began with an empty one. ``time`` contains the fields of :class:`~streamgroups.state.state_time.StateTime`, in their order, and is null for an
 operator without event time.
 """
 
@@ -64,6 +64,8 @@ class PartitionState:
         values: small values of the operator, such as the newest event time.
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
         time: the event time of the state; ``None`` if the operator has none.
+        after: the file of the state with which the batch continued. ``None``: it began with an empty one, or an earlier
+            version has written the file.
     """
 
     range: OffsetRange
@@ -73,6 +75,7 @@ class PartitionState:
     values: Mapping[str, int | str | None] = field(default_factory=dict)
     due_ms: int | None = None
     time: StateTime | None = None
+    after: StateFileName | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -160,6 +163,7 @@ def _encoded(state: PartitionState, index: Mapping[StateFileName, int]) -> dict[
         "values": dict(state.values),
         "due_ms": state.due_ms,
         "time": None if state.time is None else _encoded_time(state.time),
+        "after": None if state.after is None else str(state.after),
         "parts": {
             part: [[index[s.file], s.number, s.rows, s.row_bytes] for s in segments]
             for part, segments in state.parts.items()
@@ -210,6 +214,7 @@ def _decoded(document: Any, files: tuple[StateFileName, ...], cluster_id: str | 
         values={name: _value(value) for name, value in items(fields["values"])},
         due_ms=time_ms_or_none(fields["due_ms"]),
         time=_time(fields["time"]),
+        after=None if fields.get("after") is None else StateFileName.parse(string(fields["after"])),
     )
 
 

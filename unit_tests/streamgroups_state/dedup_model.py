@@ -142,11 +142,10 @@ class Query:
         self.state, self.next_offset = Named(manifest.file, end), end
         return manifest, offsets
 
-    def seek(self, offset: int) -> int:
+    def seek(self, offset: int, *, keeps: bool = False) -> int:
         """Continues at an offset that a tool has set. Returns the first offset to read."""
-        choice = StateStore(self.scope, self.files).find(Position(P0, offset, Unnamed(), TOPIC))
-        stored = isinstance(choice, Stored)
+        store, position = StateStore(self.scope, self.files), Position(P0, offset, Unnamed(), TOPIC)
+        choice = store.find_kept(position) if keeps else store.find(position)
         self.state = Named(choice.file, choice.state.next_offset) if isinstance(choice, Stored) else New()
-        assert stored or choice.read_from == 0
         self.next_offset = offset
-        return choice.read_from
+        return min(offset, choice.read_from)

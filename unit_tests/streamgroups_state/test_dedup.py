@@ -105,6 +105,34 @@ def test_X5_no_record_is_lost_and_no_retry_is_returned_again(
     assert wrongly_dropped == []
 
 
+@given(RECORDS, CUTS, st.integers(0, 80), st.booleans())
+def test_X5_ids_that_a_reset_keeps_are_those_of_committed_batches(
+    records: list[Record], cuts: list[tuple[int, bool, bool]], target: int, is_proved: bool
+) -> None:
+    query, target = Query(replace(DEDUP, keeps_on_reset=True)), min(target, len(records))
+    committed = kept = 0
+    for end, _, is_killed in _ends(cuts, len(records)):
+        # The file of each batch proves that the batch before it was committed.
+        kept = committed
+        if is_killed:
+            # Its file is the newest one, and its output does not exist.
+            query.run(records, end)
+        else:
+            query.advance(records, end)
+            committed = end
+    if is_proved:
+        manifest, _ = query.advance(records, committed)
+        assert manifest.states[0].due_ms is None
+        kept = committed
+    model, read_from = Reference(), query.seek(target, keeps=True)
+    for record in records[: max(kept, target)]:
+        model.returns(record)
+    assert not kept or read_from == min(kept, target)
+    _, output = query.advance(records, len(records), read_from)
+    expected = [offset for offset, it in enumerate(records[target:], target) if model.returns(it)]
+    assert output == expected
+
+
 def test_X5_an_id_expires_with_its_bucket_and_older_records_are_duplicates() -> None:
     def run(*steps: tuple[int, int]) -> tuple[list[int], list[int]]:
         records = [Record(id_, START_MS + at_ms) for id_, at_ms in steps]

@@ -69,7 +69,8 @@ def batch_states(
     files = operator_files(location, group_id, operator)
 
     def find(position: Position) -> Choice:
-        return StoredStates(group_id, operator, files, states.on_missing).find(position)
+        stored = StoredStates(group_id, operator, files, states.on_missing)
+        return stored.find_kept(position) if stage.keeps_on_reset else stored.find(position)
 
     def find_both(left: Position, right: Position) -> Choices:
         return StoredStates(group_id, operator, files, states.on_missing).find_both(left, right)
@@ -128,7 +129,7 @@ def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[StageName, s
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     >>> facts = QueryFacts("file:/data/checkpoints/board", frozenset(), stages=frozenset({"windows"}))
     >>> check_stages(parse(options, streaming=True), facts)
-    (StageName(operator='windows', topics=None, flushes=False, has_group_time=False), 'file:/data/checkpoints/streamgroups-state')
+    (StageName(operator='windows', topics=None, flushes=False, has_group_time=False, keeps_on_reset=False), 'file:/data/checkpoints/streamgroups-state')
     """
     stages = [StageName.parse(it) for it in sorted(facts.stages)]
     if len(stages) > 1:

@@ -47,6 +47,7 @@ def dedup(
     horizon: str,
     on: str = "timestamp",
     scope: str = "partition",
+    on_reset: str = "forget",
     false_positive_rate: float = 1e-5,
     name: str = "dedup",
 ) -> DataFrame:
@@ -71,6 +72,8 @@ def dedup(
         on: the column with the time of a record, a timestamp. Without the column ``timestamp`` of the source it must be set.
         scope: ``partition``: equal ids in different partitions are different records. ``global``: equal ids are equal
             records, which must be in one partition.
+        on_reset: ``forget``: after a reset of the group to an earlier offset, the records after it are returned again.
+            ``keep``: their ids stay seen.
         false_positive_rate: the share of unseen ids for which the stored ids are read. A read never drops a record.
         name: the name of the state. The state continues with the same ``id`` and ``on`` only.
 
@@ -92,6 +95,8 @@ def dedup(
     _check_ids(df.schema, ids)
     _check_time(df.schema, on)
     _check_scope(df, ids, scope)
+    if on_reset not in ("forget", "keep"):
+        raise InvalidOption(f"Option 'on_reset' is '{on_reset}'.", remedy="It is 'forget' or 'keep'.")
     if not 0 < false_positive_rate < 1:
         raise InvalidOption(
             f"Option 'false_positive_rate' is {false_positive_rate}.",
@@ -113,7 +118,8 @@ def dedup(
     rows = StructType([*(StructField(it.name, it.dataType) for it in df.schema), *counts])
     types = ", ".join(f"{it} {df.schema[it].dataType.simpleString()}" for it in ids)
     form = f"the ids ({types}) by the time {on}"
-    operator = DedupOperator(name, form, horizon_ms, arrow_schema(rows, df.sparkSession), false_positive_rate)
+    output_schema = arrow_schema(rows, df.sparkSession)
+    operator = DedupOperator(name, form, horizon_ms, output_schema, false_positive_rate, on_reset == "keep")
     if df.isStreaming:
         output = in_reading_stage(records, operator, rows, _CALLED)
     else:

@@ -116,11 +116,13 @@ def to_output(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
 def stage_name(operator: StatefulOperator | JoinOperator, *, flushes: bool = False) -> StageName:
     """Returns the name of the stage of an operator. For the driver: workers do not need the windows for it."""
     from streamgroups.event_time.shapes import Scope
+    from streamgroups_state.dedup_operator import DedupOperator
     from streamgroups_state.window_operator import WindowOperator
 
     topics = operator.topics if isinstance(operator, JoinOperator) else None
     has_group_time = isinstance(operator, WindowOperator) and operator.scope is Scope.GROUP
-    return StageName(operator.name, topics, flushes, has_group_time)
+    keeps_on_reset = isinstance(operator, DedupOperator) and operator.keeps_on_reset
+    return StageName(operator.name, topics, flushes, has_group_time, keeps_on_reset)
 
 
 def _plan(handoff: Handoff) -> TaskPlan | None:

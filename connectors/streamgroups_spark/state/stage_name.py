@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from streamgroups.state.joined_topics import JoinedTopics
 
-_FLUSHES, _GROUP = "flushes", "group"
+_FLUSHES, _GROUP, _KEEPS = "flushes", "group", "keeps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,14 @@ class StageName:
         topics: the topics that it joins; ``None`` if it is no join.
         flushes: whether it emits what is still open at the end of a bounded run. A join does not.
         has_group_time: whether it uses the watermark of the group. A join does not.
+        keeps_on_reset: whether it continues with its newest state after a reset.
     """
 
     operator: str
     topics: JoinedTopics | None = None
     flushes: bool = False
     has_group_time: bool = False
+    keeps_on_reset: bool = False
 
     def __str__(self) -> str:
         """The name as text.
@@ -40,7 +42,8 @@ class StageName:
         """
         if self.topics is not None:
             return f"{self.operator}:{self.topics.left}:{self.topics.right}"
-        properties = [name for name, has in ((_FLUSHES, self.flushes), (_GROUP, self.has_group_time)) if has]
+        has = ((_FLUSHES, self.flushes), (_GROUP, self.has_group_time), (_KEEPS, self.keeps_on_reset))
+        properties = [name for name, is_set in has if is_set]
         return ":".join((self.operator, *(["+".join(properties)] if properties else [])))
 
     @classmethod
@@ -48,10 +51,15 @@ class StageName:
         """Parses a name.
 
         >>> StageName.parse("windows:flushes")
-        StageName(operator='windows', topics=None, flushes=True, has_group_time=False)
+        StageName(operator='windows', topics=None, flushes=True, has_group_time=False, keeps_on_reset=False)
         """
         operator, *others = text.split(":")
         if len(others) == 2:
             return cls(operator, JoinedTopics(*others))
         properties = others[0].split("+") if others else []
-        return cls(operator, flushes=_FLUSHES in properties, has_group_time=_GROUP in properties)
+        return cls(
+            operator,
+            flushes=_FLUSHES in properties,
+            has_group_time=_GROUP in properties,
+            keeps_on_reset=_KEEPS in properties,
+        )

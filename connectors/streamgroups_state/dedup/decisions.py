@@ -75,10 +75,15 @@ def grouped(ids: Ids) -> Groups:
     >>> groups.order.tolist(), groups.numbers.tolist(), groups.firsts.tolist()
     ([1, 0, 2], [0, 1, 1], [1, 0])
     """
-    order = np.lexsort((ids.low, ids.high))
+    order = np.argsort(ids.high, kind="stable")
     high, low = ids.high[order], ids.low[order]
     is_first = np.ones(len(order), bool)
-    is_first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    is_first[1:] = high[1:] != high[:-1]
+    if (low[1:] != low[:-1])[~is_first[1:]].any():
+        # Different ids with the same first 64 bits, which are very rare.
+        order = np.lexsort((ids.low, ids.high))
+        high, low = ids.high[order], ids.low[order]
+        is_first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
     return Groups(order, np.cumsum(is_first) - 1, order[is_first])
 
 

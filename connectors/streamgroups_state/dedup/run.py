@@ -5,6 +5,7 @@ Created by ``streamgroups_state.dedup_operator``. Source: SEMANTICS X5, S10.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,7 +55,7 @@ class DedupRun:
     def finish(self) -> tuple[State, list[pa.Table]]:
         """See :meth:`Run.finish`."""
         if not self._records:
-            return self._state, []
+            return replace(self._state, due_ms=None), []
         times = self._times()
         has_id = np.concatenate([it[HIGH].is_valid().to_numpy() for it in self._records])
         judged = np.flatnonzero(has_id & ~times.too_old)
@@ -72,7 +73,9 @@ class DedupRun:
         counts = (len(returned) - int(returned.sum()) - too_old, too_old, found.filtered, found.false_positives)
         parts = seen.parts()
         values = {_NEWEST: newest_ms} if newest_ms > BEFORE_ALL else {}
-        state = State(parts, values, apart=frozenset(it for it in parts if it.endswith(IDS)))
+        # A batch without records proves that this one was committed (``streamgroups.state.kept_ids``).
+        due_ms = self._time.now_ms if self._operator.keeps_on_reset else None
+        state = State(parts, values, due_ms, apart=frozenset(it for it in parts if it.endswith(IDS)))
         return state, [*self._returned(returned), pa.table({name: [n] for name, n in zip(COUNTS, counts, strict=True)})]
 
     def _times(self) -> Times:

@@ -20,6 +20,7 @@ FILES = st.builds(
     st.text("0123456789abcdef", min_size=12, max_size=12),
     st.integers(0, 2**63 - 1),
     st.integers(0, 2**63 - 1),
+    st.booleans(),
 )
 FILE = StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42)
 OTHER = StateFileName(1732334878000, "1f3a9c2b7d10", 16, 40)
@@ -46,7 +47,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     states = draw(
         st.lists(
             st.builds(
-                lambda tp, first, length, began, topic_id, parts, values, due_ms, time: PartitionState(
+                lambda tp, first, length, began, topic_id, parts, values, due_ms, time, after: PartitionState(
                     OffsetRange(tp, first, first + length),
                     began,
                     TopicIdentity(cluster_id, topic_id),
@@ -54,6 +55,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
                     values,
                     due_ms,
                     time,
+                    after,
                 ),
                 st.builds(TopicPartition, st.text(max_size=20), st.integers(0, 1000)),
                 st.integers(0, 10**15),
@@ -66,6 +68,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
                 ),
                 st.none() | st.integers(-(10**12), 10**14),
                 st.none() | st.builds(StateTime, EVENT_TIMES, EVENT_TIMES, st.booleans(), GROUPS),
+                st.none() | FILES,
             ),
             max_size=3,
         )
@@ -88,6 +91,7 @@ def test_S10_a_name_is_read_as_it_was_written(file: StateFileName) -> None:
         ".1732334879123-1f3a9c2b7d10-17-42.state",
         "1732334879123-1f3a9c2b7d10-17-42.state\n",
         "1732334879123-1F3A9C2B7D10-17-42.state",
+        "1732334879123-1f3a9c2b7d10-17-42-Apart.state",
         "1732334879123-1f3a9c2b7d10-017-42.state",
         "1732334879123-1f3a9c2b7d10-17-99999999999999999999.state",
         "9999999999999999-1f3a9c2b7d10-17-42.state",
