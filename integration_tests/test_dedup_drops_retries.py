@@ -127,7 +127,8 @@ def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
     assert Counter(row["id"] for row in rows) == Counter(f"id-{n}" for n in range(1_500))
     # A batch of the stopped query can be missing in its progress.
     assert counts.duplicates <= retries
-    assert (counts.too_old, counts.false_positives) == (0, 0)
+    assert counts.too_old == 0
+    assert counts.filtered > 10 * counts.false_positives
     bounded = (
         spark.read.format("streamgroups").options(subscribe=topic, **{"kafka.bootstrap.servers": bootstrap}).load()
     )

@@ -287,6 +287,13 @@ def test_X5_the_rate_of_a_filter_is_a_sixteenth_of_the_setting(rate: float) -> N
     assert 0.8 * rate / 16 < found < 1.2 * rate / 16
 
 
+@pytest.mark.parametrize("ids", [1, 10, 100])
+def test_X5_small_filters_have_no_higher_rate(ids: int) -> None:
+    found = sum(int(BloomFilter.of(_random(ids, seed), 1e-4).matches(_random(100_000, 9)).sum()) for seed in range(4))
+    # Without the mixing step, ten ids have a rate of 0.0002, and so 80 of these matches.
+    assert found <= 20
+
+
 HALVES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30)
 
 

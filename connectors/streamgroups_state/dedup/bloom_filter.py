@@ -1,8 +1,9 @@
 """A Bloom filter of ids, as rows of a state.
 
 Used by ``dedup.seen_ids``. A filter that does not match an id proves that the id is not in its segment. The ids are
-hashes already, so both of their halves determine all bits: enhanced double hashing. Source: SEMANTICS X5; Dillinger and
-Manolios, "Bloom Filters in Probabilistic Verification" (2004).
+hashes already, and a mixing step derives the place of each bit from the one before it. Double hashing, which only adds the
+second half, has 200 times the rate in filters of ten ids: equal first places there lead to equal later ones. Source:
+SEMANTICS X5; Dillinger and Manolios, "Bloom Filters in Probabilistic Verification" (2004); Vigna's SplitMix64.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow as pa
 from streamgroups.state.id_filters import FilterShape, shape_of
 from streamgroups_state.dedup.ids import Ids, Numbers
 
-_HALF = np.uint64(32)
+_HALF, _SHIFT, _FACTOR = np.uint64(32), np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +88,12 @@ class _Steps:
 
     def __init__(self, shape: FilterShape, ids: Ids) -> None:
         self._bits = np.uint64(shape.bits)
-        self._place, self._step = ids.high.copy(), ids.low.copy()
-        self._count = 0
+        self._place, self._step = ids.high, ids.low
 
     def next(self) -> Numbers:
-        # The first 32 bits of a place, as a fraction of the filter. Sums exceed 64 bits, which is intended.
+        # The first 32 bits of a place, as a fraction of the filter. Products exceed 64 bits, which is intended.
         at = ((self._place >> _HALF) * self._bits) >> _HALF
-        self._place += self._step
-        self._count += 1
-        self._step += np.uint64(self._count)
+        self._place = (self._place ^ (self._place >> _SHIFT)) * _FACTOR + self._step
         return np.asarray(at.astype(np.int64))
 
     def keep(self, chosen: Numbers) -> None:
