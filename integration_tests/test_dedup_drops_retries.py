@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,6 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.cutting_proxy import CuttingProxy
+from integration_tests.dedup_query import once, start
+from integration_tests.programs import Program, running
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DedupCounts, read_progress
 from streamgroups_testkit.producing import produce
@@ -26,6 +30,7 @@ from streamgroups_testkit.reading import (
     end_offsets,
     read_committed,
     wait_until_group_is_empty,
+    wait_until_no_transaction_is_open,
 )
 from streamgroups_testkit.waits import wait_until
 
@@ -71,8 +76,26 @@ class RetryingProducer:
         self.delivered += 1
 
 
-def once(df: DataFrame, **arguments: Any) -> DataFrame:
-    return sg.dedup(df, **{"id": "key", "horizon": "10 minutes"} | arguments)
+def owners(admin: AdminClient, group: str) -> int:
+    """The number of members with partitions."""
+    try:
+        described = admin.describe_consumer_groups([group])[group].result(30)
+    except KafkaException:
+        # The group has no coordinator yet.
+        return 0
+    return sum(bool(member.assignment.topic_partitions) for member in described.members)
+
+
+def check(bootstrap: str, topic: str, target: str, ids: int) -> tuple[int, list[tuple[int, int]]]:
+    """Checks that the topic has retries, and the output each id once. Returns the number of retries, and the places of
+    the records in the output.
+    """
+    written = Counter(message.key for message in read_committed(bootstrap, topic))
+    retries = sum(written.values()) - len(written)
+    assert (len(written), retries > ids // 30) == (ids, True), "the producer has really written records twice"
+    rows = [json.loads(message.value) for message in read_committed(bootstrap, target)]
+    assert Counter(row["id"] for row in rows) == Counter(f"id-{n}" for n in range(ids))
+    return retries, sorted((row["partition"], row["offset"]) for row in rows)
 
 
 def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
@@ -87,29 +110,21 @@ def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
 ) -> None:
     target = new_topic(1)
 
-    def start(name: str) -> StreamingQuery:
-        records = spark.readStream.format("streamgroups").options(**options).load()
-        rows = once(records).select(
-            F.to_json(F.struct("partition", "offset", F.expr("cast(key AS string)").alias("id"))).alias("value")
-        )
-        sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=target)
-        return sg.exactly_once(rows, sink=sink, checkpoint=str(tmp_path / name)).start()
+    def begin(name: str) -> StreamingQuery:
+        to = {"bootstrap_servers": bootstrap, "topic": target}
+        return start(spark, {"options": options, "to": to, "checkpoint": str(tmp_path / name)})
 
     def all_read() -> bool:
         return committed_offsets(bootstrap, group, topic) == end_offsets(bootstrap, topic, PARTITIONS)
 
-    def owners() -> int:
-        described = admin.describe_consumer_groups([group])[group].result(30)
-        return sum(bool(member.assignment.topic_partitions) for member in described.members)
-
-    queries = [start("ann")]
+    queries = [begin("ann")]
     try:
         with CuttingProxy(bootstrap, every=4) as proxy:
             producer = RetryingProducer(proxy, topic)
             producer.write(0, 500)
-            queries.append(start("bob"))
+            queries.append(begin("bob"))
             producer.write(500, 1_000)
-            wait_until(lambda: owners() == 2, "both queries own partitions", 60)
+            wait_until(lambda: owners(admin, group) == 2, "both queries own partitions", 60)
             producer.write(1_000, 1_250)
             # At any point of a batch.
             queries[0].stop()
@@ -120,11 +135,7 @@ def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
         counts = sum((read_progress(it.json).dedup for q in queries for it in q.recentProgress), DedupCounts())
         for query in queries:
             query.stop()
-    written = Counter(message.key for message in read_committed(bootstrap, topic))
-    retries = sum(written.values()) - len(written)
-    assert (len(written), retries > 50) == (1_500, True), "the producer has really written records twice"
-    rows = [json.loads(message.value) for message in read_committed(bootstrap, target)]
-    assert Counter(row["id"] for row in rows) == Counter(f"id-{n}" for n in range(1_500))
+    retries, places = check(bootstrap, topic, target, 1_500)
     # A batch of the stopped query can be missing in its progress.
     assert counts.duplicates <= retries
     assert counts.too_old == 0
@@ -132,9 +143,48 @@ def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
     bounded = (
         spark.read.format("streamgroups").options(subscribe=topic, **{"kafka.bootstrap.servers": bootstrap}).load()
     )
-    assert sorted((row["partition"], row["offset"]) for row in rows) == sorted(
+    assert places == sorted(
         (row.partition, row.offset) for row in once(bounded).select("partition", "offset").collect()
     )
+
+
+@LONG
+def test_X5_S10_retries_are_dropped_while_queries_are_killed(
+    bootstrap: str,
+    admin: AdminClient,
+    group: str,
+    topic: str,
+    options: dict[str, str],
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    target = new_topic(1)
+    members: dict[str, Program] = {}
+
+    def begin(name: str) -> None:
+        to = {"bootstrap_servers": bootstrap, "topic": target, "transaction_timeout": "10s"}
+        config = {"options": options, "to": to, "checkpoint": str(tmp_path / name)}
+        members[name] = programs.enter_context(running("dedup_query", config, tmp_path / f"{name}.log"))
+
+    def all_read() -> bool:
+        for member in members.values():
+            member.check()
+        return committed_offsets(bootstrap, group, topic) == end_offsets(bootstrap, topic, PARTITIONS)
+
+    with ExitStack() as programs, CuttingProxy(bootstrap, every=4) as proxy:
+        producer = RetryingProducer(proxy, topic)
+        for name in ("ann", "bob"):
+            begin(name)
+        producer.write(0, 2_000)
+        wait_until(lambda: owners(admin, group) == 2, "both queries own partitions", 120)
+        for i, (killed, name) in enumerate([("ann", "cem"), ("bob", "dan"), ("cem", "eve")]):
+            producer.write(2_000 + i * 2_000, 4_000 + i * 2_000)
+            # Some of its batches are committed, and one is running.
+            members.pop(killed).kill()
+            begin(name)
+        wait_until(all_read, "all is read", 180)
+    wait_until_no_transaction_is_open(bootstrap, target)
+    check(bootstrap, topic, target, 8_000)
 
 
 def test_X5_a_reset_that_keeps_ids_returns_no_record_again(

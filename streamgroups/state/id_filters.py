@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: The number of filters of a state, at most, for which the rate of the user is valid: one for each of 9 closed buckets
-#: (:data:`BUCKETS`), and up to 7 segments of the bucket that still grows.
-FILTERS = 16
 #: The number of buckets into which the horizon is divided.
 BUCKETS = 8
+#: The number of segments of a bucket that still grows. If it has more, the newest ones are merged.
+OPEN_SEGMENTS = 7
+#: The number of filters for which the rate of the user is valid: one for each closed bucket, also for the one that ends
+#: within the horizon, and those of the growing one.
+FILTERS = BUCKETS + 1 + OPEN_SEGMENTS
 #: A filter has whole blocks of bits: one row of a segment.
 BLOCK_BITS = 128
 #: Positions in a filter have 32 bits. A filter of more ids has a higher rate.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamgroups.state.id_filters import OPEN_SEGMENTS
 from streamgroups.state.manifest import Segment
 from streamgroups_state.dedup.bloom_filter import BloomFilter
 from streamgroups_state.dedup.ids import Ids, Numbers, contained, in_order
@@ -93,7 +94,8 @@ class SeenIds:
         """Adds unseen ids to a bucket."""
         segments, _filters = self._buckets.setdefault(end_ms, ([], []))
         new = in_order([ids]).to_table()
-        first = first_to_merge([*segments, new])
+        # A merge reads files of ids, so most batches do without it.
+        first = len(segments) if len(segments) < OPEN_SEGMENTS else first_to_merge([*segments, new])
         self._replace(end_ms, first, [*segments[first:], new])
 
     def close_until(self, time_ms: int) -> None:
