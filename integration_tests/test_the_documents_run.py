@@ -149,8 +149,17 @@ def test_every_page_with_code_runs_or_has_a_reason() -> None:
 
 @pytest.mark.parametrize("page", PRELUDES)
 def test_the_code_of_a_page_runs(
-    page: str, spark: SparkSession, bootstrap: str, postgres: str, tmp_path: Path, topics: None, queries: None
+    page: str,
+    spark: SparkSession,
+    bootstrap: str,
+    postgres: str,
+    tmp_path: Path,
+    topics: None,
+    queries: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Some pages write files.
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__", "spark": spark, "sg": sg}
 
     def run(code: str, source: str) -> None:

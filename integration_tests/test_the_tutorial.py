@@ -118,6 +118,7 @@ def test_the_tutorial(reader: Reader) -> None:
 
 def _wait_until_it_reads(reader: Reader) -> None:
     admin = AdminClient({"bootstrap.servers": reader.bootstrap})
+
     def every_member_has_partitions() -> bool:
         assert all(terminal.poll() is None for terminal in reader.terminals), "a query has failed"
         try:
