@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streamgroups.message import Message as Message
     from streamgroups.partitions import OffsetRange as OffsetRange
     from streamgroups.partitions import TopicPartition as TopicPartition
+    from streamgroups.stable_input.idempotency import idempotency_key as idempotency_key
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
     from streamgroups_delta.sink import DeltaSink as DeltaSink
     from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from streamgroups_spark.sinks.foreach_ledger import LedgerPositions as LedgerPositions
     from streamgroups_spark.sinks.foreach_ledger import LedgerTable as LedgerTable
     from streamgroups_spark.sinks.foreach_ledger import ledger as ledger
+    from streamgroups_spark.stable_input.batches import StableBatch as StableBatch
+    from streamgroups_spark.stable_input.batches import StableBatches as StableBatches
+    from streamgroups_spark.stable_input.batches import stable_batches as stable_batches
     from streamgroups_spark.state.dedup import dedup as dedup
     from streamgroups_spark.state.functions import stateful as stateful
     from streamgroups_spark.windows.api import dead_letters as dead_letters
@@ -77,6 +81,7 @@ _NAMES = {
     "streamgroups.cursors.starting_position:CursorType": "TRIM_HORIZON AT_TIME LATEST AT_OFFSET AFTER_OFFSET",
     "streamgroups.cursors.state": "GroupState",
     "streamgroups.partitions": "OffsetRange TopicPartition",
+    "streamgroups.stable_input.idempotency": "idempotency_key",
     "streamgroups.supervision.policy": "RestartPolicy",
     "streamgroups_delta.sink": "DeltaSink",
     "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
@@ -95,6 +100,7 @@ _NAMES = {
     "streamgroups_spark.ops.supervise": "Outcome supervise",
     "streamgroups_spark.event_time.recorder": "TimeRecorder record_time",
     "streamgroups_spark.event_time.split_late": "split_late",
+    "streamgroups_spark.stable_input.batches": "StableBatch StableBatches stable_batches",
     "streamgroups_spark.state.dedup": "dedup",
     "streamgroups_spark.state.functions": "stateful",
     "streamgroups_state.operator": "BatchTime",

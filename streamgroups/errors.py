@@ -28,6 +28,7 @@ the error as the cause of a failed query::
     ├── StateDamaged            a state file is damaged, or cannot be read
     ├── StateMismatch           a state belongs to another topic, cluster, offset or operator
     ├── StateUnreachable        the storage of states did not answer                         (retriable)
+    ├── PinDamaged              a file of pinned records is damaged, or does not exist
     ├── FunctionFailed          a function of the user raised an error, or returned a wrong table
     ├── QueryUnknown            the process that started a query reports no facts about it   (retriable)
     ├── QueryGivenUp            a supervised query failed permanently, or too often
@@ -278,6 +279,12 @@ class StateUnreachable(StreamGroupsError):
 
     code = "state_unreachable"
     retriable = True
+
+
+class PinDamaged(StreamGroupsError):
+    """A file of pinned records is damaged or does not exist, or belongs to another group (SEMANTICS X7)."""
+
+    code = "pin_damaged"
 
 
 class FunctionFailed(StreamGroupsError):

@@ -87,9 +87,19 @@ def operator_files(location: str, group_id: str, operator: str) -> StateDirector
         InvalidOption: if Arrow does not support the location.
         StateUnreachable: if the storage does not answer.
     """
+    return files_below(location, group_id, operator)
+
+
+def files_below(location: str, *names: str) -> StateDirectory:
+    """The files of a directory below a location. Raises the errors of :func:`operator_files`.
+
+    Args:
+        location: a path, or a URI of a file system that Arrow can read.
+        names: the names of the directories, outermost first. They can contain any character.
+    """
     with _translated(location):
         files, path = _opened(location)
-    return StateDirectory(files, "/".join((path, quote(group_id, safe=""), quote(operator, safe=""))), shown(location))
+    return StateDirectory(files, "/".join((path, *(quote(name, safe="") for name in names))), shown(location))
 
 
 def groups_at(location: str) -> list[str]:

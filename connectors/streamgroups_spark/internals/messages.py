@@ -22,6 +22,8 @@ from streamgroups_spark.source.batch_messages import (
     BatchFacts,
     BatchRequest,
     BatchWritten,
+    CommittedReply,
+    CommittedRequest,
     InFlightRequest,
     LedgerReply,
     LedgerRequest,
@@ -34,6 +36,7 @@ from streamgroups_spark.state.reports import ReportedStates, StateReportsRequest
 Request: TypeAlias = (
     BatchRequest
     | BatchWritten
+    | CommittedRequest
     | DurationRequest
     | ExplanationRequest
     | FinishedRequest
@@ -49,6 +52,7 @@ Request: TypeAlias = (
 Reply: TypeAlias = (
     BatchFacts
     | BatchFlight
+    | CommittedReply
     | Explanation
     | FinishedIn
     | LedgerReply

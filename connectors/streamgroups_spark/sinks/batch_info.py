@@ -95,7 +95,9 @@ class BatchInfo:
         return bool(written)
 
 
-def batch_info(checkpoint: str, session: str, batch_id: int | None = None, *, to_commit: bool = False) -> BatchInfo:
+def batch_info(
+    checkpoint: str, session: str, batch_id: int | None = None, *, to_commit: bool = False, confirmed: bool = False
+) -> BatchInfo:
     """Returns the facts about a batch, and rejects a batch that cannot be written exactly once.
 
     Args:
@@ -103,6 +105,7 @@ def batch_info(checkpoint: str, session: str, batch_id: int | None = None, *, to
         session: the session in which its sources run.
         batch_id: Spark's batch id. ``None``: the batch that started last.
         to_commit: whether the caller then commits the offsets of the sources.
+        confirmed: whether the broker must confirm that the members of the sources are still in their groups.
 
     Raises:
         InvalidOption: if the query does not support exactly once. The error contains the remedy.
@@ -119,7 +122,7 @@ def batch_info(checkpoint: str, session: str, batch_id: int | None = None, *, to
     for end, _ in reads:
         _reject_other(end, batch_id)
     moved = [end for end, old in reads if old is None or decode(end).number != decode(old).number]
-    sources = tuple(_facts(session, BatchRequest(end, to_commit), batch_id) for end in moved)
+    sources = tuple(_facts(session, BatchRequest(end, to_commit, confirmed), batch_id) for end in moved)
     for source in sources:
         check_source(source)
     with _reading(checkpoint):

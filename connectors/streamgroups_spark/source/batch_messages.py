@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, States
-from streamgroups.partitions import OffsetRange
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.state import MemberSnapshot
 
@@ -29,10 +29,39 @@ class BatchRequest:
     Args:
         end: the offset as Spark has logged it for the source.
         to_commit: whether the caller then commits the offsets of the source in its own transaction.
+        confirmed: whether the broker must confirm that the member is still in its group. Without its confirmation the reply
+            has no group metadata.
     """
 
     end: Mapping[str, Any]
     to_commit: bool = False
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRequest:
+    """Requests the committed offsets of a group. The reply is a :class:`CommittedReply`.
+
+    ``streamgroups_spark.stable_input`` sends it to the sources of the group.
+
+    Args:
+        group_id: the group.
+        partitions: the partitions.
+    """
+
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedReply:
+    """The committed offsets of a group.
+
+    Args:
+        next_offsets: the committed offset of each partition that has one.
+    """
+
+    next_offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,8 @@ from streamgroups_spark.source.batch_messages import (
     BatchFacts,
     BatchRequest,
     BatchWritten,
+    CommittedReply,
+    CommittedRequest,
     InFlightRequest,
     LedgerReply,
     LedgerRequest,
@@ -269,10 +271,22 @@ class RunningQuery:
             sees_done=self._sees_done,
         )
 
-    def _snapshot(self, *, to_commit: bool) -> MemberSnapshot:
+    def _snapshot(self, *, to_commit: bool, confirmed: bool = False) -> MemberSnapshot:
         if self._member is None:
             return MemberSnapshot(None, None)
-        return self._member.snapshot_to_commit() if to_commit else self._member.snapshot
+        snapshot = self._member.snapshot_to_commit() if to_commit else self._member.snapshot
+        if confirmed and snapshot.group_metadata is not None:
+            # The broker assigns a partition to another member after this one has released it, or was removed.
+            members = self._cluster.describe(self._group_id).members
+            if snapshot.group_metadata.member_id not in {it.member_id for it in members}:
+                return replace(snapshot, group_metadata=None)
+        return snapshot
+
+    def _committed(self, question: CommittedRequest) -> CommittedReply | None:
+        if question.group_id != self._group_id:
+            return None
+        committed = self._cluster.committed(self._group_id, question.partitions)
+        return CommittedReply({tp: it.next_offset for tp, it in committed.items()})
 
     def _flight(self) -> BatchFlight | None:
         if self._member is None or isinstance(self._options.subscription, Partitions):
@@ -295,7 +309,7 @@ class RunningQuery:
 
     def _answer(
         self, question: Any
-    ) -> BatchFacts | BatchFlight | QueryStates | WaitingPartitions | TimeReply | Explanation | None:
+    ) -> BatchFacts | BatchFlight | CommittedReply | QueryStates | WaitingPartitions | TimeReply | Explanation | None:
         if isinstance(question, InFlightRequest):
             return self._flight()
         if isinstance(question, StatesRequest):
@@ -306,6 +320,8 @@ class RunningQuery:
             return self._explanation(question)
         if isinstance(question, TimeRequest):
             return None if self._time is None else self._time.told(question)
+        if isinstance(question, CommittedRequest):
+            return self._committed(question)
         if not isinstance(question, BatchRequest | BatchWritten):
             return None
         run = self.micro_batches.run(question.end)
@@ -319,7 +335,7 @@ class RunningQuery:
             question.end,
             run,
             # While it warms up, a query has no member yet and reads nothing.
-            self._snapshot(to_commit=question.to_commit),
+            self._snapshot(to_commit=question.to_commit, confirmed=question.confirmed),
             self.micro_batches.written,
             group_id=self._group_id,
             member=self.name,

@@ -1,0 +1,225 @@
+"""``sg.stable_batches(effect, ...)``: runs a side effect in ``foreachBatch`` with records that a replay does not change.
+
+Called by users on the driver; Spark calls the result for each batch:
+
+1. Request the ranges of the batch from its source, and read the pins. :mod:`streamgroups.stable_input.pins` decides which
+   ranges are pinned.
+2. Compute the other ranges. Tasks write their rows.
+3. Write the pins of the whole batch, also of the ranges that were pinned before.
+4. Request that the broker confirms the membership. If it does, no other member has owned the partitions before the pins
+   were written, so the next owner finds them. Otherwise the batch fails before its effect.
+5. Call the effect with the pinned records.
+
+Source: SEMANTICS X7; Beam's ``RequiresStableInput``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.stable_input import idempotency
+from streamgroups.stable_input.pin_retention import Retention
+from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment, cover
+from streamgroups_spark.internals.checkpoint_log import CommitLog
+from streamgroups_spark.internals.rpc import request_all
+from streamgroups_spark.register import SESSION
+from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info
+from streamgroups_spark.source.batch_messages import CommittedRequest
+from streamgroups_spark.stable_input.checks import check_columns, check_ordinary, check_pinned_columns
+from streamgroups_spark.stable_input.tasks import REPORT, Attempts, Effect, ReadRecords, WriteRecords, segments_in
+from streamgroups_state.pin_store import PinStore, check_location, pin_files, record_files
+
+logger = logging.getLogger(__name__)
+
+#: A collection lists all files.
+_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StableBatch:
+    """The batch of an effect.
+
+    Args:
+        batch_id: Spark's batch id. The batch of the next owner of a partition has another one.
+        group_id: the group of the source.
+        ranges: the offsets of the batch, in each partition.
+        repeated: those of ``ranges`` that were pinned before: their effect may have run already.
+    """
+
+    batch_id: int
+    group_id: str
+    ranges: tuple[OffsetRange, ...]
+    repeated: tuple[OffsetRange, ...]
+
+
+EffectFunction: TypeAlias = Callable[[DataFrame, StableBatch], None]
+
+
+def stable_batches(
+    effect: EffectFunction,
+    *,
+    checkpoint: str,
+    location: str,
+    name: str = "effect",
+    retention: str = "10 minutes",
+) -> StableBatches:
+    """Creates a function for ``foreachBatch`` that stores the records of each batch before it calls an effect.
+
+    A replay, and the next owner of a partition, call the effect with the stored records of the same offsets (SEMANTICS X7).
+    The effect runs at least once. It receives:
+
+    * the records: a ``DataFrame`` with the columns of the batch and the column ``idempotency_key``
+      (:func:`streamgroups.stable_input.idempotency.idempotency_key`), in the order of offsets in each partition. It can be
+      evaluated several times;
+    * the batch: a :class:`StableBatch`.
+
+    Args:
+        effect: the side effect.
+        checkpoint: the ``checkpointLocation`` of the query: a path or a URI that the driver can read.
+        location: where the records are stored: a path or a URI that all queries of the group can use, with all their
+            workers.
+        name: the name of the effect in its group. With another name the records are computed again.
+        retention: a duration: how long the records of a range are kept after the group has committed its end.
+
+    Raises:
+        InvalidOption: if an argument is invalid.
+        SinkUnreachable: if the location does not answer, or denies access.
+
+    Example::
+
+        def charge(records, batch):
+            for row in records.toLocalIterator():
+                payments.charge(row.value, idempotency_key=row.idempotency_key)
+
+        charging = sg.stable_batches(charge, checkpoint="/data/charges", location="/data/stable")
+        orders.writeStream.foreachBatch(charging).option("checkpointLocation", "/data/charges").start()
+    """
+    if not callable(effect):
+        raise InvalidOption(
+            f"The effect is {type(effect).__name__}, which is not a function.",
+            remedy="Pass a function with the parameters 'records' and 'batch'.",
+        )
+    for argument, value in (("checkpoint", checkpoint), ("location", location), ("name", name)):
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidOption(f"The argument '{argument}' is empty.", remedy=f"Set '{argument}' to a text.")
+    keep_ms = parse_duration_ms(retention, option="retention")
+    check_location(location)
+    return StableBatches(effect, checkpoint, location, name, Retention(keep_ms))
+
+
+class StableBatches:
+    """The function for ``foreachBatch``, created by :func:`stable_batches`.
+
+    Args:
+        effect: the side effect.
+        checkpoint: the checkpoint of the query.
+        location: where the records are stored.
+        name: the name of the effect.
+        retention: how long records are kept.
+    """
+
+    def __init__(self, effect: EffectFunction, checkpoint: str, location: str, name: str, retention: Retention) -> None:
+        self._effect, self._checkpoint, self._location = effect, checkpoint, location
+        self._name, self._retention = name, retention
+        self._run_id = uuid.uuid4().hex[:12]
+        self._stores: dict[str, PinStore] = {}
+        self._collected_s = time.monotonic()
+
+    def __repr__(self) -> str:
+        return f"StableBatches({self._name!r})"
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Pins the records of a batch, and calls the effect. Spark calls it.
+
+        Raises:
+            InvalidOption: if the query cannot have stable batches. The error contains the remedy.
+            FencedMember: if the member is no longer in its group.
+            FencedBatch: if the group has revoked partitions while the batch read them.
+            PinDamaged: if a file is damaged or does not exist.
+            SinkUnreachable: if the location does not answer.
+        """
+        check_columns(rows)
+        info = batch_info(self._checkpoint, SESSION, batch_id)
+        if not info.ranges:
+            # A replay whose partitions all belong to other members now.
+            return
+        group_id = check_ordinary(info, has_state=CommitLog(self._checkpoint).has_state())
+        store, identities = self._store(group_id), info.identities[group_id]
+        covered = cover(info.ranges, store.all(), identities)
+        check_pinned_columns(covered.pinned, rows.schema, self._name)
+        segments = self._write_records(rows, info, covered.new, group_id)
+        pins = covered.pins(segments, identities)
+        self._pin(pins, rows, info, group_id)
+        repeated = tuple(part.range for part in covered.pinned)
+        self._effect(self._records(rows, pins, group_id), StableBatch(batch_id, group_id, info.ranges, repeated))
+        self._collect(store, group_id, identities)
+
+    def _store(self, group_id: str) -> PinStore:
+        if group_id not in self._stores:
+            pins = pin_files(self._location, group_id, self._name)
+            records = record_files(self._location, group_id, self._name)
+            self._stores[group_id] = PinStore(self._location, group_id, self._name, pins, records)
+        return self._stores[group_id]
+
+    def _write_records(
+        self, rows: DataFrame, info: BatchInfo, new: tuple[OffsetRange, ...], group_id: str
+    ) -> dict[TopicPartition, tuple[RecordSegment, ...]]:
+        """Computes the rows of new ranges and writes them. Without new ranges nothing is computed."""
+        if not new:
+            return {}
+        attempts = self._attempts(info)
+        task = WriteRecords(Effect(self._location, group_id, self._name), attempts, new, info.ranges)
+        reports = [
+            (it.topic, it.partition, it.attempt, it.number, it.rows) for it in rows.mapInArrow(task, REPORT).collect()
+        ]
+        return segments_in(reports, attempts)
+
+    def _pin(self, pins: tuple[Pin, ...], rows: DataFrame, info: BatchInfo, group_id: str) -> None:
+        """Writes the pins of a batch, and requests the confirmation of the broker."""
+        generation = max(it.group_metadata.generation or 0 for it in info.sources if it.group_metadata is not None)
+        file = self._attempts(info).file(0)
+        columns = rows.schema.simpleString()
+        self._store(group_id).write(PinFile(file, group_id, self._name, generation, columns, pins))
+        # The order matters: a member that is confirmed now has owned the partitions when the pins were written.
+        batch_info(self._checkpoint, SESSION, info.batch_id, confirmed=True)
+
+    def _attempts(self, info: BatchInfo) -> Attempts:
+        return Attempts(time.time_ns() // 1_000_000, self._run_id, info.batch_id)
+
+    def _records(self, rows: DataFrame, pins: Collection[Pin], group_id: str) -> DataFrame:
+        spark = rows.sparkSession
+        schema = StructType([*rows.schema.fields, StructField(idempotency.COLUMN, StringType(), nullable=False)])
+        stored = tuple(pin for pin in pins if pin.segments)
+        tasks = max(1, min(len(stored), spark.sparkContext.defaultParallelism))
+        effect = Effect(self._location, group_id, self._name)
+        return spark.range(0, len(stored), 1, tasks).mapInArrow(ReadRecords(effect, stored), schema)
+
+    def _collect(self, store: PinStore, group_id: str, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+        if time.monotonic() - self._collected_s < _EVERY_S:
+            return
+        self._collected_s = time.monotonic()
+        try:
+            number = store.collect(
+                partial(_committed, group_id), identities, self._retention, time.time_ns() // 1_000_000
+            )
+            logger.debug("Group '%s': %d files of pinned records deleted", group_id, number)
+        except StreamGroupsError as e:
+            logger.warning("Old pinned records of group '%s' are not deleted: %s", group_id, e)
+
+
+def _committed(group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    replies = request_all(SESSION, CommittedRequest(group_id, tuple(sorted(partitions))))
+    return dict(replies[0].next_offsets) if replies else {}

@@ -1,0 +1,81 @@
+"""Decides which pins, and which files of pinned records, are deleted.
+
+Called by ``streamgroups_state.pin_store``. A pin can be needed until the group has committed the end of its range: until
+then a replay or the next owner begins in it. After that only a reset to an earlier offset uses it, so it is kept for a time
+that the user sets. A slow zombie needs no pin: after it has written its own, the broker does not confirm its membership,
+and its effect does not run. Source: SEMANTICS X7.
+
+A *young* file of records is always kept: its batch may not have written its pins yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.partitions import TopicPartition
+from streamgroups.stable_input.pins import Pin, PinFile
+from streamgroups.state.names import StateFileName
+from streamgroups.state.retention import YOUNG_MS, Retention
+
+__all__ = ["YOUNG_MS", "DeletablePins", "Retention", "deletable"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletablePins:
+    """The files to delete, in this order: no pin names records that do not exist.
+
+    Args:
+        pins: the pin files.
+        records: the files of records.
+    """
+
+    pins: frozenset[StateFileName]
+    records: frozenset[StateFileName]
+
+
+def deletable(
+    files: Iterable[PinFile],
+    record_files: Iterable[StateFileName],
+    committed: Mapping[TopicPartition, int],
+    identities: Mapping[TopicPartition, TopicIdentity],
+    retention: Retention,
+    now_ms: int,
+) -> DeletablePins:
+    """The files that no batch needs.
+
+    Args:
+        files: all pin files of an effect.
+        record_files: all its files of records.
+        committed: the committed offsets of the group. A partition without one keeps its pins.
+        identities: the current topics of the partitions, as far as they are known.
+        retention: how long pins are kept.
+        now_ms: the current time, in milliseconds since the epoch.
+
+    >>> deletable([], [], {}, {}, Retention(600_000), now_ms=0)
+    DeletablePins(pins=frozenset(), records=frozenset())
+    """
+    files = list(files)
+    oldest_ms = now_ms - retention.keep_ms
+    gone = {
+        file.file
+        for file in files
+        if file.file.planned_ms < oldest_ms
+        and all(_is_over(pin, committed, identities.get(pin.range.topic_partition, UNKNOWN)) for pin in file.pins)
+    }
+    needed = frozenset[StateFileName]().union(*(file.record_files for file in files if file.file not in gone))
+    oldest_young_ms = min(oldest_ms, now_ms - retention.young_ms)
+    named = frozenset[StateFileName]().union(*(file.record_files for file in files))
+    records = {it for it in record_files if it not in needed and (it in named or it.planned_ms < oldest_young_ms)}
+    return DeletablePins(frozenset(gone), frozenset(records))
+
+
+def _is_over(pin: Pin, committed: Mapping[TopicPartition, int], identity: TopicIdentity) -> bool:
+    if pin.identity.is_of_another_cluster(identity):
+        return False
+    if pin.identity.differs_from(identity):
+        # The topic was recreated: none of these records will be read again.
+        return True
+    next_offset = committed.get(pin.range.topic_partition)
+    return next_offset is not None and next_offset >= pin.range.end_offset
