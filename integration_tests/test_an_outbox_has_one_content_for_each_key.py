@@ -127,6 +127,7 @@ def test_X7_each_key_has_one_content(
     assert committed_offsets(bootstrap, group, topic) == {0: N // 2, 1: N // 2}
 
 
+@pytest.mark.long
 def test_X7_a_topic_between_two_queries_is_a_stable_input(
     spark: SparkSession,
     bootstrap: str,

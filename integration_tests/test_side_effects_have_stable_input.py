@@ -5,19 +5,15 @@ with other boundaries.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from integration_tests.programs import running
 from integration_tests.stable_query import FILTERED, start
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
@@ -34,32 +30,6 @@ def results(directory: Path, kind: str) -> list[dict[str, Any]]:
 def members(admin: AdminClient, group: str) -> int:
     """The number of members of a group, as the broker reports it."""
     return len(admin.describe_consumer_groups([group])[group].result().members)
-
-
-@contextmanager
-def hanging_after_its_effect(config: dict[str, Any], directory: Path) -> Iterator[None]:
-    """Runs the query in a process of its own, which hangs between its first effect and the commit. At the end of the
-    ``with`` block it is killed.
-    """
-    log = directory / "process.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "integration_tests.stable_query", json.dumps(config | {"hangs": True})],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def hangs() -> bool:
-        assert process.poll() is None, log.read_text()[-4000:]
-        return (directory / "hangs").exists()
-
-    try:
-        wait_until(hangs, "its effect has run")
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
 
 
 def test_X7_a_killed_batch_is_repeated_with_its_records_by_two_queries(
@@ -80,7 +50,14 @@ def test_X7_a_killed_batch_is_repeated_with_its_records_by_two_queries(
     queries = []
     ends = dict.fromkeys(range(2), (N + MORE) // 2)
     try:
-        with hanging_after_its_effect(ann, tmp_path):
+        with running("stable_query", {**ann, "hangs": True}, tmp_path / "process.log") as program:
+
+            def hangs() -> bool:
+                program.check()
+                return (tmp_path / "hangs").exists()
+
+            # The query hangs between its first effect and the commit. At the end of the block it is killed.
+            wait_until(hangs, "the effect has run")
             (before,), (first,) = results(tmp_path, "computed"), results(tmp_path, "effect")
             queries.append(start(spark, bob))
             wait_until(lambda: members(admin, group) == 2, "the second query has joined")

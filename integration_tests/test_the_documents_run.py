@@ -52,6 +52,21 @@ PRELUDES = {
         records = pa.record_batch({"flight": ["UA1545"], "day": [1], "delay": [4]})
         token, ranges, first = "batch_1", [OffsetRange(TopicPartition("flights", 0), 0, 1)], {TopicPartition("flights", 0): 0}
         """,
+    "side-effects.rst": """
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+        import threading
+        class Payments(BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200 if self.headers["Idempotency-Key"] else 400)
+                self.end_headers()
+            def log_message(self, format, *args):
+                pass
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Payments)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        payments = f"http://127.0.0.1:{server.server_address[1]}/charges"
+        orders = read("orders")
+        """,
     "sinks.rst": """
         import sqlite3
         with sqlite3.connect("/data/delays.db") as db:
@@ -94,8 +109,10 @@ REPLACED = (
     (r"^spark\.stop\(\)", "ended.set()"),
     (r"port=9309", "port=0"),
     (r"s3://bucket", "/data/bucket"),
+    (r'"https://payments\.example/charges"', "payments"),
 )
 TOPICS = {
+    "charges": 2,
     "counts": 4,
     "delays": 4,
     "departures": 2,
@@ -104,8 +121,8 @@ TOPICS = {
     "orders-once": 2,
     "payments": 2,
     "prices": 2,
+    "trades": 2,
 }
-TOPICS |= {"trades": 2}
 #: Names that a later block of a page uses, if it does not continue the block before it.
 BEFORE = {
     "cursors.rst": {
@@ -126,7 +143,7 @@ def topics(bootstrap: str) -> None:
     for future in created.values():
         future.result(30)
     producer = Producer({"bootstrap.servers": bootstrap})
-    for topic in TOPICS.keys() - {"counts", "delays", "orders-once"}:
+    for topic in TOPICS.keys() - {"charges", "counts", "delays", "orders-once"}:
         for i in range(400):
             producer.produce(topic, key=f"k{i % 5}", value=f'{{"airport": "JFK", "delay": {i}}}')
     assert producer.flush(30) == 0

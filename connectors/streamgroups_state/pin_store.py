@@ -7,6 +7,8 @@ change, so each one is read once. They have the format of state files, with a ch
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +24,7 @@ from streamgroups.stable_input.pins import PinFile
 from streamgroups.state.names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_state.file_format import pack, unpack
-from streamgroups_state.locations import StateDirectory, files_below, groups_at, shown
+from streamgroups_state.locations import StateDirectory, files_below, shown
 
 _DIRECTORY = "stable-batches"
 #: An object store answers each request in tens of milliseconds, and several at once.
@@ -44,15 +46,18 @@ def reaching(location: str) -> Iterator[None]:
 
 
 def check_location(location: str) -> None:
-    """Sends one request to a location.
+    """Writes an empty file to a location, and deletes it.
 
     Raises:
         InvalidOption: if Arrow does not support it.
         SinkUnreachable: if the storage does not answer, or denies access.
     """
+    file = StateFileName(time.time_ns() // 1_000_000, uuid.uuid4().hex[:12], 0, 0)
     try:
         with reaching(location):
-            groups_at(location)
+            files = files_below(location, _DIRECTORY)
+            files.write(file, memoryview(b""))
+            files.delete([file])
     except InvalidOption:
         raise InvalidOption(
             f"The location '{shown(location)}' of stable batches is not supported.",

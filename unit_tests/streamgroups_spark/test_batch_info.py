@@ -103,6 +103,19 @@ def test_several_sources_and_one_that_has_nothing_yet(session: str, checkpoint: 
     assert seen.ranges == (*RANGES, *gates.ranges)
 
 
+def test_X7_only_a_confirmed_member_has_a_confirmed_batch(session: str, checkpoint: Callable[..., str]) -> None:
+    def answer(question: Any) -> BatchFacts | None:
+        if not isinstance(question, BatchRequest):
+            return None
+        return replace(FACTS, group_metadata=None) if question.confirmed else FACTS
+
+    location = checkpoint([END])
+    with closing(SessionServer(session, answer)):
+        assert batch_info(location, session).ranges == RANGES
+        with pytest.raises(FencedMember, match="has not confirmed member 'one'"):
+            batch_info(location, session, confirmed=True)
+
+
 def test_X2_what_is_written_already(session: str, checkpoint: Callable[..., str]) -> None:
     with source(session, replace(FACTS, written=RANGES)):
         assert batch_info(checkpoint([END]), session).is_written

@@ -8,13 +8,14 @@ Source: SEMANTICS X2, X3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from pyspark import cloudpickle
 
 from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, States
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -176,6 +177,30 @@ class BatchFacts:
     joins: bool
     states_run_id: str | None = None
     states: States = field(default_factory=dict)
+
+
+def confirmed_by(group: GroupDescription, snapshot: MemberSnapshot) -> MemberSnapshot:
+    """Returns a snapshot without group metadata if its member is no longer in the group.
+
+    If the member is in the group, no other member has owned the partitions of the snapshot before the snapshot: the group
+    assigns a partition to another member only after its owner has released it, or was removed.
+
+    Args:
+        group: the description by the broker, requested after the snapshot.
+        snapshot: the snapshot.
+
+    >>> from streamgroups.groups.description import GroupMember
+    >>> metadata = ConsumerGroupMetadata("board", 7, "one-1")
+    >>> group = GroupDescription("board", "Stable", members=(GroupMember("one", "/10.0.0.2", member_id="one-1"),))
+    >>> confirmed_by(group, MemberSnapshot(None, metadata)).group_metadata == metadata
+    True
+    >>> confirmed_by(GroupDescription("board", "Empty"), MemberSnapshot(None, metadata)).group_metadata is None
+    True
+    """
+    metadata = snapshot.group_metadata
+    if metadata is None or any(member.member_id == metadata.member_id for member in group.members):
+        return snapshot
+    return replace(snapshot, group_metadata=None)
 
 
 def facts_of(

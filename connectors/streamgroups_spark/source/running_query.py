@@ -65,6 +65,7 @@ from streamgroups_spark.source.batch_messages import (
     LedgerRequest,
     StatesRequest,
     WaitingRequest,
+    confirmed_by,
     facts_of,
 )
 from streamgroups_spark.source.drift_check import check_drift
@@ -275,12 +276,7 @@ class RunningQuery:
         if self._member is None:
             return MemberSnapshot(None, None)
         snapshot = self._member.snapshot_to_commit() if to_commit else self._member.snapshot
-        if confirmed and snapshot.group_metadata is not None:
-            # The broker assigns a partition to another member after this one has released it, or was removed.
-            members = self._cluster.describe(self._group_id).members
-            if snapshot.group_metadata.member_id not in {it.member_id for it in members}:
-                return replace(snapshot, group_metadata=None)
-        return snapshot
+        return confirmed_by(self._cluster.describe(self._group_id), snapshot) if confirmed else snapshot
 
     def _committed(self, question: CommittedRequest) -> CommittedReply | None:
         if question.group_id != self._group_id:

@@ -1,0 +1,266 @@
+"""X7: what ``sg.stable_batches`` does before an effect, in which order, and which queries it rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+import streamgroups as sg
+from streamgroups.checkpoints.offset import BatchOffset, encode
+from streamgroups.errors import FencedMember, InvalidOption, SinkUnreachable
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.source.batch_messages import BatchFacts
+from streamgroups_spark.stable_input import batches as module
+from streamgroups_spark.stable_input import tasks
+
+P0 = TopicPartition("orders", 0)
+SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("value", StringType()),
+    ]
+)
+
+
+@dataclass
+class FakeFrame:
+    """A DataFrame that runs its functions here. It counts how often its rows are computed."""
+
+    first: int = 0
+    end: int = 0
+    content: str = ""
+    schema: StructType = SCHEMA
+    computed: int = 0
+    functions: list[Any] = field(default_factory=list)
+    ids: list[int] | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    @property
+    def sparkSession(self) -> FakeFrame:
+        return self
+
+    @property
+    def sparkContext(self) -> FakeFrame:
+        return self
+
+    defaultParallelism = 2  # noqa: N815
+
+    def range(self, first: int, end: int, _step: int, _tasks: int) -> FakeFrame:
+        return FakeFrame(ids=list(range(first, end)))
+
+    def mapInArrow(self, function: Any, _schema: Any) -> FakeFrame:
+        self.functions.append(function)
+        return self
+
+    def collect(self) -> list[Row]:
+        self.computed += 1
+        if self.ids is None:
+            rows = [(P0.topic, P0.partition, offset, self.content) for offset in range(self.first, self.end)]
+            batch = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=_ARROW)
+        else:
+            batch = pa.table({"id": self.ids})
+        (function,) = self.functions
+        return [Row(**row) for it in function(batch.to_batches()) for row in it.to_pylist()]
+
+
+_ARROW = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.string())])
+
+
+class FakeTask:
+    attempt = 0
+
+    @classmethod
+    def get(cls) -> type[FakeTask]:
+        return cls
+
+    @classmethod
+    def taskAttemptId(cls) -> int:
+        cls.attempt += 1
+        return cls.attempt
+
+
+@dataclass
+class Source:
+    """The facts of the source, and whether the broker confirms its member."""
+
+    facts: BatchFacts
+    confirms: bool = True
+
+    def info(self, _checkpoint: str, _session: str, batch_id: int, *, confirmed: bool = False) -> BatchInfo:
+        if confirmed and not self.confirms:
+            raise FencedMember("Not confirmed.")
+        return BatchInfo((self.facts,), batch_id)
+
+    def reads(self, first: int, end: int, generation: int) -> None:
+        ranges = (OffsetRange(P0, first, end),)
+        metadata = ConsumerGroupMetadata("billing", generation, f"member-{generation}")
+        self.facts = replace(
+            self.facts, end=encode(BatchOffset(1, ranges)), ranges=ranges, held=ranges, group_metadata=metadata
+        )
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> Source:
+    facts = BatchFacts({}, "billing", "one", (), (), (), None, MembershipMode.SHARED, joins=True)
+    found = Source(facts)
+    monkeypatch.setattr(module, "batch_info", found.info)
+    monkeypatch.setattr(tasks, "TaskContext", FakeTask)
+    return found
+
+
+class Effects:
+    """The contents that an effect has received, by batch."""
+
+    def __init__(self) -> None:
+        self.received: list[dict[int, str]] = []
+        self.repeated: list[list[str]] = []
+        self.keys: dict[int, set[str]] = {}
+
+    def __call__(self, records: Any, batch: sg.StableBatch) -> None:
+        rows = records.collect()
+        self.received.append({row.offset: row.value for row in rows})
+        self.repeated.append([str(it) for it in batch.repeated])
+        for row in rows:
+            self.keys.setdefault(row.offset, set()).add(row.idempotency_key)
+
+
+@pytest.fixture
+def stable(tmp_path: Path, source: Source) -> Callable[[Effects], sg.StableBatches]:
+    def make(effects: Effects) -> sg.StableBatches:
+        return sg.stable_batches(effects, checkpoint=str(tmp_path / "c"), location=str(tmp_path / "stable"))
+
+    return make
+
+
+def run(batches: sg.StableBatches, frame: FakeFrame) -> FakeFrame:
+    batches(frame, 0)  # type: ignore[arg-type]
+    return frame
+
+
+def test_X7_a_replay_computes_nothing_and_other_batches_the_rest(
+    source: Source, stable: Callable[[Effects], sg.StableBatches]
+) -> None:
+    effects = Effects()
+    source.reads(10, 14, generation=3)
+    run(stable(effects), FakeFrame(10, 14, "first"))
+    # The same batch in a new process, then smaller batches of the next owner.
+    assert run(stable(effects), FakeFrame(10, 14, "again")).computed == 0
+    source.reads(10, 12, generation=4)
+    owner = stable(effects)
+    assert run(owner, FakeFrame(10, 12, "owner")).computed == 0
+    source.reads(12, 16, generation=4)
+    assert run(owner, FakeFrame(12, 16, "owner")).computed == 1
+    first = dict.fromkeys(range(10, 14), "first")
+    assert effects.received == [
+        first,
+        first,
+        {10: "first", 11: "first"},
+        {12: "first", 13: "first", 14: "owner", 15: "owner"},
+    ]
+    assert effects.repeated == [[], ["orders-0[10,14)"], ["orders-0[10,12)"], ["orders-0[12,14)"]]
+    assert all(len(keys) == 1 for keys in effects.keys.values())
+
+
+def test_X7_a_member_without_confirmation_has_no_effect_and_its_pin_is_not_used_against_the_owner(
+    source: Source, stable: Callable[[Effects], sg.StableBatches]
+) -> None:
+    effects, zombie, owner = Effects(), stable(Effects()), stable(Effects())
+    owner._effect = effects
+    source.reads(10, 12, generation=4)
+    run(owner, FakeFrame(10, 12, "owner"))
+    zombie._effect = effects
+    source.reads(10, 14, generation=3)
+    source.confirms = False
+    with pytest.raises(FencedMember):
+        run(zombie, FakeFrame(10, 14, "zombie"))
+    assert effects.received == [dict.fromkeys((10, 11), "owner")]
+
+
+def test_X7_filtered_records_are_pinned_too(source: Source, stable: Callable[[Effects], sg.StableBatches]) -> None:
+    effects = Effects()
+    source.reads(10, 14, generation=3)
+    run(stable(effects), FakeFrame(10, 10))
+    assert run(stable(effects), FakeFrame(10, 14, "again")).computed == 0
+    assert effects.received == [{}, {}]
+
+
+def test_a_replay_without_partitions_has_no_effect(
+    source: Source, stable: Callable[[Effects], sg.StableBatches]
+) -> None:
+    effects = Effects()
+    run(stable(effects), FakeFrame(10, 14))
+    assert effects.received == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (StructType(SCHEMA.fields[1:]), "no column 'topic'.*Keep the columns"),
+        (StructType([*SCHEMA.fields[:2], StructField("offset", StringType())]), "'offset' has the type string"),
+        (StructType([*SCHEMA.fields, SCHEMA.fields[0]]), "'topic' has the type string, twice"),
+        (StructType([*SCHEMA.fields, StructField("idempotency_key", StringType())]), "Rename it"),
+    ],
+)
+def test_batches_that_cannot_be_attributed_are_rejected(
+    schema: StructType, message: str, stable: Callable[[Effects], sg.StableBatches]
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        run(stable(Effects()), FakeFrame(schema=schema))
+
+
+def test_a_query_with_state_is_rejected(
+    source: Source, stable: Callable[[Effects], sg.StableBatches], tmp_path: Path
+) -> None:
+    source.reads(10, 14, generation=3)
+    (tmp_path / "c" / "state").mkdir(parents=True)
+    with pytest.raises(InvalidOption, match=r"has an operator with state.*sg\.exactly_once"):
+        run(stable(Effects()), FakeFrame(10, 14))
+    (tmp_path / "c" / "state").rmdir()
+    source.facts = replace(source.facts, states_run_id="1f3a9c2b7d10")
+    with pytest.raises(InvalidOption, match="has an operator with state"):
+        run(stable(Effects()), FakeFrame(10, 14))
+
+
+def test_pinned_records_with_other_columns_are_rejected(
+    source: Source, stable: Callable[[Effects], sg.StableBatches]
+) -> None:
+    source.reads(10, 14, generation=3)
+    run(stable(Effects()), FakeFrame(10, 14, "first"))
+    more = StructType([*SCHEMA.fields, StructField("more", StringType())])
+    with pytest.raises(InvalidOption, match=r"previous version of the program.*another 'name'"):
+        run(stable(Effects()), FakeFrame(10, 14, schema=more))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"location": ""}, InvalidOption, "'location' is empty"),
+        ({"checkpoint": " "}, InvalidOption, "'checkpoint' is empty"),
+        ({"name": ""}, InvalidOption, "'name' is empty"),
+        ({"retention": "10"}, InvalidOption, "'retention' is '10'"),
+        ({"location": "nfs2://host/x"}, InvalidOption, "not supported"),
+        ({"location": "/dev/null/x"}, SinkUnreachable, "cannot be used"),
+        ({"effect": None}, InvalidOption, "not a function"),
+    ],
+)
+def test_invalid_arguments_are_rejected(
+    arguments: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"effect": Effects(), "checkpoint": "c", "location": str(tmp_path)} | arguments
+    with pytest.raises(error, match=message):
+        sg.stable_batches(given.pop("effect"), **given)
