@@ -82,9 +82,8 @@ def stable_batches(
     The effect runs at least once. It receives:
 
     * the records: a ``DataFrame`` with the columns of the batch and the column ``idempotency_key``
-      (:func:`streamgroups.stable_input.idempotency.idempotency_key`), in the order of offsets in each partition. It can be
-      evaluated several times;
-    * the batch: a :class:`StableBatch`.
+      (``sg.idempotency_key``), in the order of offsets in each partition. It can be evaluated several times;
+    * the batch: an ``sg.StableBatch``.
 
     Args:
         effect: the side effect.
