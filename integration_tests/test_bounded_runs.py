@@ -54,7 +54,7 @@ def program(records: DataFrame, **windows: Any) -> DataFrame:
         dead_letters=True,
         **windows,
     )
-    letter = F.col("dead_letter")
+    details = F.col("dead_letter.details")
     return rows.select(
         "key",
         *((F.unix_millis(f"window_{it}") - START_MS).alias(it) for it in ("start", "end")),
@@ -62,8 +62,8 @@ def program(records: DataFrame, **windows: Any) -> DataFrame:
         "revision",
         "n",
         "last",
-        letter["why"].alias("why"),
-        (F.unix_millis(letter["event_time"]) - START_MS).alias("late_ms"),
+        details["why"].alias("why"),
+        (F.unix_millis(F.to_timestamp(details["event_time"])) - START_MS).alias("late_ms"),
     )
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
+from integration_tests.dead_letters import letters_in
 from integration_tests.event_times import MINUTE_MS, depart, departures, minute_of
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
@@ -49,6 +50,11 @@ def split_off(progress: Any) -> int:
     return sum(row["late"] or 0 for name, row in progress.observedMetrics.items() if name.startswith(LATE_COUNTS))
 
 
+def recorded(name: str, type_: str, record: str = "dead_letter.details.record") -> Column:
+    """A column of the record of a dead letter, which has no value."""
+    return F.get_json_object(F.col(record), f"$.{name}").cast(type_)
+
+
 def forget_from(checkpoint: Path, batch_id: int) -> None:
     """Leaves the checkpoint of a driver that failed during a batch."""
     for log, first in (("commits", batch_id), ("offsets", batch_id + 1)):
@@ -76,10 +82,11 @@ def test_W7_X8_late_rows_of_windows_reach_a_topic_of_their_own(
         counted = on_time.groupBy(F.window("eventTime", WINDOW)).count()
         # Here Spark drops late rows itself. Each one is a group of its own, so Spark counts each one.
         own = timed.groupBy(F.window("eventTime", WINDOW), "partition", "offset").count()
-        rows = for_topic(counts, "window.start", counted).union(for_topic(letters, "record.offset", late))
-        rows = rows.union(for_topic(unsplit, "offset", own))
+        rows = for_topic(counts, "window.start", counted).union(for_topic(unsplit, "offset", own))
+        rows = rows.unionByName(late, allowMissingColumns=True)
         sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=None)
-        return run(sg.exactly_once(rows, sink=sink, checkpoint=str(tmp_path / "checkpoint")))
+        dead = sg.KafkaSink(bootstrap_servers=bootstrap, topic=letters)
+        return run(sg.exactly_once(rows, sink=sink, dead_letters=dead, checkpoint=str(tmp_path / "checkpoint")))
 
     late_rows = []
     for minutes, without_time in (
@@ -112,19 +119,20 @@ def test_W7_X8_late_rows_of_windows_reach_a_topic_of_their_own(
 
     found = Counter((minute(it["window"]["start"]), it["count"]) for it in values(counts))
     assert found == Counter({(0, 3): 1, (5, 3): 1})
+    found_letters = letters_in(bootstrap, letters)
     dead = [
         (it["why"], minute(it.get("event_time")), minute(it.get("window_start")), it.get("late_by_ms"))
-        for it in values(letters)
+        for it in (letter.details for letter in found_letters)
     ]
     # The watermark in Spark is a millisecond less than the latest minute.
     assert Counter(dead) == Counter(
         {
-            ("late", 3, 0, 3 * MINUTE_MS - 1): 1,
-            ("late", 4, 0, 2 * MINUTE_MS - 1): 1,
+            ("late", 3, 0, str(3 * MINUTE_MS - 1)): 1,
+            ("late", 4, 0, str(2 * MINUTE_MS - 1)): 1,
             ("no event time", None, None, None): 2,
         }
     )
-    assert {it["record"]["topic"] for it in values(letters)} == {flights}
+    assert all(it.origin is not None and it.origin.topic_partition.topic == flights for it in found_letters)
     assert len(values(unsplit)) == sum(count for _, count in found)
 
 
@@ -145,7 +153,10 @@ def test_X8_late_rows_of_other_operators_on_sparks_own_watermark(
     (left, late_left), (right, late_right) = stream("of_left"), stream("of_right")
     once = left.dropDuplicatesWithinWatermark(["of_left"]).select(F.lit("once"), "of_left")
     pairs = left.alias("l").join(right.alias("r"), F.expr("of_left = of_right AND l.timestamp = r.timestamp"))
-    late = [late_left.select(F.lit("left"), "record.of_left"), late_right.select(F.lit("right"), "record.of_right")]
+    late = [
+        letters.select(F.lit(side), recorded(f"of_{side}", "bigint"))
+        for side, letters in (("left", late_left), ("right", late_right))
+    ]
     rows = reduce(DataFrame.union, [once, pairs.select(F.lit("pair"), "of_left"), *late]).toDF("what", "offset")
     # Two records in each batch. A row is late by the watermark of the batch before.
     depart(bootstrap, topic, {0: [0, 10, 5, 12, 3, 10, 13, 4]})
@@ -177,7 +188,9 @@ def test_W17_no_row_of_bounded_data_is_late(spark: SparkSession, bootstrap: str,
     unknown = F.when(F.col("offset") != 1, F.col("eventTime")).alias("at")
     on_time, late = sg.split_late(rows.select("offset", unknown, "watermark"), "at", window=sg.tumbling(WINDOW))
     assert [(r.offset, r.watermark) for r in on_time.orderBy("offset").collect()] == [(0, None), (2, None)]
-    assert [(r.record.offset, r.why, r.late_by_ms) for r in late.collect()] == [(1, "no event time", None)]
+    (letter,) = sg.dead_letters(late).collect()
+    assert (letter.offset, letter.details.keys()) == (1, {"why", "record"})
+    assert (letter.details["why"], letter.error_class) == ("no event time", "NoEventTime")
 
 
 # ---- the rules -------------------------------------------------------------------------------------------------------
@@ -204,7 +217,11 @@ def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, win
     ends = each.groupBy("id", "watermark").agg(F.max("w.end").alias("end"), F.max("w.start").alias("start"))
     expected = {(r.id, r.start, r.end) for r in ends.where("end <= watermark").collect()}
     on_time, late = split(rows, LateRule("ts", window))
-    assert {(r.record.id, r.window_start, r.window_end) for r in late.collect()} == expected
+    found = sg.dead_letters(late).select(
+        recorded("id", "int", "details.record"),
+        *(F.to_timestamp(F.col("details")[name]) for name in ("window_start", "window_end")),
+    )
+    assert {tuple(row) for row in found.collect()} == expected
     assert {r.id for r in on_time.collect()} == set(range(rows.count())) - {id for id, _, _ in expected}
     assert 0 < len(expected) < rows.count()
 
@@ -230,7 +247,8 @@ def test_W9_rows_are_judged_like_single_records(spark: SparkSession, policy: OnV
     assert {
         r.id: round((r.ts.astimezone(timezone.utc) - epoch).total_seconds() * 1_000) for r in on_time.collect()
     } == expected
-    assert Counter((r.record.id, r.why) for r in late.collect()) == Counter(
+    letters = sg.dead_letters(late).select(recorded("id", "int", "details.record"), "details.why")
+    assert Counter(tuple(row) for row in letters.collect()) == Counter(
         {(i, "violation"): 1 for i in set(range(len(cases))) - expected.keys()}
     )
 

@@ -166,10 +166,11 @@ class Tables:
         timed = records.withColumn("key", F.expr("cast(key AS string)")).withColumn("valid_until", until)
         defaults = {"on": "timestamp", "by": ["key"], "aggregate": {"n": "count(*)"}, "dead_letters": True}
         rows = sg.windows(timed.withWatermark("timestamp", "0 seconds"), **{**defaults, "time": "partition", **windows})
-        letter = F.col("dead_letter")
-        times = {"event_time": letter.event_time, "watermark": letter.watermark, "start": F.col("window_start")}
+        details = F.col("dead_letter.details")
+        times = {name: F.to_timestamp(details[name]) for name in ("event_time", "watermark")}
+        times["start"] = F.col("window_start")
         in_ms = [F.unix_millis(time).alias(column) for column, time in times.items()]
-        return rows.select("key", "pane", "n", "revision", letter.why.alias("why"), *in_ms)
+        return rows.select("key", "pane", "n", "revision", details["why"].alias("why"), *in_ms)
 
     @contextmanager
     def running(

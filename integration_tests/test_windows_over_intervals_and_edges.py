@@ -33,7 +33,7 @@ def test_W19_windows_count_intervals_and_edges(
 
     def collect(batch: DataFrame, _: int) -> None:
         start = F.expr(f"(unix_millis(window_start) - {START_MS}) div 1000").alias("start")
-        found = batch.select(start, "pane", "n", "revision", "dead_letter.why").collect()
+        found = batch.select(start, "pane", "n", "revision", "dead_letter.details.why").collect()
         rows.extend(tuple(row) for row in found)
 
     def run(group: str, checkpoint: str, on: str, until: str, event_shape: str) -> list[tuple[Any, ...]]:

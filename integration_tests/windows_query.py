@@ -64,7 +64,7 @@ def told(row: Row) -> list[object]:
     return [
         minute_of(row.window_start),
         row.pane,
-        row.flights if row.dead_letter is None else row.dead_letter.late_by_ms,
+        row.flights if row.dead_letter is None else int(row.dead_letter.details["late_by_ms"]),
     ]
 
 

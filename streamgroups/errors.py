@@ -21,6 +21,7 @@ the error as the cause of a failed query::
     ├── DataLoss                offsets to be read no longer exist in the topic
     ├── ReadTimedOut            a partition returned neither a record nor its end in time    (retriable)
     ├── RecordRejected          a record cannot be written: too large, or a part is missing
+    ├── TooManyDeadLetters      a batch has more dead letters than the limits of its query allow
     ├── PositionsDiffer         checkpoint, ledger and group differ, which is not permitted here
     ├── PartlyDone              some parts of an operation succeeded, others failed
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
@@ -230,6 +231,12 @@ class RecordRejected(StreamGroupsError):
     """A record cannot be written: it is too large, or a part of it is missing or invalid for the sink."""
 
     code = "record_rejected"
+
+
+class TooManyDeadLetters(StreamGroupsError):
+    """A batch has more dead letters than the limits of its query allow. None of it was written (SEMANTICS P4)."""
+
+    code = "too_many_dead_letters"
 
 
 class PositionsDiffer(StreamGroupsError):

@@ -2,7 +2,7 @@
 
 Read and written through the port :class:`streamgroups.ports.MetadataStore`, by
 ``streamgroups.coordination.reset_participant`` (for members) and ``streamgroups.coordination.reset_requests`` (for
-tools that reset a group). There are six groups, so that no metadata entry can overwrite another:
+tools that reset a group). There are seven groups, so that no metadata entry can overwrite another:
 
 * ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and the reset request that it
   has applied.
@@ -12,6 +12,8 @@ tools that reset a group). There are six groups, so that no metadata entry can o
 * ``<group>.streamgroups.gaps``, written by the member that detects a gap: :mod:`streamgroups.groups.gaps`.
 * ``<group>.streamgroups.quiet``, written by the Kafka sink, in the transaction of the no-data batch:
   :mod:`streamgroups.ledgers.no_data_batch`.
+* ``<group>.streamgroups.letters``, written with dead letters that are in another transaction than the output:
+  :mod:`streamgroups.dlq.written`.
 
 Every entry is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source: SEMANTICS G8,
 G9, G15, S6.
@@ -44,7 +46,8 @@ _LEFT = ".streamgroups.left"
 _TIMES = ".streamgroups.time"
 _QUIET = ".streamgroups.quiet"
 _GAPS = ".streamgroups.gaps"
-_ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _GAPS, _BOARD)
+_LETTERS = ".streamgroups.letters"
+_ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _GAPS, _LETTERS, _BOARD)
 #: The maximum length of a request id. Each entry of an owner contains two ids and must fit beside an offset.
 _MAX_ID = 64
 
@@ -103,6 +106,15 @@ def gaps_group_of(group: str) -> str:
     return group + _GAPS
 
 
+def letters_group_of(group: str) -> str:
+    """The metadata group to which ranges with dead letters are written. It also names the ledger in other sinks.
+
+    >>> letters_group_of("billing")
+    'billing.streamgroups.letters'
+    """
+    return group + _LETTERS
+
+
 def metadata_groups_of(group: str) -> tuple[str, ...]:
     """All metadata groups of a group, in the order in which they must be deleted.
 
@@ -111,7 +123,7 @@ def metadata_groups_of(group: str) -> tuple[str, ...]:
 
     >>> metadata_groups_of("billing")  # doctest: +NORMALIZE_WHITESPACE
     ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.quiet',
-     'billing.streamgroups.gaps', 'billing.streamgroups')
+     'billing.streamgroups.gaps', 'billing.streamgroups.letters', 'billing.streamgroups')
     """
     return tuple(group + name for name in _ALL)
 

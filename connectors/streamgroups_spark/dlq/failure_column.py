@@ -6,6 +6,10 @@ does not process them. Source: SEMANTICS P4; :mod:`streamgroups.dlq.letter`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType, TimestampType, _parse_datatype_string
@@ -14,6 +18,7 @@ from streamgroups.dlq.letter import COLUMN, FAILURE
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.internals.columns import column
 
+_P = ParamSpec("_P")
 #: The type of the column in SQL.
 FAILURE_TYPE = f"STRUCT<{', '.join(f'{name}: {type_}' for name, type_ in FAILURE.items())}>"
 _HEADERS = "array<struct<key:string,value:binary>>"
@@ -53,7 +58,7 @@ def is_failure(type_: DataType) -> bool:
 
 def source_columns(df: DataFrame) -> list[str]:
     """Returns the columns of the source record that the DataFrame has, with types that a letter can contain."""
-    return [field.name for field in df.schema.fields if field.name in _SOURCE and _fits(field.name, field.dataType)]
+    return [name for name in df.columns if name in _SOURCE and has_source_column(df.schema, name)]
 
 
 def is_good(df: DataFrame) -> Column:
@@ -80,19 +85,37 @@ def failure(
         details: more facts, a map; ``None`` for no facts.
         value: the value of the record if the DataFrame has no column ``value``.
     """
+    return failure_of(df.schema, column, step=step, error_class=error_class, error=error, details=details, value=value)
+
+
+def failure_of(
+    schema: StructType,
+    cell: Callable[[str], Column],
+    *,
+    step: str,
+    error_class: Column,
+    error: Column,
+    details: Column | None = None,
+    value: Column | None = None,
+) -> Column:
+    """Returns the failure of a record: see :func:`failure`.
+
+    Args:
+        schema: the columns of the record.
+        cell: returns a column of the record.
+    """
     own = {
         "step": F.lit(step),
         "error_class": error_class,
         "error": error,
         "details": F.create_map().cast("map<string,string>") if details is None else details,
     }
-    types = {field.name: field.dataType for field in df.schema.fields}
     cells = {}
     for name, sql in FAILURE.items():
         if name in own:
             cells[name] = own[name]
-        elif name in types and _fits(name, types[name]):
-            cells[name] = column(name)
+        elif has_source_column(schema, name):
+            cells[name] = cell(name)
         elif name == "value" and value is not None:
             cells[name] = value
         else:
@@ -107,7 +130,31 @@ def with_letter(df: DataFrame, letter: Column) -> Column:
     return (F.coalesce(column(COLUMN), letter) if COLUMN in df.columns else letter).alias(COLUMN)
 
 
-def _fits(name: str, type_: DataType) -> bool:
+def passes_letters(
+    step: Callable[Concatenate[DataFrame, _P], DataFrame],
+) -> Callable[Concatenate[DataFrame, _P], DataFrame]:
+    """Lets a step whose output has other rows than its input, such as windows, return earlier dead letters beside it.
+
+    The step receives the rows without a dead letter.
+    """
+
+    @wraps(step)
+    def called(df: DataFrame, /, *args: _P.args, **kwargs: _P.kwargs) -> DataFrame:
+        if COLUMN not in df.columns:
+            return step(df, *args, **kwargs)
+        check_letters(df)
+        output = step(df.where(column(COLUMN).isNull()).drop(COLUMN), *args, **kwargs)
+        earlier = df.where(column(COLUMN).isNotNull()).select(COLUMN)
+        return output.unionByName(earlier, allowMissingColumns=True)
+
+    return called
+
+
+def has_source_column(schema: StructType, name: str) -> bool:
+    """Returns whether a record has a column of the source, with a type from which its bytes can be restored."""
+    if name not in _SOURCE or schema.names.count(name) != 1:
+        return False
+    type_ = schema[name].dataType
     return isinstance(type_, TimestampType) if name == "timestamp" else type_.simpleString() in _SOURCE[name]
 
 

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
+from streamgroups.dlq.letter import COLUMN as LETTER_COLUMN
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import Session, Shape
 from streamgroups.monitoring.query_progress import LATE_COUNTS
+from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.event_time import watermark_column
 from streamgroups_spark.event_time.punctuation_source import SPARK_LATE_MS
 from streamgroups_spark.internals.columns import column
@@ -50,10 +53,14 @@ def split(df: DataFrame, rule: LateRule) -> tuple[DataFrame, DataFrame]:
     """Returns the rows that are on time, and the late ones as dead letters.
 
     Args:
-        df: the rows, with the column ``watermark``.
+        df: the rows, with the column ``watermark``. Rows with a dead letter are not judged, and count as on time.
         rule: which rows are late.
     """
-    judged = df.select("*", _why(rule).alias(_WHY), _time(rule).alias(_TIME))
+    why = _why(rule)
+    if LETTER_COLUMN in df.columns:
+        # An earlier step has failed for the row, which may have no event time.
+        why = F.when(column(LETTER_COLUMN).isNull(), why)
+    judged = df.select("*", why.alias(_WHY), _time(rule).alias(_TIME))
     is_adjusted = F.col(_WHY).isNull() & (F.col(_TIME) != column(rule.on))
     counted = judged.observe(
         f"{LATE_COUNTS}-{uuid.uuid4().hex[:8]}",
@@ -127,21 +134,19 @@ def _end_us(rule: LateRule) -> Column:
 
 
 def _dead_letters(counted: DataFrame, df: DataFrame, rule: LateRule) -> DataFrame:
-    """Returns late rows with the columns of ``sg.dead_letters``.
+    """Returns late rows as dead letters. They have no other column, and no watermark.
 
-    Computed times have no metadata of a watermark. Otherwise Spark would drop the dead letters in an operator.
+    Otherwise Spark would drop them in an operator.
     """
-    window = [F.timestamp_micros(at(rule)) for at in (_start_us, _end_us)]
-    if rule.window is None:
-        window = [F.lit(None).cast("timestamp")] * 2
-    own = [column(name) for name in df.columns if name != watermark_column.COLUMN]
-    watermark = column(watermark_column.COLUMN)
-    return counted.where(F.col(_WHY).isNotNull()).select(
-        window[0].alias("window_start"),
-        window[1].alias("window_end"),
-        F.col(_WHY).alias("why"),
-        F.timestamp_micros(_time_us(rule)).alias("event_time"),
-        watermark.alias("watermark"),
-        (F.unix_millis(watermark) - F.unix_millis(column(rule.on))).alias("late_by_ms"),
-        F.struct(*own).alias("record"),
+    record = StructType([field for field in df.schema if field.name != watermark_column.COLUMN])
+    letter = late_failure(
+        record,
+        lambda name: F.timestamp_micros(F.unix_micros(column(name))) if name == rule.on else column(name),
+        step="event time",
+        why=F.col(_WHY),
+        event_time=F.timestamp_micros(_time_us(rule)),
+        watermark=column(watermark_column.COLUMN),
+        window_start=None if rule.window is None else F.timestamp_micros(_start_us(rule)),
+        window_end=None if rule.window is None else F.timestamp_micros(_end_us(rule)),
     )
+    return counted.where(F.col(_WHY).isNotNull()).select(letter.alias(LETTER_COLUMN))

@@ -7,7 +7,9 @@ SEMANTICS W7, W9, W11, X8.
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
+from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.shapes import check_shape
 from streamgroups.event_time.violations import check_until, parse_policy
@@ -53,10 +55,11 @@ def split_late(
         until: with ``adjust``: the column with the end of a row's validity, a timestamp.
 
     Returns:
-        The rows that are on time, with the columns of ``df``; and the late rows as dead letters. Dead letters have the
-        columns of :func:`dead_letters`: ``window_start``, ``window_end``, ``why``, ``event_time``, ``watermark``,
-        ``late_by_ms`` and ``record``. ``why`` is ``late``, ``violation`` or ``no event time``. Without ``window`` the
-        first two are null.
+        The rows that are on time, with the columns of ``df``; and the late rows as dead letters, with the only column
+        ``dead_letter`` (``docs/dead-letters.rst``). Its ``details`` contain ``why`` (``late``, ``violation`` or
+        ``no event time``), ``event_time``, ``watermark``, ``late_by_ms``, and with ``window`` also ``window_start`` and
+        ``window_end``. If ``df`` has dead letters of an earlier step, the second DataFrame contains them too, and the first
+        one has no such column.
 
     Raises:
         InvalidOption: for the first invalid argument. The error contains its name and the remedy.
@@ -81,7 +84,11 @@ def split_late(
     check_until(policy, until)
     if until is not None:
         check_timestamp(df, until)
-    return split(df, LateRule(column, window, policy, until))
+    on_time, late = split(df, LateRule(column, window, policy, until))
+    if COLUMN not in df.columns:
+        return on_time, late
+    earlier = on_time.where(F.col(COLUMN).isNotNull()).select(COLUMN)
+    return on_time.where(F.col(COLUMN).isNull()).drop(COLUMN), late.union(earlier)
 
 
 def check_watermark_column(df: DataFrame, called: str) -> None:

@@ -118,6 +118,15 @@ class CommitLog:
             raise ValueError("it has no metadata")
         return NoDataBatch.logged(query_id, batch_id, self._offsets(batch_id))
 
+    def time_ms(self, batch_id: int) -> int:
+        """Returns when Spark has planned a batch, in milliseconds since the epoch. A replay has the same time.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if the file has another format.
+        """
+        return time_in(self._offsets(batch_id))
+
     def query_id(self) -> str | None:
         """Returns the query id, which Spark creates with the checkpoint and keeps. ``None`` for a new checkpoint.
 
@@ -217,12 +226,34 @@ def watermark_in(log: str) -> int:
     >>> watermark_in('v1\\n{"batchWatermarkMs":1357016400000,"batchTimestampMs":1,"conf":{}}\\n-')
     1357016400000
     """
+    return _time(log, "batchWatermarkMs", "watermark")
+
+
+def time_in(log: str) -> int:
+    """Parses the time of a batch from a file of Spark's offset log.
+
+    Args:
+        log: the content of the file.
+
+    Returns:
+        When Spark planned the batch, in milliseconds since the epoch.
+
+    Raises:
+        ValueError: if the content has another format.
+
+    >>> time_in('v1\\n{"batchWatermarkMs":0,"batchTimestampMs":1357016400000,"conf":{}}\\n-')
+    1357016400000
+    """
+    return _time(log, "batchTimestampMs", "time")
+
+
+def _time(log: str, name: str, what: str) -> int:
     _version, metadata, *_ends = log.split("\n")
     found = json.loads(metadata)
-    watermark_ms = found.get("batchWatermarkMs") if isinstance(found, dict) else None
-    if type(watermark_ms) is not int:
-        raise ValueError("its metadata contains no watermark")
-    return watermark_ms
+    time_ms = found.get(name) if isinstance(found, dict) else None
+    if type(time_ms) is not int:
+        raise ValueError(f"its metadata contains no {what}")
+    return time_ms
 
 
 def _end(logged: str) -> Any:

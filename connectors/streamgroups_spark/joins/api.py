@@ -13,10 +13,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
+from streamgroups.dlq.letter import COLUMN
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
+from streamgroups.event_time.violations import Why
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups.state.joined_topics import JoinedTopics
+from streamgroups_spark.dlq.failure_column import passes_letters
+from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.state.placement import (
     PLACE,
@@ -34,6 +38,7 @@ _CALLED = "sg.join"
 _OURS = ("left", "right", "dead_letter")
 
 
+@passes_letters
 def join(
     df: DataFrame,
     *,
@@ -57,8 +62,8 @@ def join(
 
     * the columns of ``by``;
     * ``left``, ``right``: structs with the other columns of the left and the right record, or null;
-    * ``dead_letter``, if enabled: for a late record a struct with ``event_time``, ``watermark`` and ``late_by_ms``, and
-      null for all other rows. The late record is in ``left`` or ``right``.
+    * ``dead_letter``, if enabled: the dead letter of a late record (``docs/dead-letters.rst``), and null for all other
+      rows. The late record is in ``left`` or ``right`` too.
 
     A record is late if its event time is before the watermark of its own partition: the newest event time before it
     minus the delay of the watermark, or the watermark of its producer. Late records are counted, and not joined. Records
@@ -128,13 +133,28 @@ def _output(rows: DataFrame, by: Sequence[str], *, dead_letters: bool) -> DataFr
         rows = rows.where(~is_late)
     columns: list[Column] = [*(F.col(f"k{i}").alias(name) for i, name in enumerate(by)), F.col("left"), F.col("right")]
     if dead_letters:
-        letter = F.struct(
-            F.timestamp_micros("time").alias("event_time"),
-            F.timestamp_micros("watermark").alias("watermark"),
-            F.floor((F.col("watermark") - F.col("time")) / 1_000).alias("late_by_ms"),
-        )
-        columns.append(F.when(is_late, letter).alias("dead_letter"))
+        columns.append(F.when(is_late, _letter(rows, by)).alias(COLUMN))
     return rows.select(*columns)
+
+
+def _letter(rows: DataFrame, by: Sequence[str]) -> Column:
+    record = rows.schema["left"].dataType
+    assert isinstance(record, StructType), "join has made it"
+    keys = {name: f"k{i}" for i, name in enumerate(by)}
+
+    def cell(name: str) -> Column:
+        # A late record is in the column of its own side.
+        of_record = F.col("left").getField(name), F.col("right").getField(name)
+        return F.col(keys[name]) if name in keys else F.coalesce(*of_record)
+
+    return late_failure(
+        StructType([*record.fields, *(StructField(name, rows.schema[of].dataType) for name, of in keys.items())]),
+        cell,
+        step="join",
+        why=F.lit(Why.LATE.value),
+        event_time=F.timestamp_micros("time"),
+        watermark=F.timestamp_micros("watermark"),
+    )
 
 
 def _check_names(df: DataFrame, by: Sequence[str]) -> None:

@@ -17,8 +17,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from streamgroups.dlq.letter import DeadLetter
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.sinks.letters import LetterOutput, letters_of
+from streamgroups_spark.sinks.splitting import Split, TaskLetters, query_of
 
 
 @dataclass
@@ -29,11 +33,13 @@ class TaskOutput(WriterCommitMessage):
         begun: the transaction or stage of its output. ``None`` if the driver has nothing to commit.
         written: the result of the sink for this task; ``None`` if it has written nothing.
         records: the number of records.
+        letters: its dead letters; ``None`` if it has none.
     """
 
     begun: Any
     written: Any
     records: int
+    letters: TaskLetters | None = None
 
 
 class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
@@ -42,10 +48,11 @@ class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
     Args:
         checkpoint: the checkpoint of the query.
         session: the session in which the sources of the query run.
+        dead_letters: the output of dead letters. The rows then have the column ``dead_letter``. ``None``: they do not.
     """
 
-    def __init__(self, checkpoint: str, session: str) -> None:
-        self._checkpoint, self._session = checkpoint, session
+    def __init__(self, checkpoint: str, session: str, dead_letters: LetterOutput | None = None) -> None:
+        self._checkpoint, self._session, self._dead_letters = checkpoint, session, dead_letters
         #: The transaction or stage of the tasks, and whether the output exists already. Set when the writer is pickled.
         self._begun: Any = None
         self._is_written: bool | None = None
@@ -78,11 +85,31 @@ class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
         assert context is not None, "Spark calls this in tasks"
         prepare_python_worker()
         if not self._is_written:
-            return self._write(iterator, context)
+            return self._write(iterator, context) if self._dead_letters is None else self._split(iterator, context)
         # Spark reads the batch again for its state. Its output is already committed.
         for _ in iterator:
             pass
         return TaskOutput(None, None, 0)
+
+    def _split(self, iterator: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
+        split = Split(iterator)
+        output = self._write(split, context)
+        query = query_of(
+            context.getLocalProperty("spark.job.description"), context.getLocalProperty("sql.streaming.queryId")
+        )
+        output.letters = split.letters(context.partitionId(), query)
+        return output
+
+    def _letters(self, parts: Sequence[TaskOutput], batch: BatchInfo) -> list[DeadLetter]:
+        """Returns the dead letters of a batch, on the driver.
+
+        Raises:
+            TooManyDeadLetters: if a limit is exceeded.
+        """
+        if self._dead_letters is None:
+            return []
+        tasks = [part.letters for part in parts if part.letters is not None]
+        return letters_of(self._dead_letters, tasks, sum(part.records for part in parts), batch, self._checkpoint)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commits output and offsets together, on the driver."""

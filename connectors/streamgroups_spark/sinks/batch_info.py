@@ -162,6 +162,20 @@ def query_id_of(checkpoint: str) -> str | None:
         return CommitLog(checkpoint).query_id()
 
 
+def time_ms_of(checkpoint: str, batch_id: int) -> int:
+    """Returns when Spark has planned a batch, in milliseconds since the epoch. A replay has the same time.
+
+    Args:
+        checkpoint: the checkpoint of the query.
+        batch_id: Spark's batch id.
+
+    Raises:
+        SinkUnreachable: if the checkpoint cannot be read.
+    """
+    with _reading(checkpoint):
+        return CommitLog(checkpoint).time_ms(batch_id)
+
+
 @contextmanager
 def _reading(checkpoint: str) -> Iterator[None]:
     try:

@@ -11,28 +11,35 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
+from streamgroups.dlq.letter import COLUMN
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.register import SESSION, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
+from streamgroups_spark.sinks.dead_letter_settings import DeadLetters
 from streamgroups_spark.sinks.kafka import transactional_id_of
+from streamgroups_spark.sinks.kafka_with_letters import KafkaLettersDataSource
 from streamgroups_spark.sinks.ledger import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.ledger_registry import keep
+from streamgroups_spark.sinks.letter_tables import has_same_database, letter_table
+from streamgroups_spark.sinks.letters import LetterOutput
 from streamgroups_spark.sinks.options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.output_partitions import with_partitions
 from streamgroups_spark.source.options import SourceOptions, parse
@@ -107,7 +114,13 @@ class KafkaSink:
         }
 
 
-def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -> DataStreamWriter:
+def exactly_once(
+    df: DataFrame,
+    *,
+    sink: KafkaSink | AnySink,
+    checkpoint: str,
+    dead_letters: KafkaSink | AnySink | DeadLetters | None = None,
+) -> DataStreamWriter:
     """Writes a streaming DataFrame so that output and offsets of the group change in one transaction.
 
     This also holds after failures (SEMANTICS X2).
@@ -116,6 +129,9 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
         df: read with ``format("streamgroups")``. For Kafka, with the columns of Spark's Kafka sink.
         sink: :class:`KafkaSink`, ``sg.PostgresSink`` or ``sg.DeltaSink``.
         checkpoint: the checkpoint of the query: a path or a URI that the driver can read.
+        dead_letters: the sink of the rows whose column ``dead_letter`` is not null, as steps such as :func:`windows`
+            return them. ``sink`` receives the other rows, without this column. :class:`DeadLetters` also sets limits.
+            ``docs/dead-letters.rst`` describes the guarantee of each pair of sinks. Required if ``df`` has the column.
 
     Returns:
         The writer. Set its trigger, output mode and name, and call ``start()``.
@@ -131,10 +147,11 @@ def exactly_once(df: DataFrame, *, sink: KafkaSink | AnySink, checkpoint: str) -
     """
     require_registered("sg.exactly_once")
     sources = checked_sources(df)
+    letters = checked_letters(df, dead_letters)
     clear_unstarted(checkpoint)
     if isinstance(sink, KafkaSink):
-        return _to_kafka(df, sources, sink, checkpoint)
-    return _to_ledger(df, sources, sink, checkpoint)
+        return _to_kafka(df, sources, sink, checkpoint, letters)
+    return _to_ledger(df, sources, sink, checkpoint, letters)
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------
@@ -170,10 +187,45 @@ def checked_sources(df: DataFrame) -> list[SourceOptions]:
     return sources
 
 
+def checked_letters(df: DataFrame, dead_letters: Any) -> DeadLetters | None:
+    """Returns the argument ``dead_letters`` of a query, with its limits.
+
+    Raises:
+        InvalidOption: if the rows have dead letters and the argument is missing, or the reverse.
+    """
+    check_letters(df)
+    if dead_letters is None:
+        if COLUMN in df.columns:
+            raise InvalidOption(
+                f"The rows have the column '{COLUMN}', but 'dead_letters' is not set, so their dead letters would be lost.",
+                remedy="Pass dead_letters=sg.KafkaSink(..., topic='dead-letters') or another sink. To drop them on "
+                f"purpose: df.where('{COLUMN} IS NULL').drop('{COLUMN}').",
+            )
+        return None
+    if COLUMN not in df.columns:
+        raise InvalidOption(
+            f"'dead_letters' is set, but the rows have no column '{COLUMN}'.",
+            remedy=f"Keep the column '{COLUMN}' of the step, such as sg.windows(..., dead_letters=True), in select. Or leave "
+            "'dead_letters' out.",
+        )
+    letters = dead_letters if isinstance(dead_letters, DeadLetters) else DeadLetters(sink=dead_letters)
+    if isinstance(letters.sink, KafkaSink):
+        if letters.sink.topic is None:
+            raise InvalidOption("The sink of dead letters has no topic.", remedy="Set its argument 'topic'.")
+    elif not all(hasattr(letters.sink, name) for name in ("begin", "write", "open", "discard")):
+        raise InvalidOption(
+            f"'dead_letters' is {type(letters.sink).__name__}, which is no sink.",
+            remedy="Pass sg.KafkaSink, sg.PostgresSink, sg.DeltaSink, or sg.DeadLetters with one of them.",
+        )
+    return letters
+
+
 # ---- Kafka -----------------------------------------------------------------------------------------------------------
 
 
-def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, checkpoint: str) -> DataStreamWriter:
+def _to_kafka(
+    df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, checkpoint: str, letters: DeadLetters | None
+) -> DataStreamWriter:
     # One of the groups stores the metadata entry of no-data batches. It must be the same group after each restart.
     alone = [str(source.group_id) for source in sources if source.mode is MembershipMode.EXCLUSIVE]
     noting = min(alone or [str(source.group_id) for source in sources])
@@ -183,14 +235,26 @@ def _to_kafka(df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, 
         # No other query has this group. A run therefore fences all earlier runs, also those with other checkpoints.
         given["kafka.transactional.id"] = transactional_id_of(noting)
         options = parse_sink(given)
-    check_output_schema(df.schema, options)
+    rows = StructType([field for field in df.schema if letters is None or field.name != COLUMN])
+    check_output_schema(rows, options)
+    output_format = "streamgroups"
+    if letters is not None:
+        if options.delivery is not Delivery.EXACTLY_ONCE:
+            raise InvalidOption(
+                "'dead_letters' requires delivery=exactly-once.", remedy="Remove 'delivery' from the sink."
+            )
+        output = _letter_output(letters, sources, sink)
+        output_format = _name("kafkasink", checkpoint)
+        told = {"format_name": output_format, "session": SESSION, "dead_letters": output}
+        told["parallelism"] = df.sparkSession.sparkContext.defaultParallelism
+        df.sparkSession.dataSource.register(shipped_class(KafkaLettersDataSource, told))
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         _reject_another_cluster(sources, cluster)
         df = _disjoint(df, options, cluster)
         if not alone or not cluster.describe(noting).members:
             _shut_out_killed_run(options, noting, checkpoint)
-    return df.writeStream.format("streamgroups").options(**given)
+    return df.writeStream.format(output_format).options(**given)
 
 
 def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -> None:
@@ -210,14 +274,16 @@ def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -
         transactions.abort(transactions.begin())
 
 
-def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster) -> None:
+def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaCluster, of: str = "output") -> None:
     cluster_id = cluster.cluster_id()
     for source in sources:
         if cluster_of(source).cluster_id() != cluster_id:
             raise InvalidOption(
                 f"The source of group '{source.group_id}' and the sink use different clusters, but a Kafka "
                 "transaction covers only one cluster.",
-                remedy="Set delivery=at-least-once on the sink.",
+                remedy="Set delivery=at-least-once on the sink."
+                if of == "output"
+                else "Use a topic of the cluster of the source, sg.PostgresSink or sg.DeltaSink for the dead letters.",
             )
 
 
@@ -233,6 +299,15 @@ def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> Dat
     if is_anywhere and options.topic is not None and counts[options.topic] >= tasks:
         # Each task chooses its own partitions.
         return df.coalesce(tasks)
+    if COLUMN in df.columns:
+        # These rows are returned to the driver, so any task can have them.
+        is_letter = F.col(COLUMN).isNotNull()
+        hidden = df.withColumn("key", F.when(~is_letter, F.col("key"))) if "key" in df.columns else df
+        return _in_disjoint_tasks(hidden, options, counts, tasks)
+    return _in_disjoint_tasks(df, options, counts, tasks)
+
+
+def _in_disjoint_tasks(df: DataFrame, options: SinkOptions, counts: Mapping[str, int], tasks: int) -> DataFrame:
     chosen = with_partitions(df, counts, topic=options.topic)
     # A row without key and partition can go to any partition of one task. A retried task must choose the same one.
     anywhere = F.hash("value") + F.spark_partition_id()
@@ -247,11 +322,53 @@ def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> Dat
 # ---- ledgers ---------------------------------------------------------------------------------------------------------
 
 
-def _to_ledger(df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str) -> DataStreamWriter:
+def _to_ledger(
+    df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str, letters: DeadLetters | None
+) -> DataStreamWriter:
     group_ids = tuple(sorted({str(source.group_id) for source in sources}))
-    name = f"streamgroups-{type(sink).__name__.lower()}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
-    told = {"format_name": name, "session": SESSION, "sink": sink, "group_ids": group_ids}
+    name = _name(type(sink).__name__.lower(), checkpoint)
+    output = None if letters is None else _letter_output(letters, sources, sink)
+    told = {
+        "format_name": name,
+        "session": SESSION,
+        "sink": sink,
+        "group_ids": group_ids,
+        "dead_letters": output,
+    }
     df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
     writer = df.writeStream.format(name).option("checkpointLocation", checkpoint)
     keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
     return writer
+
+
+def _name(sink: str, checkpoint: str) -> str:
+    return f"streamgroups-{sink}-{hashlib.sha256(checkpoint.encode()).hexdigest()[:8]}"
+
+
+# ---- dead letters ----------------------------------------------------------------------------------------------------
+
+
+def _letter_output(letters: DeadLetters, sources: Sequence[SourceOptions], sink: KafkaSink | AnySink) -> LetterOutput:
+    """Checks the sink of dead letters, and decides whether its transaction is that of the output."""
+    group_ids = tuple(sorted({str(source.group_id) for source in sources}))
+    dead = letters.sink
+    if not isinstance(dead, KafkaSink):
+        dead = letter_table(dead)
+        with_output = not isinstance(sink, KafkaSink) and has_same_database(dead, sink)
+        return LetterOutput(dead, letters.limits, group_ids, with_output)
+    options = parse_sink({**dead.options, "checkpointLocation": "that of the query"})
+    if options.delivery is not Delivery.EXACTLY_ONCE:
+        raise InvalidOption("The sink of dead letters has delivery=at-least-once.", remedy="Remove 'delivery' from it.")
+    if isinstance(sink, KafkaSink) and dead.topic == sink.topic:
+        raise InvalidOption(
+            f"Topic '{dead.topic}' is the topic of the output and of the dead letters.", remedy="Use separate topics."
+        )
+    if options.transactional_id is None and any(it.mode is MembershipMode.EXCLUSIVE for it in sources):
+        options = replace(options, transactional_id=transactional_id_of(group_ids[0], "letters"))
+    cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
+    _reject_another_cluster(sources, cluster, "dead letters")
+    if dead.topic not in cluster.topics():
+        raise UnknownTopic(
+            f"Topic '{dead.topic}' of the dead letters does not exist.", remedy="Create the topic, or correct its name."
+        )
+    return LetterOutput(options, letters.limits, group_ids, isinstance(sink, KafkaSink))

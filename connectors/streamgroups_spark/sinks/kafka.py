@@ -22,6 +22,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from streamgroups.checkpoints.offset import decode
+from streamgroups.dlq.letter import DeadLetter
+from streamgroups.dlq.written import Ranges
 from streamgroups.errors import (
     FencedBatch,
     FencedMember,
@@ -45,6 +47,8 @@ from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of, reported_states
+from streamgroups_spark.sinks.letters import LetterOutput, write_to_topic
+from streamgroups_spark.sinks.letters_first import finish, write_first
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import Delivery, SinkOptions
 from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
@@ -65,11 +69,14 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         options: the options of the user.
         session: the session in which the sources of the query run.
         tasks: the usual number of tasks.
+        dead_letters: the output of dead letters. The rows then have the column ``dead_letter``. ``None``: they do not.
     """
 
-    def __init__(self, options: SinkOptions, session: str, tasks: int) -> None:
+    def __init__(
+        self, options: SinkOptions, session: str, tasks: int, dead_letters: LetterOutput | None = None
+    ) -> None:
         # Output that is written at least once needs no checkpoint.
-        super().__init__(options.checkpoint_location or "", session)
+        super().__init__(options.checkpoint_location or "", session, dead_letters)
         self._options = options
         self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
 
@@ -124,7 +131,8 @@ class KafkaStreamWriter(ExactlyOnceWriter):
     ) -> None:
         _reject_if_shared(parts)
         batch = self._seen(batch_id)
-        records = sum(part.records for part in parts)
+        letters = self._letters(parts, batch)
+        records = sum(part.records for part in parts) + len(letters)
         note = self._note(batch) if records else None
         # A newer run may already have written this batch before the transaction began. Since then no other run can
         # write.
@@ -135,13 +143,37 @@ class KafkaStreamWriter(ExactlyOnceWriter):
             transactions.commit_offsets(transaction, note.offsets, note.group_metadata)
         elif not batch.ranges:
             raise _nothing_tells_it_from_its_replay(batch, records)
+        written = self._write_letters(letters, parts, transaction, batch)
         for i, source in enumerate(batch.sources):
             if source.ranges:
                 self._commit_offsets(transactions, transaction, source, batch_id, i)
         transactions.commit(transaction)
         for source in batch.sources:
             request_all(self._session, BatchWritten(source.end))
+        if self._dead_letters is not None:
+            finish(self._dead_letters, batch, self._checkpoint, written)
         logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
+
+    def _write_letters(
+        self,
+        letters: Sequence[DeadLetter],
+        parts: Sequence[TaskOutput],
+        transaction: OpenTransaction,
+        batch: BatchInfo,
+    ) -> dict[str, Ranges]:
+        """Writes the dead letters of a batch: in its transaction, or before it in a transaction of their own sink."""
+        if self._dead_letters is None:
+            return {}
+        if not self._dead_letters.with_output:
+            return write_first(self._dead_letters, letters, batch, self._checkpoint)
+        dead = self._dead_letters.sink
+        if any(tp.topic == dead.topic for part in parts for tp in part.written.partitions):
+            raise InvalidOption(
+                f"Rows of the query were written to topic '{dead.topic}', which is the topic of its dead letters.",
+                remedy="Use separate topics.",
+            )
+        write_to_topic(letters, self._options.client, dead, transaction)
+        return {}
 
     def _commit_offsets(
         self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.ledger import AlreadyDone
@@ -29,6 +30,8 @@ from streamgroups.retry import retrying
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, reported_states
+from streamgroups_spark.sinks.letters import LetterOutput, staged
+from streamgroups_spark.sinks.letters_first import finish, write_first
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,8 @@ class LedgerDataSource(DataSource):
     sink: ClassVar[AnySink]
     #: The groups of the query, sorted: one for each stream of a join.
     group_ids: ClassVar[tuple[str, ...]]
+    #: The output of dead letters; ``None`` without them.
+    dead_letters: ClassVar[LetterOutput | None] = None
 
     @classmethod
     def name(cls) -> str:
@@ -63,8 +68,10 @@ class LedgerDataSource(DataSource):
                     "Set the option 'checkpointLocation' on writeStream, as sg.exactly_once(..., checkpoint=...) does."
                 ),
             )
-        schema = to_arrow_schema(schema, timezone="UTC")
-        return LedgerStreamWriter(self.sink, schema, checkpoint, self.session, self.group_ids)
+        if self.dead_letters is not None:
+            schema = StructType([field for field in schema if field.name != COLUMN])
+        columns = to_arrow_schema(schema, timezone="UTC")
+        return LedgerStreamWriter(self.sink, columns, checkpoint, self.session, self.group_ids, self.dead_letters)
 
 
 class LedgerStreamWriter(ExactlyOnceWriter):
@@ -76,12 +83,19 @@ class LedgerStreamWriter(ExactlyOnceWriter):
         checkpoint: the checkpoint of the query.
         session: the session in which its sources run.
         group_ids: the groups of the query, sorted. The ledger of the first one stores the entry of no-data batches.
+        dead_letters: the output of dead letters. The rows then have the column ``dead_letter``. ``None``: they do not.
     """
 
     def __init__(
-        self, sink: AnySink, schema: pa.Schema, checkpoint: str, session: str, group_ids: tuple[str, ...]
+        self,
+        sink: AnySink,
+        schema: pa.Schema,
+        checkpoint: str,
+        session: str,
+        group_ids: tuple[str, ...],
+        dead_letters: LetterOutput | None = None,
     ) -> None:
-        super().__init__(checkpoint, session)
+        super().__init__(checkpoint, session, dead_letters)
         self._sink, self._schema, self._group_ids = sink, schema, group_ids
 
     def _begin(self) -> bool:
@@ -103,10 +117,22 @@ class LedgerStreamWriter(ExactlyOnceWriter):
 
     def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
         batch = batch_info(self._checkpoint, self._session, batch_id)
-        staged = [part.written for part in parts] if sum(part.records for part in parts) else None
+        output = [part.written for part in parts] if sum(part.records for part in parts) else []
         states = {it.group_id: changes(it.states, reported_states(self._session, it)) for it in batch.sources}
-        retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(self._commit_in, batch, staged, states)
+        letters, dead = self._letters(parts, batch), self._dead_letters
+        if dead is None or dead.with_output:
+            with staged(None if dead is None else dead.sink, letters) as staged_letters:
+                self._commit_all(batch, [*output, *staged_letters], states)
+        else:
+            written = write_first(dead, letters, batch, self._checkpoint)
+            self._commit_all(batch, output, states)
+            finish(dead, batch, self._checkpoint, written)
         self._abort(parts[0].begun)
+
+    def _commit_all(
+        self, batch: BatchInfo, output: Sequence[Any], states: Mapping[str, Mapping[TopicPartition, StateChange]]
+    ) -> None:
+        retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(self._commit_in, batch, output or None, states)
 
     def _commit_in(
         self,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.event_shapes import EventShape, check_events, event_shape_of
@@ -20,6 +21,7 @@ from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.shapes import Scope, policy_of, scope_of, windowing_of
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
+from streamgroups_spark.dlq.failure_column import check_letters, passes_letters
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.source.drift_check import check_drift_of_query
 from streamgroups_spark.source.shared_state import is_shared
@@ -38,6 +40,7 @@ from streamgroups_spark.windows.checks import (
 _BUCKETS = 32
 
 
+@passes_letters
 def windows(
     df: DataFrame,
     *,
@@ -175,30 +178,31 @@ def window_results(windowed: DataFrame) -> DataFrame:
     Args:
         windowed: the output of :func:`windows`: the stream, or a batch of it.
     """
-    if "dead_letter" not in windowed.columns:
+    if COLUMN not in windowed.columns:
         return windowed
-    return windowed.where(F.col("pane") != PaneKind.DEAD_LETTER.value).drop("dead_letter")
+    return windowed.where(F.col(COLUMN).isNull()).drop(COLUMN)
 
 
-def dead_letters(windowed: DataFrame) -> DataFrame:
-    """Returns the records that no window of :func:`windows` counts, with the reason (SEMANTICS W7).
+def dead_letters(df: DataFrame) -> DataFrame:
+    """Returns the dead letters of a step: of :func:`windows`, :func:`join`, :func:`split_late` and others.
 
-    ``record`` contains their own columns, and ``why`` is ``late``, ``violation``, ``no event time`` or ``no start``.
-    ``late_by_ms`` is the distance of ``event_time`` to ``watermark``. The event time of the end of an edge is its
-    ``until``. ``window_start`` and ``window_end`` belong to the missed window. Of several windows it is the latest one.
+    The columns are those of a letter that the step sets: ``step``, ``error_class``, ``error``, ``details``, and the source
+    record as far as its columns were in the DataFrame (``docs/dead-letters.rst``). For ``foreachBatch``, where one batch
+    contains both. :func:`exactly_once` writes them by itself.
 
     Args:
-        windowed: the output of :func:`windows` with ``dead_letters=True``: the stream, or a batch of it.
+        df: rows with the column ``dead_letter``: a stream, or a batch of it.
 
     Raises:
-        InvalidOption: if dead letters are not enabled.
+        InvalidOption: if the rows have no dead letters.
     """
-    if "dead_letter" not in windowed.columns:
+    check_letters(df)
+    if COLUMN not in df.columns:
         raise InvalidOption(
-            "The windows were created without dead letters.", remedy="Call sg.windows with dead_letters=True."
+            f"The rows have no column '{COLUMN}'.",
+            remedy="Enable dead letters in the step, as in sg.windows(..., dead_letters=True), and keep the column.",
         )
-    letters = windowed.where(F.col("pane") == PaneKind.DEAD_LETTER.value)
-    return letters.select("window_start", "window_end", "dead_letter.*")
+    return df.where(F.col(COLUMN).isNotNull()).select(f"{COLUMN}.*")
 
 
 # ---- Spark's aggregation ---------------------------------------------------------------------------------------------

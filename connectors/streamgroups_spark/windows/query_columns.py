@@ -23,10 +23,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
+from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.state.placement import NESTED
 
@@ -83,15 +85,20 @@ def output_rows(records: StructType, keys: int, types: Sequence[DataType], *, de
     return StructType(fields)
 
 
-def dead_letter() -> Column:
-    letter = F.struct(
-        "why",
-        F.timestamp_millis("event_time").alias("event_time"),
-        F.timestamp_millis("watermark").alias("watermark"),
-        (F.col("watermark") - F.col("event_time")).alias("late_by_ms"),
-        "record",
+def dead_letter(rows: DataFrame) -> Column:
+    record = rows.schema["record"].dataType
+    assert isinstance(record, StructType), "record_columns has made it"
+    letter = late_failure(
+        record,
+        lambda name: F.col("record").getField(name),
+        step="windows",
+        why=F.col("why"),
+        event_time=F.timestamp_millis("event_time"),
+        watermark=F.timestamp_millis("watermark"),
+        window_start=F.timestamp_millis("start"),
+        window_end=F.timestamp_millis("end"),
     )
-    return F.when(F.col("pane") == PaneKind.DEAD_LETTER.value, letter).alias("dead_letter")
+    return F.when(F.col("pane") == PaneKind.DEAD_LETTER.value, letter).alias(COLUMN)
 
 
 def record_columns(
@@ -126,5 +133,5 @@ def output_columns(rows: DataFrame, by: Sequence[str], aggregate: Collection[str
         *(F.col(f"r{i}").alias(name) for i, name in enumerate(aggregate)),
         "pane",
         "revision",
-        *([dead_letter()] if dead_letters else []),
+        *([dead_letter(rows)] if dead_letters else []),
     )

@@ -1,0 +1,84 @@
+"""Queries with dead letters, and independent readers of the letters, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamgroups.dlq.letter import DeadLetter
+from streamgroups.dlq.record_headers import parse_headers
+from streamgroups_spark.dlq.failure_column import failure, with_letter
+
+
+def flights(spark: SparkSession, bootstrap: str, topic: str, group: str, **options: str) -> DataFrame:
+    """A stream of a topic with headers."""
+    usual = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "group.id": group,
+        "startingPosition": "TRIM_HORIZON",
+        "includeHeaders": "true",
+        "kafka.session.timeout.ms": "6000",
+    }
+    return spark.readStream.format("streamgroups").options(**{**usual, **options}).load()
+
+
+def checked(df: DataFrame) -> DataFrame:
+    """A step that rejects values with a ``!``."""
+    bad = F.col("value").cast("string").contains("!")
+    letter = failure(
+        df, step="check", error_class=F.lit("Poison"), error=F.lit("It has a mark, password=hunter2, and no flight.")
+    )
+    return df.select("*", with_letter(df, F.when(bad, letter)))
+
+
+def run(writer: DataStreamWriter) -> None:
+    """Runs a query until it has read all records."""
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """Leaves the checkpoint of a driver that failed between the commit of the sink and Spark's entry in its log."""
+    newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    (newest.parent / f".{newest.name}.crc").unlink()
+
+
+def letters_in(bootstrap: str, topic: str) -> list[DeadLetter]:
+    """The committed dead letters of a topic, by their ids."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    found: list[DeadLetter] = []
+    try:
+        partitions = set(reader.list_topics(topic, timeout=30).topics[topic].partitions)
+        reader.assign([TopicPartition(topic, p, 0) for p in partitions])
+        while partitions:
+            message = reader.poll(30)
+            assert message is not None, f"no end of {partitions}"
+            if message.error():
+                partitions.discard(message.partition())
+                continue
+            headers: Any = message.headers() or []
+            key: Any = message.key()
+            letter = parse_headers(headers, key=key, value=message.value())
+            assert letter is not None
+            found.append(letter)
+    finally:
+        reader.close()
+    return sorted(found, key=lambda it: it.id)

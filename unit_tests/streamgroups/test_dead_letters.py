@@ -1,0 +1,159 @@
+"""P4, X9: letters are completed, limited, and written once, wherever a run is killed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
+from streamgroups.dlq.letter import LETTER, DeadLetter, Origin
+from streamgroups.dlq.limits import LetterCounts, LetterLimits, check_limits, count_letters
+from streamgroups.dlq.record_headers import parse_headers, to_headers
+from streamgroups.dlq.written import missing_letters, with_letters, with_output
+from streamgroups.errors import InvalidOption, TooManyDeadLetters
+from streamgroups.partitions import OffsetRange, TopicPartition
+
+P = [TopicPartition("flights", n) for n in range(2)]
+BATCH = BatchOfLetters("board", 1_000, "billing", {"flights": "billing", "orders": "sales"})
+
+
+def letter(tp: TopicPartition, offset: int) -> DeadLetter:
+    return DeadLetter(
+        id=f"{tp}-{offset}", group_id="g", query="q", failed_at_ms=0, attempt=1, step="s", error_class="E", error="no",
+        origin=Origin(tp, offset),
+    )  # fmt: skip
+
+
+def failure(**fields: Any) -> dict[str, Any]:
+    return {"step": "decode", "error_class": "ValueError", "error": "no", "topic": None, **fields}
+
+
+# ---- written once ----------------------------------------------------------------------------------------------------
+
+
+@given(
+    bad=st.sets(st.tuples(st.integers(0, 1), st.integers(0, 11))),
+    runs=st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 5), min_size=2, max_size=2),
+            st.sampled_from(["none", "before letters", "after letters", "before finish"]),
+        ),
+        max_size=12,
+    ),
+)
+def test_X9_each_letter_is_written_once_wherever_a_run_is_killed(
+    bad: set[tuple[int, int]], runs: list[tuple[list[int], str]]
+) -> None:
+    """A replay has other ranges and other partitions: the batch is smaller, or another member reads a partition."""
+    position, ledger, written = [0, 0], {}, Counter[str]()
+    for lengths, killed in [*runs, ([12, 12], "none")]:
+        ends = [min(12, position[i] + n) for i, n in enumerate(lengths)]
+        batch = [OffsetRange(P[i], position[i], ends[i]) for i in range(2) if ends[i] > position[i]]
+        letters = [letter(P[i], o) for i, o in sorted(bad) if position[i] <= o < ends[i]]
+        if killed == "before letters":
+            continue
+        after = with_letters(batch, ledger)
+        missing = missing_letters(letters, batch, ledger)
+        if missing:
+            written.update(it.id for it in missing)
+            ledger = {**ledger, **after}
+        if killed == "after letters":
+            continue
+        position = ends
+        if letters and killed != "before finish":
+            ledger = {**ledger, **with_output(batch, after)}
+    assert position == [12, 12]
+    assert written == Counter(f"{P[i]}-{o}" for i, o in bad)
+
+
+def test_X9_a_reset_writes_letters_again() -> None:
+    batch = [OffsetRange(P[0], 0, 10)]
+    ledger = with_output(batch, with_letters(batch, {}))
+    again = [OffsetRange(P[0], 3, 10)]
+    assert len(missing_letters([letter(P[0], 5)], again, ledger)) == 1
+
+
+def test_X9_letters_without_origin_are_written_unless_the_whole_batch_is() -> None:
+    (of_aggregate,) = complete([(failure(), 0)], BATCH)
+    batch = [OffsetRange(P[0], 0, 10), OffsetRange(P[1], 0, 10)]
+    ledger = with_letters(batch, {})
+    assert missing_letters([of_aggregate], batch, ledger) == []
+    assert missing_letters([of_aggregate], [OffsetRange(P[0], 0, 11)], ledger) == [of_aggregate]
+    assert missing_letters([of_aggregate], [], ledger) == [of_aggregate], "a no-data batch"
+
+
+# ---- completion ------------------------------------------------------------------------------------------------------
+
+
+def test_P4_a_letter_has_all_columns_and_survives_kafka() -> None:
+    given_headers = [{"key": "trace", "value": b"1"}, {"key": "streamgroups.dlq.attempt", "value": b"4"}]
+    source = {"topic": "orders", "partition": 1, "offset": 7, "timestamp": 99, "key": b"k", "value": b"\xff"}
+    (found,) = complete(
+        [(failure(**source, headers=given_headers, details=[("why", "late"), ("nothing", None)]), 3)],
+        BATCH,
+        lambda text: text.replace("no", "***"),
+    )
+    assert (found.id, found.group_id, found.attempt) == ("sales/orders/1/7/decode", "sales", 5)
+    assert (found.error, found.details, found.headers) == ("***", {"why": "late", "nothing": ""}, (("trace", b"1"),))
+    assert as_row(found).keys() == LETTER.keys()
+    assert parse_headers(to_headers(found), key=b"k", value=b"\xff") == found
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2))))
+def test_P4_equal_letters_without_origin_have_different_ids(rows: list[tuple[str, int]]) -> None:
+    failures = [(failure(error=text), task) for text, task in rows]
+    ids = [it.id for it in complete(failures, BATCH)]
+    assert len(set(ids)) == len(ids)
+    assert ids == [it.id for it in complete(failures, BATCH)], "a replay has the same ids"
+
+
+# ---- limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "letters", "records", "exceeded"),
+    [
+        (LetterLimits(), 50, 100, None),
+        (LetterLimits(), 51, 100, "max_share is 0.5"),
+        (LetterLimits(), 99, 99, None),
+        (LetterLimits(max_share=None), 100, 100, None),
+        (LetterLimits(max_share=0), 1, 100, "max_share is 0"),
+        (LetterLimits(max_per_batch=0, max_share=None), 1, 1, "max_per_batch is 0"),
+        (LetterLimits(max_per_batch=10), 11, 11, "max_per_batch is 10"),
+        (LetterLimits(max_per_batch=10, share_from_records=1), 11, 11, "max_per_batch is 10 and max_share is 0.5"),
+    ],
+)
+def test_P4_limits_count_the_letters_of_a_batch(
+    limits: LetterLimits, letters: int, records: int, exceeded: str | None
+) -> None:
+    counts = LetterCounts({"decode": letters})
+    if exceeded is None:
+        return check_limits(limits, counts, records, 3)
+    with pytest.raises(TooManyDeadLetters, match=f"{exceeded}. Nothing of it was written"):
+        check_limits(limits, counts, records, 3)
+    return None
+
+
+def test_P4_the_error_of_a_limit_contains_the_first_errors() -> None:
+    counts = count_letters([letter(P[0], n) for n in range(5)])
+    assert counts.by_step == {"s": 5}
+    assert counts.first_errors == tuple(f"E: no at flights-0, offset {n}" for n in range(3))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_per_batch": -1},
+        {"max_per_batch": 1.5},
+        {"max_share": 2},
+        {"max_share": "half"},
+        {"share_from_records": 0},
+    ],
+)
+def test_P4_limits_out_of_range_are_rejected(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption, match=f"Option '{next(iter(wrong))}' is"):
+        LetterLimits(**wrong)

@@ -1,0 +1,99 @@
+"""P4: tasks return dead letters to the driver, which writes them as records or as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamgroups.dlq.letter import LETTER, DeadLetter, Origin
+from streamgroups.dlq.record_headers import parse_headers
+from streamgroups.errors import TooManyDeadLetters
+from streamgroups.partitions import TopicPartition
+from streamgroups_spark.sinks import splitting
+from streamgroups_spark.sinks.letters import as_records, as_rows, letter_schema
+from streamgroups_spark.sinks.splitting import Split, TaskLetters, failures_in, query_of
+
+FAILURE = pa.struct(
+    [("step", pa.string()), ("details", pa.map_(pa.string(), pa.string())), ("timestamp", pa.timestamp("us", "UTC"))]
+)
+LETTER_ONE = DeadLetter(
+    id="g/t/0/7/s", group_id="g", query="q", failed_at_ms=2_000, attempt=1, step="s", error_class="E", error="no",
+    details={"why": "late"}, origin=Origin(TopicPartition("t", 0), 7, 1_001), key=b"k", value=b"\xffvalue",
+    headers=(("trace", b"1"), ("empty", None)),
+)  # fmt: skip
+
+
+def rows(*steps: str | None) -> pa.RecordBatch:
+    letters = [None if it is None else {"step": it, "details": [("a", "b")], "timestamp": 1_500_000} for it in steps]
+    return pa.record_batch({"value": list(range(len(steps))), "dead_letter": pa.array(letters, FAILURE)})
+
+
+def test_rows_of_a_task_are_split() -> None:
+    split = Split(iter([rows(None, "a", None), rows(None), rows("b", "c")]))
+    assert [batch.to_pydict() for batch in split] == [{"value": [0, 2]}, {"value": [0]}, {"value": []}]
+    found = split.letters(3, "board")
+    assert found is not None
+    other = Split(iter([rows("d")]))
+    list(other)
+    first = other.letters(1, "board")
+    assert first is not None
+    assert [(it["step"], it["timestamp"], task) for it, task in failures_in([found, first])] == [
+        ("d", 1_500, 1),
+        ("a", 1_500, 3),
+        ("b", 1_500, 3),
+        ("c", 1_500, 3),
+    ]
+
+
+def test_a_task_without_letters_returns_none() -> None:
+    split = Split(iter([rows(None)]))
+    assert len(list(split)) == 1
+    assert split.letters(0, "board") is None
+
+
+def test_the_letters_of_a_task_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splitting, "MAX_TASK_BYTES", 1 << 20)
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        while True:
+            yield rows(*["a" * 1_000] * 100)
+
+    with pytest.raises(TooManyDeadLetters, match="larger than 1 MiB"):
+        list(Split(endless()))
+
+
+def test_letters_become_records() -> None:
+    records = as_records([LETTER_ONE], 1_000_000)
+    (record,) = records.to_pylist()
+    headers = [(it["key"], it["value"]) for it in record["headers"]]
+    assert parse_headers(headers, key=record["key"], value=record["value"]) == LETTER_ONE
+    assert record["timestamp"].timestamp() == 2
+
+
+def test_a_letter_that_does_not_fit_has_no_value() -> None:
+    large = replace(LETTER_ONE, value=b"x" * 10_000)
+    (record,) = as_records([large], 8_000).to_pylist()
+    headers = [(it["key"], it["value"]) for it in record["headers"]]
+    found = parse_headers(headers, key=record["key"], value=record["value"])
+    assert found == replace(large, value=None, details={"why": "late", "value_bytes": "10000"})
+
+
+def test_letters_become_rows() -> None:
+    without = replace(LETTER_ONE, origin=None, key=None, value=None, headers=())
+    batch = as_rows([LETTER_ONE, without])
+    assert batch.schema == letter_schema()
+    assert batch.schema.names == list(LETTER)
+    first, second = batch.to_pylist()
+    assert (first["timestamp"].timestamp(), first["failed_at"].timestamp()) == (1.001, 2)
+    assert (first["details"], first["headers"][0]) == ([("why", "late")], {"key": "trace", "value": b"1"})
+    absent: list[Any] = [second[name] for name in ("topic", "partition", "offset", "timestamp", "key", "value")]
+    assert absent == [None] * 6
+
+
+def test_letters_travel_to_the_driver() -> None:
+    assert query_of(None, None) == ""
+    assert TaskLetters(0, "q", b"") == TaskLetters(0, "q", b"")
