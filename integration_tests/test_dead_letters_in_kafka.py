@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
@@ -14,7 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.dead_letters import checked, flights, forget_last_commit, letters_in, run
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, RecordRejected
+from streamgroups_kafka.write.record_batches import encode
+from streamgroups_spark.sinks.kafka_rejections import with_rejections
+from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_testkit.reading import committed_offsets, read_committed
 
 
@@ -67,17 +71,74 @@ def test_P4_X9_letters_are_in_the_transaction_of_the_output(
     assert found[b"0!"].attempt == 1
 
 
+def test_P4_rows_that_kafka_rejects_are_letters(spark: SparkSession) -> None:
+    """The expressions of Spark agree with the encoder about each size."""
+    limit = 260
+    given = {
+        "kafka.bootstrap.servers": "nowhere:9092",
+        "checkpointLocation": "/c",
+        "kafka.max.request.size": str(limit),
+    }
+    options = parse_sink(given)
+    sizes: list[tuple[int | None, int | None, int]] = [
+        (key, value, headers) for key in (None, 0, 63, 64) for value in range(110, 200) for headers in range(3)
+    ]
+    sizes += [(None, None, 0), (None, 0, 1)]
+    rows = [
+        (
+            i,
+            None if key is None else b"k" * key,
+            None if value is None else b"v" * value,
+            [("name", b"x" * h if h % 2 else None) for h in range(headers)],
+            "board",
+        )
+        for i, (key, value, headers) in enumerate(sizes)
+    ]
+    ddl = "id int, key binary, value binary, headers array<struct<key: string, value: binary>>, topic string"
+    df = spark.createDataFrame(rows, ddl).coalesce(1)
+    found = with_rejections(df, options, {"board": 1}).orderBy("id")
+    rejected = {row.id for row in found.where("dead_letter IS NOT NULL").collect()}
+    expected = set()
+    for batch in df.toArrow().to_batches(max_chunksize=1):
+        try:
+            encode(
+                batch.append_column("partition", pa.array([0], pa.int32())), options.batches, topic="board", now_ms=0
+            )
+        except RecordRejected:
+            expected.add(batch["id"][0].as_py())
+    assert rejected == expected
+    assert 100 < len(expected) < len(rows) - 100
+
+    wrong = [
+        ("board", 0, 0, [("name", None)], None),
+        ("board", 1, 0, [], "has no such partition"),
+        ("board", -1, 0, [], "has no such partition"),
+        (None, 0, 0, [], "has no topic"),
+        ("board", 0, -1, [], "before 1970"),
+        ("board", 0, 0, [(None, b"x")], "header has no name"),
+    ]
+    df = spark.createDataFrame(
+        [(b"v", *row[:4]) for row in wrong],
+        "value binary, topic string, partition int, us bigint, headers array<struct<key: string, value: binary>>",
+    )
+    df = df.withColumn("timestamp", F.timestamp_micros("us"))
+    letters = [row.dead_letter for row in with_rejections(df, options, {"board": 1}).collect()]
+    for letter, (*_, why) in zip(letters, wrong, strict=True):
+        assert (letter is None) == (why is None)
+        if letter is not None:
+            assert str(why) in letter.error
+            assert (letter.step, letter.value, letter.topic, letter.offset) == ("sink", b"v", None, None)
+
+
 def test_P4_rows_with_letters_are_never_written_as_rows(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     topic = new_topic(1)
     rows = checked(flights(spark, bootstrap, topic, group)).select("value", "dead_letter")
     sink, checkpoint = sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic), str(tmp_path / "checkpoint")
-    dead = sg.KafkaSink(bootstrap_servers=bootstrap, topic=new_topic(1))
     wrong: list[tuple[DataFrame, Any, str]] = [
         (rows, None, "'dead_letters' is not set"),
         (rows.withColumn("dead_letter", F.lit("no")), None, "is no dead letter"),
-        (rows.drop("dead_letter"), dead, "no column 'dead_letter'"),
         (rows, sink, "is the topic of the output and of the dead letters"),
         (rows, sg.KafkaSink(bootstrap_servers=bootstrap), "has no topic"),
         (rows, "dead", "is str, which is no sink"),

@@ -37,6 +37,7 @@ _READ = """
 PRELUDES = {
     "README.rst": "",
     "cursors.rst": "",
+    "dead-letters.rst": "",
     "dedup.rst": "",
     "delta.rst": "",
     "event-time.rst": """
@@ -114,6 +115,7 @@ REPLACED = (
 TOPICS = {
     "charges": 2,
     "counts": 4,
+    "dead-letters": 1,
     "delays": 4,
     "departures": 2,
     "flights": 4,
@@ -143,7 +145,7 @@ def topics(bootstrap: str) -> None:
     for future in created.values():
         future.result(30)
     producer = Producer({"bootstrap.servers": bootstrap})
-    for topic in TOPICS.keys() - {"charges", "counts", "delays", "orders-once"}:
+    for topic in TOPICS.keys() - {"charges", "counts", "dead-letters", "delays", "orders-once"}:
         for i in range(400):
             producer.produce(topic, key=f"k{i % 5}", value=f'{{"airport": "JFK", "delay": {i}}}')
     assert producer.flush(30) == 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamgroups.cursors.starting_position import CursorType as CursorType
     from streamgroups.cursors.state import GroupState as GroupState
     from streamgroups.decoding.formats import Json as Json
+    from streamgroups.dlq.settings import DeadLetters as DeadLetters
     from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
     from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
     from streamgroups.event_time.producer_watermarks import watermark_header as watermark_header
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from streamgroups_spark.register import register as register
     from streamgroups_spark.repartition.api import read_repartitioned as read_repartitioned
     from streamgroups_spark.repartition.api import repartition as repartition
-    from streamgroups_spark.sinks.dead_letter_settings import DeadLetters as DeadLetters
     from streamgroups_spark.sinks.exactly_once import KafkaSink as KafkaSink
     from streamgroups_spark.sinks.exactly_once import exactly_once as exactly_once
     from streamgroups_spark.sinks.foreach_ledger import BatchLedger as BatchLedger
@@ -91,7 +91,7 @@ _NAMES = {
     "streamgroups_spark.dlq.safely": "safely",
     "streamgroups_spark.decoding.api": "decode",
     "streamgroups_spark.event_time.with_event_time": "with_event_time",
-    "streamgroups_spark.sinks.dead_letter_settings": "DeadLetters",
+    "streamgroups.dlq.settings": "DeadLetters",
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
     "streamgroups_spark.event_time.explain": "explain_time",
     "streamgroups_spark.sinks.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",

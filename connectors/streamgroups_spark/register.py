@@ -26,6 +26,8 @@ from streamgroups_spark.internals.active_queries import ActiveQueries
 from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.rpc import SessionServer, new_session
 from streamgroups_spark.internals.shipping import shipped_class
+from streamgroups_spark.sinks.letter_counts import LETTERS
+from streamgroups_spark.source.batch_messages import LettersWritten
 from streamgroups_spark.source.data_source import StreamGroupsDataSource
 from streamgroups_spark.source.unregistered import needs_registration
 from streamgroups_spark.state.reports import ReportedStates, StateReports, StateReportsRequest
@@ -126,6 +128,9 @@ def _answer(request: Any) -> Any:
         return Observations(tuple(SEEN.take(request.reported_as, request.ranges)))
     if isinstance(request, StateReportsRequest):
         return ReportedStates(tuple(STATES.take(request.run_id, request.batch)))
+    if isinstance(request, LettersWritten):
+        LETTERS.add(request)
+        return None
     return None if _queries is None else _queries.answer(request)
 
 

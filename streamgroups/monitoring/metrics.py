@@ -313,6 +313,22 @@ def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, 
     yield failed
 
 
+def letter_metrics(counts: Mapping[str, Mapping[str, int]], queries: Iterable[WatchedQuery]) -> Metric:
+    """Returns the metric of dead letters.
+
+    Args:
+        counts: their number by query id and step.
+        queries: the running queries.
+    """
+    letters = CounterMetricFamily(
+        "streamgroups_query_dead_letters", "Dead letters that were written.", labels=[*QUERY_LABELS, "step"]
+    )
+    for q in queries:
+        for step, count in sorted(counts.get(q.query_id, {}).items()):
+            letters.add_metric([q.name, q.query_id, step], count)
+    return letters
+
+
 _OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {
     "batch_in_flight_seconds": (
         "Time since the start of the batch in flight; 0 between two batches.",

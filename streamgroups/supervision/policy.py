@@ -22,6 +22,7 @@ from streamgroups.errors import (
     StateMismatch,
     StateMissing,
     StreamGroupsError,
+    TooManyDeadLetters,
     UnknownGroup,
     UnknownTopic,
 )
@@ -29,7 +30,17 @@ from streamgroups.supervision.failures import Failure
 
 #: The next run fails with these at the same place, until the user changes something.
 NEVER_PASS: frozenset[type[StreamGroupsError]] = frozenset(
-    {InvalidOption, OffsetFormat, PositionsDiffer, DataLoss, RecordRejected, StateMissing, StateDamaged, StateMismatch}
+    {
+        InvalidOption,
+        OffsetFormat,
+        PositionsDiffer,
+        DataLoss,
+        RecordRejected,
+        TooManyDeadLetters,
+        StateMissing,
+        StateDamaged,
+        StateMismatch,
+    }
 )
 #: Before the first success these are mistakes in the settings. Later they can be maintenance of the cluster.
 NEVER_PASS_AT_FIRST: frozenset[type[StreamGroupsError]] = frozenset(

@@ -15,7 +15,7 @@ from streamgroups.errors import TooManyDeadLetters
 from streamgroups.partitions import TopicPartition
 from streamgroups_spark.sinks import splitting
 from streamgroups_spark.sinks.letters import as_records, as_rows, letter_schema
-from streamgroups_spark.sinks.splitting import Split, TaskLetters, failures_in, query_of
+from streamgroups_spark.sinks.splitting import Split, failures_in, query_of
 
 FAILURE = pa.struct(
     [("step", pa.string()), ("details", pa.map_(pa.string(), pa.string())), ("timestamp", pa.timestamp("us", "UTC"))]
@@ -94,6 +94,15 @@ def test_letters_become_rows() -> None:
     assert absent == [None] * 6
 
 
-def test_letters_travel_to_the_driver() -> None:
-    assert query_of(None, None) == ""
-    assert TaskLetters(0, "q", b"") == TaskLetters(0, "q", b"")
+@pytest.mark.parametrize(
+    ("description", "query"),
+    [
+        ("departures<br/>\nid = 5f2c<br/>\nrunId = 7<br/>\nbatch = 3", "departures"),
+        ("departures<br/>id = 5f2c<br/>runId = 7<br/>batch = 3", "departures"),
+        ("\nid = 5f2c<br/>\nrunId = 7<br/>\nbatch = 3", "5f2c"),
+        (None, "5f2c"),
+        ("of the user", "5f2c"),
+    ],
+)
+def test_a_letter_names_its_query(description: str | None, query: str) -> None:
+    assert query_of(description, "5f2c") == query

@@ -40,7 +40,8 @@ from streamgroups_spark.internals.rpc import SessionServer
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest, WaitingRequest
+from streamgroups_spark.sinks.letter_counts import LetterCounter
+from streamgroups_spark.source.batch_messages import InFlightRequest, LettersWritten, StatesRequest, WaitingRequest
 from unit_tests.streamgroups.test_query_progress import EVENTS
 
 #: The three batches of test_O3_a_query_that_reads.
@@ -389,6 +390,9 @@ def test_the_dashboard_shows_all_exported_metrics_and_no_others(
     p0 = TopicPartition("flights", 0)
     monkeypatch.setattr(metrics_listener, "UNREADABLE", counts := UnreadableCounts())
     counts.keep([UnreadableWatermarks("board", member_of(reported), p0, 2)])
+    monkeypatch.setattr(metrics_listener, "LETTERS", letters := LetterCounter())
+    (query_id,) = {q.query_id for q in reported.listener._noted.now()[0].watched(0) if q.name == "flight-board"}
+    letters.add(LettersWritten(query_id, {"decode": 2}))
     with (
         flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)),
         keeping(STATES),

@@ -94,6 +94,16 @@ def test_at_least_once_needs_no_checkpoint() -> None:
     assert parse_sink(given).delivery is Delivery.AT_LEAST_ONCE
 
 
+def test_the_name_of_a_query_is_no_option_of_the_sink() -> None:
+    given = {
+        "kafka.bootstrap.servers": "broker:9092",
+        "topic": "board",
+        "checkpointLocation": "/c",
+        "queryName": "late",
+    }
+    assert parse_sink(given).topic == "board"
+
+
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 

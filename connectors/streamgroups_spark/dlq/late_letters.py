@@ -78,4 +78,4 @@ def late_failure(
 
 def _text(time: Column) -> Column:
     """Returns a time as ISO 8601 in UTC, whatever the time zone of the session is."""
-    return F.date_format(F.to_utc_timestamp(time, F.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
+    return F.date_format(F.to_utc_timestamp(time, F.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")

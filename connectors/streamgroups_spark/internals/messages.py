@@ -27,6 +27,7 @@ from streamgroups_spark.source.batch_messages import (
     InFlightRequest,
     LedgerReply,
     LedgerRequest,
+    LettersWritten,
     StatesRequest,
     WaitingRequest,
 )
@@ -42,6 +43,7 @@ Request: TypeAlias = (
     | FinishedRequest
     | InFlightRequest
     | LedgerRequest
+    | LettersWritten
     | ObservationsRequest
     | QueryRequest
     | StateReportsRequest

@@ -32,6 +32,7 @@ from streamgroups.monitoring.metrics import (
     flight_metrics,
     gap_metrics,
     group_metrics,
+    letter_metrics,
     partition_metrics,
     query_group,
     query_metrics,
@@ -45,6 +46,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
 from streamgroups_spark.register import SESSION, UNREADABLE
+from streamgroups_spark.sinks.letter_counts import LETTERS
 from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest, WaitingRequest
 
 logger = logging.getLogger(__name__)
@@ -241,6 +243,7 @@ class _QueryCollector(Collector):
         looked = {} if self._polls is None else self._polls.groups
         groups = [query_group(q, g, looked.get(g.group_id)) for q in queries for g in q.groups]
         yield from query_metrics(queries, noted.failures)
+        yield letter_metrics(LETTERS.counts(), queries)
         yield from flight_metrics(_from_sources(InFlightRequest()), queries)
         yield from state_metrics(_from_sources(StatesRequest()), queries)
         yield from waiting_metrics(_from_sources(WaitingRequest()), queries)

@@ -8,6 +8,7 @@ therefore begins when the writer is pickled, and each message returns it. Source
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,17 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from streamgroups.dlq.letter import DeadLetter
+from streamgroups.dlq.limits import count_letters
+from streamgroups.errors import StreamGroupsError
 from streamgroups_spark.internals.python_worker import prepare_python_worker
+from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.sinks.batch_info import BatchInfo, query_id_of
 from streamgroups_spark.sinks.letters import LetterOutput, letters_of
 from streamgroups_spark.sinks.splitting import Split, TaskLetters, query_of
+from streamgroups_spark.source.batch_messages import LettersWritten
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -110,6 +117,15 @@ class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
             return []
         tasks = [part.letters for part in parts if part.letters is not None]
         return letters_of(self._dead_letters, tasks, sum(part.records for part in parts), batch, self._checkpoint)
+
+    def _report(self, letters: Sequence[DeadLetter]) -> None:
+        """Reports written dead letters to the user's process, for metrics. The batch is complete without it."""
+        try:
+            query_id = query_id_of(self._checkpoint) if letters else None
+            if query_id is not None:
+                request_all(self._session, LettersWritten(query_id, count_letters(letters).by_step))
+        except StreamGroupsError as e:
+            logger.debug("The dead letters of a batch are not counted: %s", e)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commits output and offsets together, on the driver."""

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from streamgroups.dlq.letter import COLUMN
+from streamgroups.dlq.settings import DeadLetters
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.join_policy import MembershipMode
@@ -33,8 +34,8 @@ from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.register import SESSION, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
-from streamgroups_spark.sinks.dead_letter_settings import DeadLetters
 from streamgroups_spark.sinks.kafka import transactional_id_of
+from streamgroups_spark.sinks.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.kafka_with_letters import KafkaLettersDataSource
 from streamgroups_spark.sinks.ledger import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.ledger_registry import keep
@@ -191,7 +192,7 @@ def checked_letters(df: DataFrame, dead_letters: Any) -> DeadLetters | None:
     """Returns the argument ``dead_letters`` of a query, with its limits.
 
     Raises:
-        InvalidOption: if the rows have dead letters and the argument is missing, or the reverse.
+        InvalidOption: if the rows have dead letters and the argument is missing, or it is no sink.
     """
     check_letters(df)
     if dead_letters is None:
@@ -202,12 +203,6 @@ def checked_letters(df: DataFrame, dead_letters: Any) -> DeadLetters | None:
                 f"purpose: df.where('{COLUMN} IS NULL').drop('{COLUMN}').",
             )
         return None
-    if COLUMN not in df.columns:
-        raise InvalidOption(
-            f"'dead_letters' is set, but the rows have no column '{COLUMN}'.",
-            remedy=f"Keep the column '{COLUMN}' of the step, such as sg.windows(..., dead_letters=True), in select. Or leave "
-            "'dead_letters' out.",
-        )
     letters = dead_letters if isinstance(dead_letters, DeadLetters) else DeadLetters(sink=dead_letters)
     if isinstance(letters.sink, KafkaSink):
         if letters.sink.topic is None:
@@ -251,7 +246,7 @@ def _to_kafka(
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         _reject_another_cluster(sources, cluster)
-        df = _disjoint(df, options, cluster)
+        df = _disjoint(df, options, cluster, with_letters=letters is not None)
         if not alone or not cluster.describe(noting).members:
             _shut_out_killed_run(options, noting, checkpoint)
     return df.writeStream.format(output_format).options(**given)
@@ -287,7 +282,7 @@ def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaClus
             )
 
 
-def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> DataFrame:
+def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster, *, with_letters: bool) -> DataFrame:
     """Assigns each output partition to one task, because two tasks must not write to one partition in a transaction."""
     tasks = df.sparkSession.sparkContext.defaultParallelism
     counts = cluster.topics()
@@ -295,12 +290,14 @@ def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster) -> Dat
         raise UnknownTopic(
             f"Topic '{options.topic}' does not exist.", remedy="Create the topic, or correct the option 'topic'."
         )
+    if with_letters:
+        df = with_rejections(df, options, counts)
     is_anywhere = not {"key", "partition"} & set(df.columns)
     if is_anywhere and options.topic is not None and counts[options.topic] >= tasks:
         # Each task chooses its own partitions.
         return df.coalesce(tasks)
-    if COLUMN in df.columns:
-        # These rows are returned to the driver, so any task can have them.
+    if with_letters:
+        # Rows with a dead letter are returned to the driver, so any task can have them.
         is_letter = F.col(COLUMN).isNotNull()
         hidden = df.withColumn("key", F.when(~is_letter, F.col("key"))) if "key" in df.columns else df
         return _in_disjoint_tasks(hidden, options, counts, tasks)

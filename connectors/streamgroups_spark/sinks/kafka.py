@@ -152,6 +152,7 @@ class KafkaStreamWriter(ExactlyOnceWriter):
             request_all(self._session, BatchWritten(source.end))
         if self._dead_letters is not None:
             finish(self._dead_letters, batch, self._checkpoint, written)
+        self._report(letters)
         logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
 
     def _write_letters(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -30,8 +31,10 @@ from streamgroups.retry import retrying
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, reported_states
+from streamgroups_spark.sinks.isolating import write_isolated
 from streamgroups_spark.sinks.letters import LetterOutput, staged
 from streamgroups_spark.sinks.letters_first import finish, write_first
+from streamgroups_spark.sinks.splitting import Split
 
 logger = logging.getLogger(__name__)
 
@@ -112,12 +115,18 @@ class LedgerStreamWriter(ExactlyOnceWriter):
         return isinstance(judge_no_data(quiet, noted, group_id=group_id), AlreadyDone)
 
     def _write(self, records: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
-        counted = _Counted(records)
-        return TaskOutput(self._begun, self._sink.write(self._begun, counted, context.taskAttemptId()), counted.records)
+        counted, attempt = _Counted(records), context.taskAttemptId()
+        if not isinstance(records, Split):
+            return TaskOutput(self._begun, [self._sink.write(self._begun, counted, attempt)], counted.records)
+        rejected: list[pa.Array] = []
+        written = write_isolated(partial(self._sink.write, self._begun), counted, attempt, rejected.append)
+        for failure in rejected:
+            records.add(failure)
+        return TaskOutput(self._begun, written, counted.records - len(rejected))
 
     def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
         batch = batch_info(self._checkpoint, self._session, batch_id)
-        output = [part.written for part in parts] if sum(part.records for part in parts) else []
+        output = [it for part in parts for it in part.written] if sum(part.records for part in parts) else []
         states = {it.group_id: changes(it.states, reported_states(self._session, it)) for it in batch.sources}
         letters, dead = self._letters(parts, batch), self._dead_letters
         if dead is None or dead.with_output:
@@ -127,6 +136,7 @@ class LedgerStreamWriter(ExactlyOnceWriter):
             written = write_first(dead, letters, batch, self._checkpoint)
             self._commit_all(batch, output, states)
             finish(dead, batch, self._checkpoint, written)
+        self._report(letters)
         self._abort(parts[0].begun)
 
     def _commit_all(

@@ -22,19 +22,10 @@ from streamgroups_kafka.client.jaas import redacted
 from streamgroups_kafka.transactions.output import OutputSettings, write_records
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.sinks.batch_info import BatchInfo, time_ms_of
+from streamgroups_spark.sinks.letter_types import arrow_fields
 from streamgroups_spark.sinks.options import SinkOptions
 from streamgroups_spark.sinks.splitting import TaskLetters, failures_in
 
-#: The types of the columns of a letter.
-_TYPES = {
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-    "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
-    "ARRAY<STRUCT<key: STRING, value: BINARY>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
-}
 #: The size of the parts of a record batch beside key, value and headers.
 _OVERHEAD_BYTES = 512
 
@@ -141,7 +132,7 @@ def _fitting(letter: DeadLetter, most_bytes: int) -> DeadLetter:
 
 def letter_schema() -> pa.Schema:
     """Returns the columns of a table of dead letters."""
-    return pa.schema([(name, _TYPES[of]) for name, of in LETTER.items()])
+    return pa.schema(arrow_fields(LETTER))
 
 
 def as_rows(letters: Iterable[DeadLetter]) -> pa.RecordBatch:

@@ -95,7 +95,8 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     streamgroups.errors.InvalidOption: Option 'tpic' is not an option of the sink. Did you mean 'topic'?
     """
     known, kafka = own_and_kafkas(
-        options,
+        # Spark passes the name of the query as an option.
+        {name: value for name, value in options.items() if name.lower() != "queryname"},
         _NAMES,
         unknown="is not an option of the sink",
         no_path=lambda path: InvalidOption(

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import TooManyDeadLetters
+from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
 
 #: The maximum size of the dead letters of a task. The driver has those of all tasks in memory.
 MAX_TASK_BYTES = 64 << 20
@@ -52,6 +53,8 @@ class Split(Iterator[pa.RecordBatch]):
 
     def __next__(self) -> pa.RecordBatch:
         batch = next(self._of)
+        if COLUMN not in batch.schema.names:
+            return batch
         letters = batch.column(COLUMN)
         rows = batch.select([name for name in batch.schema.names if name != COLUMN])
         if letters.null_count == len(letters):
@@ -67,14 +70,15 @@ class Split(Iterator[pa.RecordBatch]):
         if self._n_bytes > MAX_TASK_BYTES:
             raise TooManyDeadLetters(
                 f"The dead letters of one task are larger than {MAX_TASK_BYTES >> 20} MiB.",
-                remedy="Correct the cause. If so many records are wrong, reduce maxOffsetsPerTrigger.",
+                remedy="Correct the cause. If the records are wrong, reduce maxOffsetsPerTrigger.",
             )
 
     def letters(self, task: int, query: str) -> TaskLetters | None:
         """Returns the dead letters of the task; ``None`` if it has none."""
         if not self._failures:
             return None
-        column = pa.concat_arrays(self._failures)
+        # Spark and the sink can name the parts of maps and lists differently.
+        column = pa.concat_arrays([it.cast(FAILURE_TYPE) for it in self._failures])
         return TaskLetters(task, query, to_stream(pa.record_batch([column], names=[COLUMN])))
 
 
@@ -103,10 +107,11 @@ def query_of(job_description: str | None, query_id: str | None) -> str:
         job_description: the description of the job. Spark writes the name of a query into it, if the query has one.
         query_id: the id of the query.
 
-    >>> query_of("departures<br/>id = 5f2c<br/>runId = 7<br/>batch = 3", "5f2c")
+    >>> query_of("departures<br/>\\nid = 5f2c<br/>\\nrunId = 7<br/>\\nbatch = 3", "5f2c")
     'departures'
-    >>> query_of("id = 5f2c<br/>runId = 7<br/>batch = 3", "5f2c")
+    >>> query_of("\\nid = 5f2c<br/>\\nrunId = 7<br/>\\nbatch = 3", "5f2c")
     '5f2c'
     """
-    name, found, _ = (job_description or "").partition("<br/>id = ")
+    name, found, _ = (job_description or "").partition(f"id = {query_id}")
+    name = name.strip().removesuffix("<br/>").strip()
     return name if found and name else query_id or ""

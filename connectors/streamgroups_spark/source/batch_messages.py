@@ -79,6 +79,21 @@ class BatchWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class LettersWritten:
+    """Reports the dead letters of a batch that is written (``sinks.letter_counts``).
+
+    It has no reply.
+
+    Args:
+        query_id: the id of the query.
+        by_step: their number for each step.
+    """
+
+    query_id: str
+    by_step: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerRequest:
     """Requests the sink that stores the ledger of a query. The reply is a :class:`LedgerReply`.
 
