@@ -71,6 +71,35 @@ def test_P4_X9_letters_are_in_the_transaction_of_the_output(
     assert found[b"0!"].attempt == 1
 
 
+def test_P4_W7_windows_return_the_letters_of_earlier_steps_beside_their_own(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic, board, dead = new_topic(1, retention_ms="-1"), new_topic(1), new_topic(1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for at_s, value in ((1, "a"), (2, "b!"), (30, "c"), (3, "late"), (4, "d!")):
+        producer.produce(topic, value, "k", 0, timestamp=1_700_000_000_000 + at_s * 1_000)
+    assert producer.flush(30) == 0
+    records = checked(flights(spark, bootstrap, topic, group, stateLocation=str(tmp_path / "state")))
+    counts = sg.windows(
+        records.withWatermark("timestamp", "0 seconds"),
+        on="timestamp",
+        by=["key"],
+        window=sg.tumbling("10s"),
+        aggregate={"n": "count(*)"},
+        dead_letters=True,
+    )
+    rows = counts.select("key", F.col("n").cast("string").alias("value"), "dead_letter")
+    sink, letters = (sg.KafkaSink(bootstrap_servers=bootstrap, topic=it) for it in (board, dead))
+    run(sg.exactly_once(rows, sink=sink, dead_letters=letters, checkpoint=str(tmp_path / "checkpoint")))
+    assert [it.value for it in read_committed(bootstrap, board)] == [b"1"]
+    found = {it.value: (it.step, it.error_class, it.details.get("why")) for it in letters_in(bootstrap, dead)}
+    assert found == {
+        b"b!": ("check", "Poison", None),
+        b"d!": ("check", "Poison", None),
+        b"late": ("windows", "LateRecord", "late"),
+    }
+
+
 def test_P4_rows_that_kafka_rejects_are_letters(spark: SparkSession) -> None:
     """The expressions of Spark agree with the encoder about each size."""
     limit = 260

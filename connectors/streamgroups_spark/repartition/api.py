@@ -16,6 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from streamgroups.dlq.letter import COLUMN
+from streamgroups.dlq.settings import DeadLetters
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import is_subscribed
 from streamgroups.option_values import KAFKA
@@ -26,7 +28,8 @@ from streamgroups_spark.internals.plan import analyzed, read_streams
 from streamgroups_spark.repartition.key_columns import check_key_types, marked, record_key
 from streamgroups_spark.repartition.record_values import check_value_types, column_of, from_value, to_value
 from streamgroups_spark.repartition.target import ensure_topic
-from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_sources, exactly_once
+from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_letters, checked_sources, exactly_once
+from streamgroups_spark.sinks.ledger import AnySink
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_spark.source.data_source import StreamGroupsDataSource
 from streamgroups_spark.state.placement import check_key_columns
@@ -47,6 +50,7 @@ def repartition(
     partitions: int | None = None,
     settings: Mapping[str, str] | None = None,
     transaction_timeout: str = "1 minute",
+    dead_letters: KafkaSink | AnySink | DeadLetters | None = None,
 ) -> DataStreamWriter:
     """Writes a stream to a topic that is partitioned by columns of the stream, exactly once (SEMANTICS S12).
 
@@ -66,6 +70,7 @@ def repartition(
         settings: more client settings by Java's or librdkafka's names, such as ``compression.type``. They override those
             of the source.
         transaction_timeout: a duration, after which the broker aborts a transaction. A trigger must not take longer.
+        dead_letters: as in :func:`exactly_once`: the sink of rows with a dead letter. The topic does not contain them.
 
     Returns:
         The writer. Set its trigger and name, and call ``start()``.
@@ -82,7 +87,10 @@ def repartition(
                                  checkpoint="/data/delays-by-airport").start()
     """
     sources = checked_sources(df)
-    _check(df.schema, by)
+    checked_letters(df, dead_letters)
+    letters = [COLUMN] if COLUMN in df.columns else []
+    schema = StructType([field for field in df.schema if field.name not in letters])
+    _check(schema, by)
     if any(is_subscribed(source.subscription, topic) for source in sources):
         raise InvalidOption(
             f"The query reads topic '{topic}' and would write to it.", remedy="Set 'topic' to another topic."
@@ -97,11 +105,11 @@ def repartition(
         transaction_timeout=transaction_timeout,
     )
     ensure_topic(parse_sink({**sink.options, "checkpointLocation": checkpoint}).client, topic, partitions)
-    key = record_key(df.schema, by, {name: column(name) for name in by})
+    key = record_key(schema, by, {name: column(name) for name in by})
     # The shuffle of sg.exactly_once chooses the other partitions, as Kafka's Java clients do.
     partition = F.when(key.isNull(), F.lit(_PARTITION_WITHOUT_KEY))
-    records = df.select(key.alias("key"), to_value(df.schema).alias("value"), partition.alias("partition"))
-    return exactly_once(records, sink=sink, checkpoint=checkpoint)
+    records = df.select(key.alias("key"), to_value(schema).alias("value"), partition.alias("partition"), *letters)
+    return exactly_once(records, sink=sink, dead_letters=dead_letters, checkpoint=checkpoint)
 
 
 def read_repartitioned(

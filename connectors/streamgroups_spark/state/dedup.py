@@ -16,6 +16,7 @@ from pyspark.sql.types import DoubleType, FloatType, LongType, StringType, Struc
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DEDUP_COUNTS
+from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.repartition.key_columns import is_partitioned_by
 from streamgroups_spark.repartition.record_values import check_value_types
@@ -40,6 +41,7 @@ _GLOBAL = (
 )
 
 
+@passes_letters
 def dedup(
     df: DataFrame,
     *,

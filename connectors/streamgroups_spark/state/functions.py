@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.state.placement import (
     arrow_schema,
     check_bounded,
@@ -30,6 +31,7 @@ from streamgroups_state.function_operator import UPDATED, FunctionOperator, Stat
 _CALLED = "sg.stateful"
 
 
+@passes_letters
 def stateful(
     df: DataFrame,
     function: StateFunction,

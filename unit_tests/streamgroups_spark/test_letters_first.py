@@ -1,0 +1,115 @@
+"""X9: dead letters in another system than the output commit first, and a replay writes none of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamgroups.dlq.letter import DeadLetter, Origin
+from streamgroups.dlq.limits import LetterLimits
+from streamgroups.errors import SinkUnreachable
+from streamgroups.fakes import FakeLedger
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.sinks.letters import LetterOutput
+from streamgroups_spark.sinks.letters_first import finish, write_first
+
+P0 = TopicPartition("flights", 0)
+
+
+class Table:
+    """A sink of dead letters with a ledger."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[str, FakeLedger[Any]] = {}
+        self.stages: set[str] = set()
+        self.is_broken = False
+
+    def begin(self, schema: pa.Schema, token: str) -> str:
+        self.stages.add(token)
+        return token
+
+    def write(self, stage: str, records: Iterator[pa.RecordBatch], attempt: int) -> list[str]:
+        return [id_ for batch in records for id_ in batch["id"].to_pylist()]
+
+    @contextmanager
+    def open(self, group_id: str) -> Iterator[FakeLedger[Any]]:
+        if self.is_broken:
+            raise SinkUnreachable("No answer.")
+        yield self.ledgers.setdefault(group_id, FakeLedger(group_id))
+
+    def discard(self, stage: str) -> None:
+        self.stages.discard(stage)
+
+    @property
+    def ids(self) -> list[str]:
+        return [id_ for ledger in self.ledgers.values() for parts in ledger.written for part in parts for id_ in part]
+
+
+class Batch(BatchInfo):
+    """A batch with given ranges."""
+
+    def __init__(self, *ranges: OffsetRange) -> None:
+        super().__init__((), 3)
+        object.__setattr__(self, "_ranges", ranges)
+
+    @property
+    def reads(self) -> dict[str, tuple[OffsetRange, ...]]:
+        return {"billing": self._ranges}  # type: ignore[attr-defined]
+
+
+def letter(offset: int) -> DeadLetter:
+    return DeadLetter(
+        id=str(offset),
+        group_id="billing",
+        query="q",
+        failed_at_ms=0,
+        attempt=1,
+        step="s",
+        error_class="E",
+        error="no",
+        origin=Origin(P0, offset),
+    )
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+@pytest.fixture
+def output(table: Table) -> LetterOutput:
+    return LetterOutput(table, LetterLimits(), ("billing",), with_output=False)
+
+
+def test_X9_a_replay_writes_only_what_is_missing(table: Table, output: LetterOutput) -> None:
+    first, larger = Batch(OffsetRange(P0, 0, 10)), Batch(OffsetRange(P0, 0, 20))
+    write_first(output, [letter(3)], first, "")
+    written = write_first(output, [letter(3), letter(15)], larger, "")
+    assert table.ids == ["3", "15"]
+    assert set(table.ledgers) == {"billing.streamgroups.letters"}
+    assert not table.stages, "no stage remains"
+    finish(output, larger, "", written)
+    write_first(output, [letter(15)], Batch(OffsetRange(P0, 12, 20)), "")
+    assert table.ids == ["3", "15", "15"], "after a reset letters are written again"
+
+
+def test_X9_a_batch_without_letters_changes_nothing(table: Table, output: LetterOutput) -> None:
+    batch = Batch(OffsetRange(P0, 0, 10))
+    assert write_first(output, [], batch, "") == {}
+    finish(output, batch, "", {})
+    assert table.ledgers == {}
+
+
+def test_X9_the_batch_is_complete_without_its_last_record_in_the_ledger(table: Table, output: LetterOutput) -> None:
+    batch = Batch(OffsetRange(P0, 0, 10))
+    written = write_first(output, [letter(3)], batch, "")
+    table.is_broken = True
+    finish(output, batch, "", written)
+    table.is_broken = False
+    write_first(output, [letter(12)], Batch(OffsetRange(P0, 10, 20)), "")
+    assert table.ids == ["3", "12"]
