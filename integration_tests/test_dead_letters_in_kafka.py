@@ -64,7 +64,7 @@ def test_P4_X9_letters_are_in_the_transaction_of_the_output(
     letter = found[b"5!"]
     assert letter.id == f"{group}/{topic}/1/2/check"
     assert (letter.query, letter.key, letter.headers, letter.attempt) == ("departures", b"k5", (("trace", b"5"),), 3)
-    assert (letter.error_class, letter.error) == ("Poison", "It has a mark, password=*** and no flight.")
+    assert (letter.error_class, letter.error) == ("Poison", "It has a mark, password=***, and no flight.")
     assert letter.origin is not None
     assert letter.origin.timestamp_ms is not None
     assert letter.origin.timestamp_ms <= letter.failed_at_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.dead_letters import checked, flights, forget_last_commit, letters_in, run
+from integration_tests.tiers import LONG
 from streamgroups.dlq.letter import LETTER
 from streamgroups.errors import SinkRejected
 from streamgroups_testkit.reading import read_committed
@@ -90,7 +92,12 @@ class _Transaction:
 
 @pytest.mark.parametrize(
     ("sink", "dead_letters"),
-    [("postgres", "postgres"), ("kafka", "postgres"), ("postgres", "kafka"), ("postgres", "delta")],
+    [
+        ("postgres", "postgres"),
+        ("kafka", "postgres"),
+        ("postgres", "kafka"),
+        pytest.param("postgres", "delta", marks=LONG),
+    ],
 )
 def test_P4_X9_each_record_is_in_one_of_both(
     spark: SparkSession,
@@ -159,3 +166,32 @@ def test_P4_X9_each_record_is_in_one_of_both(
     assert sorted(map(int, output())) == [n for n in range(N) if n % 5]
     expected = [(f"{group}/{topic}/{n % 2}/{n // 2}/check", f"{n}!".encode(), "departures", 1) for n in range(0, N, 5)]
     assert sorted(letters()) == sorted(expected)
+
+
+def test_P4_rows_that_a_table_rejects_are_letters(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, postgres: str, tmp_path: Path
+) -> None:
+    topic = new_topic(1)
+    table, dead = f"board_{topic[2:]}", f"letters_{topic[2:]}"
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n in range(20):
+        producer.produce(topic, key=f"k{n}", value="long" if n == 3 else None if n == 7 else str(n), partition=0)
+    assert producer.flush(30) == 0
+    with psycopg.connect(postgres) as connection:
+        connection.execute(
+            f'CREATE TABLE "{table}" (value varchar(2) NOT NULL, topic text, partition int, "offset" bigint)'
+        )
+    rows = flights(spark, bootstrap, topic, group).selectExpr(
+        "CAST(value AS STRING) AS value", "topic", "partition", "offset"
+    )
+    sink, letters = (sg.PostgresSink(conninfo=postgres, table=it) for it in (table, dead))
+    run(sg.exactly_once(rows, sink=sink, dead_letters=letters, checkpoint=str(tmp_path / "checkpoint")))
+    with psycopg.connect(postgres) as connection:
+        written = connection.execute(f'SELECT "offset" FROM "{table}" ORDER BY 1').fetchall()
+        found = connection.execute(f'SELECT "offset", step, error, details FROM "{dead}" ORDER BY 1').fetchall()
+    assert [n for (n,) in written] == [n for n in range(20) if n not in (3, 7)]
+    (too_long, missing) = found
+    assert too_long[:2] == (3, "sink")
+    assert "The value of column 'value' was rejected by PostgreSQL" in too_long[2]
+    assert json.loads(too_long[3]["record"])["value"] == "long"
+    assert missing[:2] == (7, "sink")

@@ -159,14 +159,13 @@ class _TopicLedger:
         return {tp: OffsetRange(tp, begin, found[tp].next_offset) for tp, begin in entries.items()}
 
     def write(self, letters: Sequence[DeadLetter], ranges: Ranges) -> None:
-        # confluent-kafka takes the text for one that ends with a NUL.
-        offsets = {
-            tp: Committed(r.end_offset, write_entry({"begin": r.next_offset}) + "\0") for tp, r in ranges.items()
-        }
+        offsets = {tp: Committed(r.end_offset, write_entry({"begin": r.next_offset})) for tp, r in ranges.items()}
         if not letters:
             with closing(KafkaMetadataStore(self._dead.client)) as store:
                 store.write(self._group_id, offsets)
             return
+        # confluent-kafka reads the metadata as a text that ends with a NUL, and adds none for a transaction.
+        offsets = {tp: Committed(it.next_offset, it.metadata + "\0") for tp, it in offsets.items()}
         dead = self._dead
         with closing(
             Transactions(dead.client, self._transactional_id, timeout_ms=dead.transaction_timeout_ms)
