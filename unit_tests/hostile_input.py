@@ -27,6 +27,10 @@ from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.skipped_ranges import SkippedRanges
 from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
 from streamgroups.cursors import tokens
+from streamgroups.dlq.letter import DeadLetter, Origin
+from streamgroups.dlq.letter_files import document_of, parse_lines
+from streamgroups.dlq.record_headers import to_headers
+from streamgroups.dlq.stored import StoredLetter, stored
 from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
 from streamgroups.event_time import stored_time as noted
 from streamgroups.event_time.observations import read_time, write_entry
@@ -37,6 +41,7 @@ from streamgroups.event_time.watermark import At
 from streamgroups.groups import history, offset_files
 from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.no_data_batch import NoDataBatch
+from streamgroups.message import Message
 from streamgroups.monitoring.query_progress import decode_report, encode_report, read_progress
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.admin.cluster import parse_subscription
@@ -95,6 +100,31 @@ _SPARK_EVENTS = tuple(
 )
 _API_VERSIONS = bytes.fromhex((_GOLDEN / "api_versions_4.1.2.hex").read_text(encoding="ascii"))
 
+_LETTER = DeadLetter(
+    id="b/t/0/7/decode",
+    group_id="b",
+    query="q",
+    failed_at_ms=9,
+    attempt=1,
+    step="decode",
+    error_class="ValueError",
+    error="no JSON",
+    details={"at": "prices.py:7"},
+    origin=Origin(_P0, 7, 8),
+    key=b"\xff",
+    value=b"{",
+)
+
+
+def _letter(headers: Any) -> object:
+    """The letter of a record with these headers, as the commands print it. ``None`` if it is no letter."""
+    if not isinstance(headers, dict):
+        return None
+    given = tuple((name, str(it).encode(errors="surrogatepass")) for name, it in headers.items())
+    found = stored(Message("dlq", 0, 5, 9, None, None, given))
+    return document_of(found.letter) if isinstance(found, StoredLetter) else None
+
+
 PARSERS = (
     Parser("owner's entry", (MemberEntry("alice", 1, 2, "x", "y", 5).encode(),), MemberEntry.parse),
     Parser(
@@ -126,6 +156,15 @@ PARSERS = (
         (tokens.encode(tokens.PartitionCursor("flights", 3, 42), b"key", now_ms=0),),
         lambda text: tokens.decode(text, b"key", now_ms=0),
         (StreamGroupsError,),
+    ),
+    Parser(
+        "dead letter", (json.dumps({name: (it or b"").decode() for name, it in to_headers(_LETTER)}),), _json(_letter)
+    ),
+    Parser(
+        "file of dead letters",
+        (json.dumps(document_of(_LETTER)),),
+        lambda text: parse_lines(text.splitlines(), {_LETTER.id: _LETTER}, file="f"),
+        (InvalidOption,),
     ),
     Parser("subscription", (_SUBSCRIPTION,), parse_subscription, (ValueError, struct.error)),
     Parser("assignment", (_ASSIGNMENT,), parse_assignment),

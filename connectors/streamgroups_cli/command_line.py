@@ -40,6 +40,7 @@ app = lazy_app(
         "groups": "streamgroups_cli.groups:app",
         "topics": "streamgroups_cli.topics:app",
         "gaps": "streamgroups_cli.gaps:gaps",
+        "dlq": "streamgroups_cli.dlq:app",
         "cursors": "streamgroups_cli.cursors:app",
         "broker": "streamgroups_cli.broker:app",
         "state": "streamgroups_cli.state:app",

@@ -1,0 +1,100 @@
+"""``streamgroups dlq stats``: counts the letters of a queue.
+
+``streamgroups_cli.dlq`` imports it. Source: SEMANTICS P4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.dlq.letter import DeadLetter
+from streamgroups.dlq.redrive import State, state_of
+from streamgroups.times import utc
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.dlq.queue import (
+    DEFAULT_MAX_ATTEMPTS,
+    DlqArgument,
+    MaxAttemptsOption,
+    Queue,
+    SelectOptions,
+    committed,
+)
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+
+_HOUR_MS = 3_600_000
+
+
+class By(str, Enum):
+    """A field by which letters are counted."""
+
+    step = "step"
+    error = "error"
+    topic = "topic"
+    group = "group"
+    query = "query"
+    attempt = "attempt"
+    hour = "hour"
+
+
+_FIELDS: Mapping[By, Callable[[DeadLetter], Cell]] = {
+    By.step: lambda it: it.step,
+    By.error: lambda it: it.error_class,
+    By.topic: lambda it: None if it.origin is None else it.origin.topic_partition.topic,
+    By.group: lambda it: it.group_id,
+    By.query: lambda it: it.query,
+    By.attempt: lambda it: it.attempt,
+    By.hour: lambda it: utc(it.failed_at_ms - it.failed_at_ms % _HOUR_MS),
+}
+
+
+@with_options
+def stats(
+    connect: Connect,
+    select: SelectOptions,
+    dlq: DlqArgument,
+    by: Annotated[
+        list[By] | None, typer.Option("--by", help="A field to count by; repeatable. Default: step, error and topic.")
+    ] = None,
+    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
+    output: OutputOption = Output.table,
+) -> None:
+    """Count dead letters by step, error and topic, or by other fields."""
+    fields = list(dict.fromkeys(by or (By.step, By.error, By.topic)))
+    counts: defaultdict[tuple[Cell, ...], Counter[State]] = defaultdict(Counter)
+    times: dict[tuple[Cell, ...], tuple[int, int]] = {}
+    with committed(connect)() as cluster:
+        queue = Queue(cluster, dlq)
+        redriven = queue.redriven()
+        for stored in queue.letters(select.selection):
+            letter = stored.letter
+            key = tuple(_FIELDS[it](letter) for it in fields)
+            counts[key][state_of(letter, redriven, max_attempts)] += 1
+            first, last = times.get(key, (letter.failed_at_ms, letter.failed_at_ms))
+            times[key] = min(first, letter.failed_at_ms), max(last, letter.failed_at_ms)
+    columns = [*(Column(it.value) for it in fields), *(Column(name, right=True) for name in _NUMBERS), *_TIMES]
+    order = sorted(counts, key=lambda key: (-counts[key].total(), tuple(map(str, key))))
+    rows: list[Sequence[Cell]] = [[*key, *_numbers(counts[key]), *map(utc, times[key])] for key in order]
+    emit(
+        output,
+        document=lambda: _document(dlq, [column.name for column in columns], rows),
+        tables=lambda: [Table(columns, rows)],
+    )
+    queue.warn_of_foreign()
+
+
+_NUMBERS = ("letters", *(it.name.lower() for it in State))
+_TIMES = (Column("first"), Column("last"))
+
+
+def _numbers(counts: Counter[State]) -> list[int]:
+    return [counts.total(), *(counts[it] for it in State)]
+
+
+def _document(dlq: str, names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
+    return {"dlq": dlq, "counts": [dict(zip(names, row, strict=True)) for row in rows]}

@@ -1,0 +1,93 @@
+"""``streamgroups dlq list``: the letters of a queue, one line each.
+
+``streamgroups_cli.dlq`` imports it. Source: SEMANTICS P4.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.dlq.letter_files import document_of
+from streamgroups.dlq.redrive import State, state_of
+from streamgroups.dlq.stored import StoredLetter
+from streamgroups.times import utc
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.dlq.queue import (
+    DEFAULT_MAX_ATTEMPTS,
+    DlqArgument,
+    MaxAttemptsOption,
+    Queue,
+    SelectOptions,
+    committed,
+)
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+
+_COLUMNS = (
+    Column("failed_at"),
+    Column("state"),
+    Column("attempt", right=True),
+    Column("step"),
+    Column("error_class"),
+    Column("error"),
+    Column("id"),
+)
+_CHARACTERS_SHOWN = 60
+
+
+@with_options
+def list_letters(
+    connect: Connect,
+    select: SelectOptions,
+    dlq: DlqArgument,
+    state: Annotated[list[State] | None, typer.Option("--state", help="The state of a letter; repeatable.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest N letters.")] = 100,
+    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
+    output: OutputOption = Output.table,
+) -> None:
+    """List dead letters, the newest last."""
+    with committed(connect)() as cluster:
+        queue = Queue(cluster, dlq)
+        redriven = queue.redriven()
+        count = 0
+        kept: deque[tuple[StoredLetter, State]] = deque(maxlen=limit)
+        for letter in queue.letters(select.selection):
+            found = state_of(letter.letter, redriven, max_attempts)
+            if not state or found in state:
+                count += 1
+                kept.append((letter, found))
+    shown = sorted(kept, key=lambda it: it[0].letter.failed_at_ms)
+    emit(
+        output,
+        document=lambda: {"dlq": dlq, "letters": [document(*it) for it in shown], "count": count},
+        tables=lambda: [Table(_COLUMNS, [_row(*it, cut=True) for it in shown])],
+        flat=lambda: Table(_COLUMNS, [_row(*it, cut=False) for it in shown]),
+    )
+    queue.warn_of_foreign()
+    if count > len(shown):
+        say(f"{len(shown)} of {count} letters. --limit {count} lists all.")
+
+
+def document(stored: StoredLetter, state: State) -> dict[str, Any]:
+    """Returns a letter with its state and its place, as an object of a JSON or YAML document."""
+    place = {"dlq_partition": stored.topic_partition.partition, "dlq_offset": stored.offset}
+    return {**document_of(stored.letter), "state": state.value, **place}
+
+
+def _row(stored: StoredLetter, state: State, *, cut: bool) -> list[Cell]:
+    letter = stored.letter
+    error = letter.error
+    if cut and len(error) > _CHARACTERS_SHOWN:
+        error = error[:_CHARACTERS_SHOWN] + "…"
+    return [
+        utc(letter.failed_at_ms),
+        state.value,
+        letter.attempt,
+        letter.step,
+        letter.error_class,
+        error,
+        letter.id,
+    ]

@@ -1,0 +1,168 @@
+"""Reads a queue of dead letters, and the ids of those that were redriven.
+
+All commands under ``dlq`` use it. Tests replace :func:`open_redrive` and :func:`delete_before`, which need a real cluster.
+Source: SEMANTICS P4, P5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
+
+from streamgroups.dlq.redrive import MAX_ATTEMPTS, Redrive, redriven_topic
+from streamgroups.dlq.stored import Foreign, Selection, StoredLetter, stored
+from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.reset_plan import parse_scope, require_bounds
+from streamgroups.message import Message
+from streamgroups.partitions import TopicPartition
+from streamgroups.positions import parse_time_ms
+from streamgroups_cli.connection import Cluster, Connect, timeout_s
+from streamgroups_cli.groups.scope import partitions_of
+from streamgroups_cli.output import say
+
+DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The topic with the dead letters.")]
+MaxAttemptsOption = Annotated[
+    int, typer.Option("--max-attempts", min=1, metavar="N", help="A record that has failed N times is parked.")
+]
+DEFAULT_MAX_ATTEMPTS = MAX_ATTEMPTS
+
+
+def _repeatable(name: str, metavar: str, help_: str, *short: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        name, *short, metavar=metavar, help=f"{help_}; repeatable.", rich_help_panel="Selection"
+    )
+    return option
+
+
+@dataclass(frozen=True, slots=True)
+class SelectOptions:
+    """The options that select letters.
+
+    Raises:
+        InvalidOption: if a time or a partition is malformed.
+    """
+
+    id: Annotated[list[str] | None, _repeatable("--id", "ID", "The id of a letter")] = None
+    error: Annotated[list[str] | None, _repeatable("--error", "CLASS", "The class of the error")] = None
+    step: Annotated[list[str] | None, _repeatable("--step", "STEP", "The step that failed")] = None
+    query: Annotated[list[str] | None, _repeatable("--query", "NAME", "The query that failed")] = None
+    group: Annotated[list[str] | None, _repeatable("--group", "GROUP", "The group that has read the record", "-g")] = (
+        None
+    )
+    source: Annotated[
+        list[str] | None, _repeatable("--source", "TOPIC[:0,1,...]", "The topic of the record, or partitions of it")
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="The earliest time of the failure.", rich_help_panel="Selection"),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Failures before this time.", rich_help_panel="Selection"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        _ = self.selection
+
+    @property
+    def selection(self) -> Selection:
+        """The selected letters."""
+        return Selection(
+            ids=self.id or (),
+            errors=self.error or (),
+            steps=self.step or (),
+            queries=self.query or (),
+            groups=self.group or (),
+            sources=parse_scope(self.source) if self.source else None,
+            since_ms=None if self.since is None else parse_time_ms(self.since, option="--since"),
+            until_ms=None if self.until is None else parse_time_ms(self.until, option="--until"),
+        )
+
+
+def committed(connect: Connect) -> Connect:
+    """Returns the connection with committed records only. Letters of an aborted batch do not exist."""
+    return replace(connect, kafka=["isolation.level=read_committed", *(connect.kafka or [])])
+
+
+class Queue:
+    """A queue of dead letters.
+
+    Args:
+        cluster: its cluster.
+        dlq: its topic.
+
+    Raises:
+        UnknownTopic: if the topic does not exist.
+    """
+
+    def __init__(self, cluster: Cluster, dlq: str) -> None:
+        self._cluster, self.dlq = cluster, dlq
+        self._bounds = require_bounds(cluster.topics.bounds(partitions_of(cluster, {dlq: None})))
+        #: The records that are no dead letters, as far as the queue was read.
+        self.foreign: list[Foreign] = []
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """The end offset of each partition."""
+        return {tp: it.end_offset for tp, it in self._bounds.items()}
+
+    @property
+    def beginnings(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return {tp: it.beginning_offset for tp, it in self._bounds.items()}
+
+    def letters(self, selection: Selection) -> Iterator[StoredLetter]:
+        """Reads the selected letters."""
+        self.foreign.clear()
+        for record in self._cluster.topics.read(self.beginnings, self.ends):
+            found = stored(record)
+            if isinstance(found, Foreign):
+                self.foreign.append(found)
+            elif selection.matches(found.letter):
+                yield found
+
+    def redriven(self) -> frozenset[str]:
+        """Reads the ids of redriven letters."""
+        return frozenset(
+            record.key.decode(errors="replace") for record in self._redriven_records() if record.key is not None
+        )
+
+    def _redriven_records(self) -> Iterator[Message]:
+        topic = redriven_topic(self.dlq)
+        if topic not in self._cluster.topics.describe_topics([topic]):
+            return
+        bounds = require_bounds(self._cluster.topics.bounds(partitions_of(self._cluster, {topic: None})))
+        yield from self._cluster.topics.read(
+            {tp: it.beginning_offset for tp, it in bounds.items()}, {tp: it.end_offset for tp, it in bounds.items()}
+        )
+
+    def warn_of_foreign(self) -> None:
+        """Reports the records that are no dead letters."""
+        if self.foreign:
+            first = self.foreign[0]
+            problem = f" ({first.problem})" if first.problem else ""
+            count = len(self.foreign)
+            say(
+                f"{count} record{'' if count == 1 else 's'} of '{self.dlq}' {'is' if count == 1 else 'are'} no dead "
+                f"letter of this library, such as {first.topic_partition}@{first.offset}{problem}."
+            )
+
+
+def open_redrive(cluster: Cluster, dlq: str, timeout: str) -> AbstractContextManager[Redrive]:
+    """Starts a redrive on a real cluster. Tests replace this function."""
+    from streamgroups_kafka.dlq import redriving
+
+    return redriving.open_redrive(cluster.config, dlq, timeout_s=timeout_s(timeout))
+
+
+def delete_before(
+    cluster: Cluster, next_offsets: Mapping[TopicPartition, int], timeout: str
+) -> dict[TopicPartition, StreamGroupsError]:
+    """Deletes records on a real cluster. Tests replace this function."""
+    from streamgroups_kafka.dlq import purging
+
+    return purging.delete_before(cluster.config, next_offsets, timeout_s=timeout_s(timeout))

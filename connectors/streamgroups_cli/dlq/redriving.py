@@ -1,0 +1,173 @@
+"""``streamgroups dlq redrive``: sends the records of letters again, once only.
+
+It prints a plan, and ``--execute`` applies it in transactions. A run that is killed has sent whole transactions, and the next
+run sends the rest. ``streamgroups_cli.dlq`` imports it. Source: SEMANTICS P5, O2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.dlq.letter_files import parse_lines
+from streamgroups.dlq.redrive import Planned, Repaired, State, plan_redrive, redriven_topic, transactions
+from streamgroups.dlq.stored import Selection, StoredLetter
+from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
+from streamgroups.printable import listed
+from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.dlq import queue as queues
+from streamgroups_cli.dlq.queue import (
+    DEFAULT_MAX_ATTEMPTS,
+    DlqArgument,
+    MaxAttemptsOption,
+    Queue,
+    SelectOptions,
+    committed,
+)
+from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+
+_COLUMNS = (Column("id"), Column("attempt", right=True), Column("state"), Column("to"), Column("repaired"))
+ExecuteOption = Annotated[
+    bool,
+    typer.Option("--execute/--dry-run", help="Apply the plan; otherwise only print it.", show_default="dry-run"),
+]
+
+
+@with_options
+def redrive(
+    connect: Connect,
+    select: SelectOptions,
+    dlq: DlqArgument,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic. Default: the topic of each record.")
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option("--from-file", metavar="FILE", help="Send the letters of a file of 'export', with its values."),
+    ] = None,
+    include_parked: Annotated[bool, typer.Option("--include-parked", help="Send parked records too.")] = False,
+    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
+    execute: ExecuteOption = False,
+    output: OutputOption = Output.table,
+) -> None:
+    """Send the records of dead letters to their topics again, each once only."""
+    if to in (dlq, redriven_topic(dlq)):
+        raise InvalidOption(f"--to {to} is a topic of the queue itself.", remedy="Name a topic that a query reads.")
+    lines = None if from_file is None else _lines(from_file)
+    with committed(connect)() as cluster:
+        queue = Queue(cluster, dlq)
+        redriven = queue.redriven()
+        letters, repaired = _letters(queue, select.selection, lines, str(from_file))
+        plan = plan_redrive(
+            letters, redriven, to=to, max_attempts=max_attempts, include_parked=include_parked, repaired=repaired
+        )
+        sent = [it for it in plan if it.topic is not None]
+        _check_topics(cluster, sorted({str(it.topic) for it in sent}))
+        _emit(dlq, plan, output, dry_run=not execute)
+        queue.warn_of_foreign()
+        _warn(plan, to)
+        if not sent:
+            say(NOTHING_TO_DO)
+        elif not execute:
+            say(ONLY_A_PLAN)
+        else:
+            _send(cluster, queue, sent, connect.timeout)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise InvalidOption(
+            f"{file} cannot be read: {e}.", remedy="Name a file that 'streamgroups dlq export' has written."
+        ) from None
+
+
+def _letters(
+    queue: Queue, selection: Selection, lines: Sequence[str] | None, file: str
+) -> tuple[list[StoredLetter], Mapping[str, Repaired] | None]:
+    """The selected letters, and the keys and values of a file. With a file, only its letters are selected."""
+    if lines is None:
+        return list(queue.letters(selection)), None
+    letters = list(queue.letters(Selection()))
+    repaired = parse_lines(lines, {it.letter.id: it.letter for it in letters}, file=file)
+    return [it for it in letters if it.letter.id in repaired and selection.matches(it.letter)], repaired
+
+
+def _check_topics(cluster: Cluster, topics: Sequence[str]) -> None:
+    found = cluster.topics.describe_topics(topics) if topics else {}
+    missing = [topic for topic in topics if topic not in found]
+    if missing:
+        raise UnknownTopic(
+            f"Topic {listed(map(repr, missing))} does not exist, or this user cannot describe it; nothing was sent.",
+            remedy="Create it, or name another topic with --to.",
+            topic=missing[0] if len(missing) == 1 else None,
+        )
+
+
+def _send(cluster: Cluster, queue: Queue, planned: Sequence[Planned], timeout: str) -> None:
+    sent = 0
+    try:
+        with queues.open_redrive(cluster, queue.dlq, timeout) as running:
+            # Only now no other redrive can add ids.
+            for records in transactions(planned, queue.redriven()):
+                running.send(records)
+                sent += len(records)
+    except StreamGroupsError as e:
+        if not sent:
+            raise
+        raise PartlyDone(
+            f"{sent} of {len(planned)} letters were redriven. {e.what}",
+            remedy="Remove the cause, and run the command again: it sends the others.",
+        ) from None
+    say(f"{sent} letter{'' if sent == 1 else 's'} redriven.")
+    if sent < len(planned):
+        say(f"{len(planned) - sent} more were redriven by another run meanwhile.")
+
+
+def _warn(plan: Sequence[Planned], to: str | None) -> None:
+    counts = {state: sum(it.state is state and it.topic is None for it in plan) for state in State}
+    if counts[State.REDRIVEN]:
+        say(f"{counts[State.REDRIVEN]} letters are already redriven, and are left out.")
+    if counts[State.PARKED]:
+        say(f"{counts[State.PARKED]} records are parked: they failed too often. --include-parked sends them too.")
+    if counts[State.NO_RECORD]:
+        say(
+            f"{counts[State.NO_RECORD]} letters do not contain their records. Repair their values, or name a topic with --to."
+        )
+    if to is None and any(it.topic is not None for it in plan):
+        say(
+            "Each group that reads these topics receives the records again. With --to TOPIC, only the queries that read "
+            "TOPIC receive them."
+        )
+
+
+def _emit(dlq: str, plan: Sequence[Planned], output: Output, *, dry_run: bool) -> None:
+    shown = [it for it in plan if it.state is not State.REDRIVEN]
+    rows: list[Sequence[Cell]] = [
+        [
+            it.stored.letter.id,
+            it.stored.letter.attempt,
+            it.state.value,
+            it.topic,
+            None if it.repaired is None else "yes" if _differs(it) else "no",
+        ]
+        for it in shown
+    ]
+
+    def document() -> dict[str, Any]:
+        names = [column.name for column in _COLUMNS]
+        letters = [dict(zip(names, row, strict=True)) for row in rows]
+        return {"dry_run": dry_run, "dlq": dlq, "letters": letters, "redriven_before": len(plan) - len(shown)}
+
+    emit(output, document=document, tables=lambda: [Table(_COLUMNS, rows)])
+
+
+def _differs(planned: Planned) -> bool:
+    letter = planned.stored.letter
+    return planned.repaired != Repaired(letter.key, letter.value)

@@ -1,0 +1,79 @@
+"""``streamgroups dlq show``: everything that a letter contains.
+
+``streamgroups_cli.dlq`` imports it. Source: SEMANTICS P4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from streamgroups.dlq.redrive import State, state_of
+from streamgroups.dlq.stored import Selection, StoredLetter
+from streamgroups.errors import InvalidOption
+from streamgroups.printable import listed
+from streamgroups.times import utc
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.dlq.listing import document
+from streamgroups_cli.dlq.queue import DEFAULT_MAX_ATTEMPTS, DlqArgument, MaxAttemptsOption, Queue, committed
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.records import Show, ShowOption, words_of
+
+_COLUMNS = (Column("field"), Column("content"))
+_FLAT = (Column("id"), *_COLUMNS)
+
+
+@with_options
+def show_letters(
+    connect: Connect,
+    dlq: DlqArgument,
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="The ids of letters.")],
+    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
+    show: ShowOption = Show.auto,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show letters with their keys, values and headers."""
+    with committed(connect)() as cluster:
+        queue = Queue(cluster, dlq)
+        redriven = queue.redriven()
+        letters = list(queue.letters(Selection(ids=frozenset(ids))))
+    found = [(it, state_of(it.letter, redriven, max_attempts)) for it in letters]
+    emit(
+        output,
+        document=lambda: {"dlq": dlq, "letters": [document(*it) for it in found]},
+        tables=lambda: [Table(_COLUMNS, list(_rows(*it, show)), f"Letter {it[0].letter.id}") for it in found],
+        flat=lambda: Table(_FLAT, [[it[0].letter.id, *row] for it in found for row in _rows(*it, show)]),
+    )
+    missing = sorted(set(ids) - {it.letter.id for it in letters})
+    if missing:
+        raise InvalidOption(
+            f"'{dlq}' contains no letter {listed(missing)}.", remedy=f"See: streamgroups dlq list {dlq}."
+        )
+
+
+def _rows(stored: StoredLetter, state: State, show: Show) -> Iterator[list[Cell]]:
+    letter, origin = stored.letter, stored.letter.origin
+    yield ["state", state.value]
+    yield ["attempt", letter.attempt]
+    yield ["failed at", utc(letter.failed_at_ms)]
+    yield ["group", letter.group_id]
+    yield ["query", letter.query]
+    yield ["step", letter.step]
+    yield ["error", f"{letter.error_class}: {letter.error}"]
+    for name, text in letter.details.items():
+        yield [name, text]
+    if origin is not None:
+        yield ["source", f"{origin.topic_partition}@{origin.offset}"]
+        yield ["timestamp", utc(origin.timestamp_ms)]
+    yield ["stored in", f"{stored.topic_partition}@{stored.offset}"]
+    for name, value in letter.headers:
+        yield [f"header {name}", _words(value, show)]
+    yield ["key", _words(letter.key, show)]
+    yield ["value", _words(letter.value, show)]
+
+
+def _words(field: bytes | None, show: Show) -> str | None:
+    return None if field is None else words_of(field, show)

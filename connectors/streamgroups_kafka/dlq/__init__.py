@@ -1,0 +1,1 @@
+"""Queues of dead letters in Kafka (SEMANTICS P5)."""

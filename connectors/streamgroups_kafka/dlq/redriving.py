@@ -1,0 +1,144 @@
+"""Sends redriven letters, and stores their ids, in transactions of one producer.
+
+Called by ``streamgroups dlq redrive``. The transactional id belongs to the queue. So the start of a redrive aborts the open
+transaction of a killed one, and fences one that still runs. Source: SEMANTICS P5; KIP-98; confluent-kafka's ``Producer``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
+from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups_kafka.admin.topic_changes import create_topic
+from streamgroups_kafka.client.clock import now_ms
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+
+#: Errors of records, with the ids of their letters.
+Failures: TypeAlias = list[tuple[KafkaError, str]]
+_FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
+_SETTINGS = {
+    # The partitioner of Kafka's Java clients.
+    "partitioner": "murmur2_random",
+    # The broker decides whether a record is too large.
+    "message.max.bytes": 1_000_000_000,
+    "allow.auto.create.topics": False,
+}
+
+
+@contextmanager
+def open_redrive(config: ClientConfig, dlq: str, *, timeout_s: float) -> Iterator[KafkaRedrive]:
+    """Starts a redrive of a queue. See :class:`streamgroups.dlq.redrive.Redrive`.
+
+    Args:
+        config: the configuration of the client.
+        dlq: the topic of the queue.
+        timeout_s: how long to wait for a response of the cluster, in seconds.
+
+    Raises:
+        StreamGroupsError: if the topic of redriven ids cannot be created, or the cluster rejects the transactional id.
+    """
+    create_topic(config, redriven_topic(dlq), 1, settings={"cleanup.policy": "compact"})
+    transactional_id = f"streamgroups-redrive-{dlq}"
+    producer = Producer({**config.for_admin(), **_SETTINGS, "transactional.id": transactional_id})
+    redrive = KafkaRedrive(producer, config, dlq, timeout_s)
+    try:
+        redrive.start()
+        yield redrive
+    finally:
+        # Without it, librdkafka warns of records that an aborted transaction has left in its queue.
+        producer.purge()
+
+
+class KafkaRedrive:
+    """See :class:`streamgroups.dlq.redrive.Redrive`."""
+
+    def __init__(self, producer: Producer, config: ClientConfig, dlq: str, timeout_s: float) -> None:
+        self._producer, self._config, self._dlq, self._timeout_s = producer, config, dlq, timeout_s
+
+    def start(self) -> None:
+        """Fences earlier redrives, and waits until their transactions have ended."""
+        try:
+            self._producer.init_transactions(self._timeout_s)
+        except KafkaException as e:
+            raise self._error(e.args[0], f"A redrive of '{self._dlq}' could not start") from None
+
+    def send(self, records: Sequence[RedrivenRecord]) -> None:
+        """See :meth:`streamgroups.dlq.redrive.Redrive.send`. After an error, only another redrive can send records."""
+        with self._aborting(f"A transaction of {len(records)} letters could not be begun"):
+            failed = self.begin(records)
+        self.commit(failed)
+
+    def begin(self, records: Sequence[RedrivenRecord]) -> Failures:
+        """Begins a transaction and adds records to it. Returns the records that the broker has rejected until now."""
+        failed: Failures = []
+        self._producer.begin_transaction()
+        for record in records:
+            self._produce(record, failed)
+        return failed
+
+    def commit(self, failed: Failures) -> None:
+        """Commits the transaction.
+
+        Args:
+            failed: the result of :meth:`begin`.
+
+        Raises:
+            StreamGroupsError: see :meth:`send`.
+        """
+        with self._aborting("The transaction could not be committed"):
+            self._producer.flush(self._timeout_s)
+            if failed:
+                error, letter_id = failed[0]
+                raise self._error(error, f"The record of the letter '{letter_id}' could not be sent")
+            self._producer.commit_transaction(self._timeout_s)
+
+    @contextmanager
+    def _aborting(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as e:
+            self._abort()
+            raise self._error(e.args[0], what) from None
+        except StreamGroupsError:
+            self._abort()
+            raise
+
+    def _produce(self, record: RedrivenRecord, failed: Failures) -> None:
+        def on_delivery(error: KafkaError | None, _message: Any) -> None:
+            if error is not None:
+                failed.append((error, record.letter_id))
+
+        more: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": max(record.timestamp_ms, 0)}
+        self._producer.produce(
+            record.topic,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+            on_delivery=on_delivery,
+            **more,
+        )
+        entry = json.dumps({"topic": record.topic, "time_ms": now_ms()})
+        self._producer.produce(
+            redriven_topic(self._dlq), key=record.letter_id, value=entry, on_delivery=on_delivery, partition=0
+        )
+        self._producer.poll(0)
+
+    def _abort(self) -> None:
+        # If it fails, the next redrive or the timeout of the transaction aborts it.
+        with suppress(KafkaException):
+            self._producer.abort_transaction(self._timeout_s)
+
+    def _error(self, error: KafkaError, what: str) -> StreamGroupsError:
+        if error.code() in _FENCED:
+            return FencedMember(
+                f"Another redrive of '{self._dlq}' has started, so this one has ended.",
+                remedy="Wait until the other one has ended, and run the command again: it sends what is left.",
+            )
+        return to_streamgroups_error(error, what, topic=self._dlq, redact=self._config.redact)

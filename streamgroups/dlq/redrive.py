@@ -1,0 +1,272 @@
+"""Which dead letters are sent again, and as which records.
+
+Called by ``streamgroups dlq``. A redrive is once only: the ids of redriven letters are records of a compacted topic, and are
+written in the transaction that sends the letters. Source: SEMANTICS P5; KIP-98.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from streamgroups.dlq.letter import DeadLetter
+from streamgroups.dlq.record_headers import PREFIX, without_facts
+from streamgroups.dlq.stored import StoredLetter
+from streamgroups.partitions import TopicPartition
+
+#: A record that has failed this number of times is parked.
+MAX_ATTEMPTS = 5
+#: The details of a letter whose value is missing: its row as JSON, and the size of a value that is too large.
+_WITHOUT_VALUE = frozenset(("record", "value_bytes"))
+_TRANSACTION_RECORDS = 500
+_TRANSACTION_BYTES = 4 << 20
+
+
+class State(Enum):
+    """The state of a letter."""
+
+    #: It was not redriven.
+    WAITING = "waiting"
+    #: It was redriven. If its record has failed again, there is another letter.
+    REDRIVEN = "redriven"
+    #: Its record has failed so often that a redrive leaves it out.
+    PARKED = "parked"
+    #: It does not contain the value of its record: the row had no such column, comes from several records, or was too large.
+    NO_RECORD = "no-record"
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A new key and a new value for the record of a letter.
+
+    Args:
+        key: the key.
+        value: the value.
+    """
+
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class RedrivenRecord:
+    """The record of a redriven letter.
+
+    Args:
+        letter_id: the letter.
+        topic: the topic.
+        timestamp_ms: the timestamp of the source record, milliseconds since the epoch; ``None`` for the time now.
+        key: the key.
+        value: the value.
+        headers: the original headers, the number of failures, and the id of the letter.
+    """
+
+    letter_id: str
+    topic: str
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its key, its value and its headers."""
+        fields = [self.key, self.value, *(it for name, value in self.headers for it in (name.encode(), value))]
+        return sum(len(it) for it in fields if it is not None)
+
+
+class Redrive(Protocol):
+    """A running redrive of a queue. No other redrive of the same queue can send letters meanwhile."""
+
+    def send(self, records: Sequence[RedrivenRecord]) -> None:
+        """Sends records and stores the ids of their letters, in one transaction.
+
+        Raises:
+            FencedMember: if another redrive of the same queue has started. Nothing is sent.
+            StreamGroupsError: if nothing is sent, or if the result is unknown. A further redrive sends the rest.
+        """
+
+
+def redriven_topic(dlq: str) -> str:
+    """Returns the topic with the ids of redriven letters.
+
+    >>> redriven_topic("flights.dlq")
+    'flights.dlq.redriven'
+    """
+    return f"{dlq}.redriven"
+
+
+def state_of(letter: DeadLetter, redriven: Collection[str], max_attempts: int = MAX_ATTEMPTS) -> State:
+    """Returns the state of a letter.
+
+    Args:
+        letter: the letter.
+        redriven: the ids of redriven letters.
+        max_attempts: a record that has failed this number of times is parked.
+    """
+    if letter.id in redriven:
+        return State.REDRIVEN
+    if not _has_record(letter):
+        return State.NO_RECORD
+    return State.PARKED if letter.attempt >= max_attempts else State.WAITING
+
+
+def _has_record(letter: DeadLetter) -> bool:
+    """Whether the letter contains the value of its record. A null value of a known record is a tombstone."""
+    return letter.value is not None or (letter.origin is not None and not _WITHOUT_VALUE & letter.details.keys())
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A letter of a redrive.
+
+    Args:
+        stored: the letter.
+        state: its state.
+        topic: the topic to which it is sent. ``None`` if it is not sent.
+        repaired: its new key and value.
+    """
+
+    stored: StoredLetter
+    state: State
+    topic: str | None = None
+    repaired: Repaired | None = None
+
+    @property
+    def record(self) -> RedrivenRecord:
+        """The record that is sent.
+
+        Raises:
+            ValueError: if nothing is sent.
+        """
+        if self.topic is None:
+            raise ValueError(f"The letter {self.stored.letter.id} is not sent.")
+        letter, repaired = self.stored.letter, self.repaired
+        return RedrivenRecord(
+            letter.id,
+            self.topic,
+            None if letter.origin is None else letter.origin.timestamp_ms,
+            letter.key if repaired is None else repaired.key,
+            letter.value if repaired is None else repaired.value,
+            (
+                *without_facts(letter.headers),
+                (PREFIX + "attempt", str(letter.attempt).encode()),
+                (PREFIX + "redriven_from", letter.id.encode()),
+            ),
+        )
+
+
+def plan_redrive(
+    letters: Iterable[StoredLetter],
+    redriven: Collection[str],
+    *,
+    to: str | None = None,
+    max_attempts: int = MAX_ATTEMPTS,
+    include_parked: bool = False,
+    repaired: Mapping[str, Repaired] | None = None,
+) -> list[Planned]:
+    """Returns the letters of a redrive, in the order of the queue. A letter that is stored twice is sent once.
+
+    Args:
+        letters: the selected letters.
+        redriven: the ids of redriven letters.
+        to: the topic of all records. ``None``: each record returns to its topic.
+        max_attempts: a record that has failed this number of times is parked.
+        include_parked: whether parked records are sent too.
+        repaired: new keys and values by the id of a letter. ``None``: all records are unchanged.
+    """
+    plan: dict[str, Planned] = {}
+    for stored in letters:
+        letter = stored.letter
+        if letter.id in plan:
+            continue
+        change = None if repaired is None else repaired.get(letter.id)
+        state = state_of(letter, redriven, max_attempts)
+        if state is State.NO_RECORD and change is not None:
+            state = State.WAITING
+        target = to if to is not None else letter.origin.topic_partition.topic if letter.origin is not None else None
+        is_sent = state is State.WAITING or (state is State.PARKED and include_parked)
+        if is_sent and target is None:
+            state = State.NO_RECORD
+        plan[letter.id] = Planned(stored, state, target if is_sent else None, change)
+    return list(plan.values())
+
+
+def transactions(
+    plan: Iterable[Planned], redriven: Collection[str], *, most: int = _TRANSACTION_RECORDS
+) -> Iterator[list[RedrivenRecord]]:
+    """Divides a plan into transactions.
+
+    Args:
+        plan: the plan.
+        redriven: the ids of redriven letters, read after the redrive has started. These are left out.
+        most: the maximum number of records in one transaction.
+    """
+    records: list[RedrivenRecord] = []
+    size_bytes = 0
+    for planned in plan:
+        if planned.topic is None or planned.stored.letter.id in redriven:
+            continue
+        record = planned.record
+        if records and (len(records) == most or size_bytes + record.size_bytes > _TRANSACTION_BYTES):
+            yield records
+            records, size_bytes = [], 0
+        records.append(record)
+        size_bytes += record.size_bytes
+    if records:
+        yield records
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """The letters that are deleted from a partition: all before an offset.
+
+    Args:
+        topic_partition: the partition.
+        next_offset: the first offset that remains.
+        deleted: the number of deleted letters by their states.
+        kept: the number of letters that could be deleted, but are behind one that must remain.
+    """
+
+    topic_partition: TopicPartition
+    next_offset: int
+    deleted: Mapping[State, int]
+    kept: int
+
+
+def plan_purge(
+    letters: Iterable[tuple[StoredLetter, State]],
+    ends: Mapping[TopicPartition, int],
+    foreign: Mapping[TopicPartition, int],
+    *,
+    before_ms: int | None = None,
+    include_waiting: bool = False,
+) -> list[Purge]:
+    """Returns how much of each partition can be deleted. Kafka deletes from the beginning of a partition only.
+
+    Args:
+        letters: all letters of the queue with their states, in the order of offsets in each partition.
+        ends: the end offset of each partition.
+        foreign: the offset of the first record of a partition that is no letter. It remains.
+        before_ms: only letters that failed before this time are deleted. ``None``: all.
+        include_waiting: whether letters that were not redriven are deleted too.
+    """
+    first_kept = dict(foreign)
+    deletable: list[tuple[StoredLetter, State]] = []
+    for stored, state in letters:
+        old = before_ms is None or stored.letter.failed_at_ms < before_ms
+        if old and (include_waiting or state is State.REDRIVEN):
+            deletable.append((stored, state))
+        else:
+            tp = stored.topic_partition
+            first_kept[tp] = min(stored.offset, first_kept.get(tp, stored.offset))
+    purges = []
+    for tp, end in sorted(ends.items()):
+        next_offset = first_kept.get(tp, end)
+        of_partition = [(it, state) for it, state in deletable if it.topic_partition == tp]
+        states = [state for it, state in of_partition if it.offset < next_offset]
+        counts = {state: states.count(state) for state in State if state in states}
+        purges.append(Purge(tp, next_offset, counts, len(of_partition) - len(states)))
+    return purges

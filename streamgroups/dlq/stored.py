@@ -1,0 +1,131 @@
+"""Dead letters as they are stored in a queue, and the selection of some of them.
+
+Called by the commands ``streamgroups dlq``. Source: SEMANTICS P4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from streamgroups.dlq.letter import DeadLetter
+from streamgroups.dlq.record_headers import parse_headers
+from streamgroups.json_values import MAX_INT32, time_ms, time_ms_or_none, whole
+from streamgroups.message import Message
+from streamgroups.partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLetter:
+    """A dead letter in a topic.
+
+    Args:
+        topic_partition: its partition of the queue.
+        offset: its offset there.
+        timestamp_ms: the timestamp of its record, milliseconds since the epoch; ``None`` if unknown.
+        letter: the letter.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    timestamp_ms: int | None
+    letter: DeadLetter
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A record of the queue that is no dead letter of this library.
+
+    Args:
+        topic_partition: its partition of the queue.
+        offset: its offset there.
+        problem: the malformed header; ``None`` if the record has none of the headers.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    problem: str | None = None
+
+
+def stored(record: Message) -> StoredLetter | Foreign:
+    """Returns the letter of a record.
+
+    >>> stored(Message("dlq", 0, 7, 1_000, None, b"{"))
+    Foreign(topic_partition=TopicPartition(topic='dlq', partition=0), offset=7, problem=None)
+    """
+    try:
+        letter = parse_headers(record.headers, key=record.key, value=record.value)
+        if letter is not None:
+            _check(letter)
+    except (ValueError, RecursionError) as e:
+        return Foreign(record.topic_partition, record.offset, str(e))
+    if letter is None:
+        return Foreign(record.topic_partition, record.offset)
+    return StoredLetter(record.topic_partition, record.offset, record.timestamp_ms, letter)
+
+
+def _check(letter: DeadLetter) -> None:
+    """Any client can write to a queue, also numbers that no broker stores."""
+    time_ms(letter.failed_at_ms)
+    whole(letter.attempt, most=MAX_INT32)
+    if not isinstance(letter.details, dict) or not all(isinstance(it, str) for it in letter.details.values()):
+        raise ValueError("The header streamgroups.dlq.details is no map of texts.")
+    if letter.origin is not None:
+        whole(letter.origin.topic_partition.partition, most=MAX_INT32)
+        whole(letter.origin.offset)
+        time_ms_or_none(letter.origin.timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which letters a command uses. A letter must match all conditions; an empty condition matches each letter.
+
+    Args:
+        ids: ids of letters.
+        errors: classes of errors.
+        steps: names of steps.
+        queries: names of queries.
+        groups: consumer groups.
+        sources: topics of the source record, with some partitions or ``None`` for all.
+        since_ms: the earliest time of the failure, milliseconds since the epoch.
+        until_ms: the first time that is too late.
+    """
+
+    ids: Collection[str] = ()
+    errors: Collection[str] = ()
+    steps: Collection[str] = ()
+    queries: Collection[str] = ()
+    groups: Collection[str] = ()
+    sources: Mapping[str, frozenset[int] | None] | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def matches(self, letter: DeadLetter) -> bool:
+        """Returns whether the selection contains a letter.
+
+        >>> letter = DeadLetter(id="b/t/0/7/decode", group_id="b", query="q", failed_at_ms=9, attempt=1, step="decode",
+        ...                     error_class="ValueError", error="no JSON")
+        >>> Selection(errors=["ValueError"]).matches(letter), Selection(until_ms=9).matches(letter)
+        (True, False)
+        """
+        pairs = (
+            (self.ids, letter.id),
+            (self.errors, letter.error_class),
+            (self.steps, letter.step),
+            (self.queries, letter.query),
+            (self.groups, letter.group_id),
+        )
+        return (
+            all(not wanted or value in wanted for wanted, value in pairs)
+            and (self.since_ms is None or letter.failed_at_ms >= self.since_ms)
+            and (self.until_ms is None or letter.failed_at_ms < self.until_ms)
+            and self._has_source(letter)
+        )
+
+    def _has_source(self, letter: DeadLetter) -> bool:
+        if self.sources is None:
+            return True
+        if letter.origin is None:
+            return False
+        tp = letter.origin.topic_partition
+        return tp.topic in self.sources and tp.partition in (self.sources[tp.topic] or {tp.partition})
