@@ -27,7 +27,9 @@ NUMBERS = st.floats(min_value=0.001, max_value=1e9)
 SAMPLES = st.lists(NUMBERS, min_size=1, max_size=50)
 
 
-@pytest.mark.parametrize("name", ["figures", "rounds", "tables", "memory", "timed_topics", "streams_peer"])
+@pytest.mark.parametrize(
+    "name", ["figures", "rounds", "tables", "memory", "timed_topics", "streams_peer", "moves", "paced_producer"]
+)
 def test_examples_in_docstrings(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"benchmarks.{name}"))
     assert tried
