@@ -18,10 +18,10 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.joined_lookup import Choices, choose_together, is_together, partner_of
 from streamgroups.state.kept_ids import newest_committed
-from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_exactly
+from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_exactly, is_killed
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.origins import Fingerprinted, Named, New, Unnamed
 from streamgroups.state.state_files import StateFiles
 from streamgroups_state.file_format import pack, unpack
 from streamgroups_state.operator import Part
@@ -145,14 +145,22 @@ class StoredStates:
         return self.find_both(position, other)[0]
 
     def _searched(self, position: Position) -> list[Manifest]:
-        """The manifests with a state of the partition, up to the first one with a state of exactly this position."""
-        found = []
+        """The manifests with a state of the partition, up to the first one with a state of exactly this position.
+
+        The state of a killed batch is not that of a position. A ledger identifies a state that is committed.
+        """
+        found: list[Manifest] = []
+        newer: list[PartitionState] = []
         for manifest in self._manifests(position.topic_partition):
             state = manifest.state_of(position.topic_partition)
-            if state is not None:
-                found.append(manifest)
-                if is_exactly(position, Stored(manifest.file, state)):
-                    break
+            if state is None:
+                continue
+            found.append(manifest)
+            stored = Stored(manifest.file, state)
+            is_in_ledger = isinstance(position.origin, Fingerprinted)
+            if is_exactly(position, stored) and (is_in_ledger or not is_killed(stored, newer)):
+                break
+            newer.append(state)
         return found
 
     def _manifests(self, topic_partition: TopicPartition) -> Iterator[Manifest]:

@@ -10,7 +10,7 @@ the position                           continues with
 =====================================  =================================================================================
 is a starting position                 an empty state
 names a state                          this state. If its file is missing: the policy. If it is damaged: an error
-names none; a state of ``o`` exists    the newest of them
+names none; a state of ``o`` exists    the newest of them that was committed, as far as that is known (below)
 names none; earlier states exist       the latest of them, and the records from there to ``o``, without output. The
                                        start of the first batch counts as a state, which is empty
 names none; ``o`` is not after the      an empty state: a new group that starts at ``o`` has the same
@@ -18,6 +18,10 @@ offset at which the states began
 names none; anything else              the policy: an error, or an empty state
 is that of a ledger                    the state of ``o`` with the fingerprint in the ledger. Otherwise the policy
 =====================================  =================================================================================
+
+A batch without new records has a state of the same offset as the batch before it: windows that the clock closes. If it is
+killed, its state remains, and its output is dropped. The next batch then continues with the same state as the killed one,
+so a state is not committed if no other state continues with it, and a later one continues with the state before it.
 """
 
 from __future__ import annotations
@@ -123,7 +127,7 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
         return _in_ledger(position, position.origin, ours, on_missing)
     before = [it for it in ours if it.read_from <= here]
     if before:
-        return max(before, key=lambda it: (it.read_from, it.file))
+        return max(before, key=lambda it: (it.read_from, not is_killed(it, _newer(it, ours)), it.file))
     # The first batch of a state began with an empty one.
     beginnings = [it.state.began_offset for it in ours if it.state.is_first]
     if any(offset <= here for offset in beginnings):
@@ -133,6 +137,22 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
     if is_before_all or on_missing is OnMissingState.EMPTY:
         return Empty(here)
     raise _missing(position, ours)
+
+
+def _newer(than: Stored, among: Collection[Stored]) -> list[PartitionState]:
+    return [it.state for it in among if it.file > than.file]
+
+
+def is_killed(stored: Stored, newer: Iterable[PartitionState]) -> bool:
+    """Whether the batch of a state was killed before its commit, as far as that is known.
+
+    Args:
+        stored: the state.
+        newer: the newer states of its partition.
+    """
+    after = stored.state.after
+    continued = {it.after for it in newer}
+    return after is not None and after in continued and stored.file not in continued
 
 
 def operator_in_use(files: Mapping[str, Collection[StateFileName]], named: Collection[StateFileName]) -> str | None:

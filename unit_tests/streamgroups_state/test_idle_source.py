@@ -16,7 +16,7 @@ from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.origins import Named
 from unit_tests.streamgroups_state.group_model import GroupModel, GroupQuery
-from unit_tests.streamgroups_state.window_model import START_MS, Record, by_event_time, operator
+from unit_tests.streamgroups_state.window_model import START_MS, Query, Record, by_event_time, operator
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 SHAPES: st.SearchStrategy[Shape] = st.sampled_from([Hopping(10, 10), Hopping(20, 10), Session(5)])
@@ -229,3 +229,33 @@ def test_W6_windows_by_the_clock_do_not_wait_for_an_open_transaction() -> None:
     assert len(query.step({})) == 1
     assert [row["pane"] for _, row in group.rows] == ["on time"]
     assert query.step({}) == []
+
+
+def test_S10_a_reset_does_not_continue_with_a_batch_that_was_killed() -> None:
+    """The killed batch has closed a window without new records. It was not committed, so its output was dropped."""
+    query = Query(by_event_time(Hopping(10, 10), idle_timeout_ms=5))
+    records = [Record(START_MS + 1), Record(START_MS + 2), Record(START_MS + 40)]
+    state, _ = query.step(records[:1], START_MS + 1)
+    named, due_ms = query.state, state.due_ms
+    assert due_ms is not None
+    _, rows = query.run(records, 1, 1, named, now_ms=due_ms, idle_until_ms=due_ms)
+    assert [(row["pane"], row["r0"]) for row in rows] == [("idle", 1)]
+    # The next run continues with the state that the commit names.
+    _, rows = query.run(records, 1, 3, named, now_ms=due_ms + 1_000)
+    assert [(row["pane"], row["r0"]) for row in rows] == [("on time", 2)]
+    reset_state, read_from = query.found(1)
+    assert (reset_state, read_from) == (named, 1)
+
+
+def test_S10_a_reset_continues_with_the_last_batch_that_closed_windows() -> None:
+    query = Query(by_event_time(Hopping(10, 10), idle_timeout_ms=5))
+    state, _ = query.step([Record(START_MS + 1)], START_MS + 1)
+    assert state.due_ms is not None
+    # The first batch is killed, and the second one is committed.
+    query.run([Record(None)], 1, 1, query.state, now_ms=state.due_ms, idle_until_ms=state.due_ms)
+    _, rows = query.step([], state.due_ms + 1_000, state.due_ms + 1_000)
+    assert [row["pane"] for row in rows] == ["idle"]
+    committed = query.state
+    assert query.found(1) == (committed, 1)
+    query.step([Record(START_MS + 40)], state.due_ms + 2_000)
+    assert query.found(1) == (committed, 1)

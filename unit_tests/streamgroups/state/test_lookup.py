@@ -31,9 +31,15 @@ def stored(
     began: int = 0,
     first: int | None = None,
     identity: TopicIdentity = TOPIC,
+    after: int | None = None,
 ) -> Manifest:
-    """A state of a batch that read from ``first``: just before ``offset`` unless given."""
-    state = PartitionState(OffsetRange(tp, max(began, offset - 1) if first is None else first, offset), began, identity)
+    """A state of a batch that read from ``first``: just before ``offset`` unless given. It continued from a file."""
+    state = PartitionState(
+        OffsetRange(tp, max(began, offset - 1) if first is None else first, offset),
+        began,
+        identity,
+        after=None if after is None else file(after),
+    )
     return Manifest(file(number), "billing", "windows", "", (state,))
 
 
@@ -83,6 +89,32 @@ def test_S10_a_position_of_a_tool_continues_with_the_newest_state_of_its_offset(
     choice = choose(at(5, Unnamed()), [stored(2, 5), stored(1, 5), stored(3, 4), stored(4, 6)], FAIL)
     assert isinstance(choice, Stored)
     assert choice.file == file(2)
+
+
+@pytest.mark.parametrize(
+    ("states", "chosen"),
+    [
+        # A batch without records was killed, and the next one has read records.
+        ([(1, 5, None), (2, 5, 1), (3, 9, 1)], 1),
+        # It was committed.
+        ([(1, 5, None), (2, 5, 1), (3, 9, 2)], 2),
+        # It is the last batch. Whether it was committed is not known.
+        ([(1, 5, None), (2, 5, 1)], 2),
+        # A killed batch, and one that closed the same windows.
+        ([(1, 5, None), (2, 5, 1), (3, 5, 1), (4, 9, 3)], 3),
+        ([(1, 5, None), (2, 5, 1), (3, 5, 1)], 3),
+        # After a reset all states of the offset were replaced by others.
+        ([(1, 3, None), (2, 5, 1), (3, 4, 1), (4, 9, 3)], 2),
+    ],
+)
+def test_S10_a_state_of_a_killed_batch_is_chosen_only_if_there_is_no_other(
+    states: list[tuple[int, int, int | None]], chosen: int
+) -> None:
+    known = [stored(number, offset, after=after) for number, offset, after in states]
+    for manifests in (known, known[::-1]):
+        choice = choose(at(5, Unnamed()), manifests, FAIL)
+        assert isinstance(choice, Stored)
+        assert choice.file == file(chosen)
 
 
 def test_S10_a_position_between_two_states_reads_again_from_the_earlier_one() -> None:
