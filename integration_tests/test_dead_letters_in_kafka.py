@@ -17,7 +17,9 @@ import streamgroups as sg
 from integration_tests.dead_letters import checked, flights, forget_last_commit, letters_in, run
 from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups_kafka.write.record_batches import encode
+from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.kafka_rejections import with_rejections
+from streamgroups_spark.sinks.letter_counts import LETTERS
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_testkit.reading import committed_offsets, read_committed
 
@@ -69,6 +71,9 @@ def test_P4_X9_letters_are_in_the_transaction_of_the_output(
     assert letter.origin.timestamp_ms is not None
     assert letter.origin.timestamp_ms <= letter.failed_at_ms
     assert found[b"0!"].attempt == 1
+    query_id = query_id_of(str(checkpoint))
+    assert query_id is not None
+    assert LETTERS.counts()[query_id] == {"check": 8}, "a batch that fails, and a replay, do not count"
 
 
 def test_P4_W7_windows_return_the_letters_of_earlier_steps_beside_their_own(
