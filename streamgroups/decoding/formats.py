@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from streamgroups.decoding.registry import SchemaRegistry
 from streamgroups.errors import InvalidOption
 
 #: Options of Spark's JSON functions that this library sets.
@@ -51,3 +52,96 @@ dead letter.
                 raise InvalidOption(
                     f"The options of sg.Json contain '{name}'.", remedy=f"Remove it. {_OURS[name.lower()]}"
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """Avro records: with the id of a schema in a registry before each value, or without a registry.
+
+    Args:
+        schema: the schema of the column, as JSON: the *reader's schema*. Without a registry it is also the schema that
+            wrote the values. ``None``: the latest schema of ``subject``, when the query starts.
+        registry: the registry that has the schemas of the values. ``None``: values have no schema id.
+        subject: the subject of the registry, such as ``flights-value``. :func:`encode` needs it.
+        register: whether :func:`encode` registers ``schema``. By default it must be registered.
+
+    Raises:
+        InvalidOption: if arguments are missing or contradict each other.
+
+    >>> Avro(registry=SchemaRegistry("http://localhost:8081"), subject="flights-value").subject
+    'flights-value'
+    >>> Avro()
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: sg.Avro has neither a schema nor a registry. Pass schema='{...}', or \
+registry=sg.SchemaRegistry(...) and subject='<topic>-value'.
+    """
+
+    schema: str | None = None
+    registry: SchemaRegistry | None = None
+    subject: str | None = None
+    register: bool = False
+
+    def __post_init__(self) -> None:
+        _check_registered("sg.Avro", "schema='{...}'", self.schema, self.registry, self.subject, register=self.register)
+
+
+@dataclass(frozen=True, slots=True)
+class Protobuf:
+    """Protobuf messages: with the id of a schema in a registry before each value, or without a registry.
+
+    Args:
+        message: the full name of the message, such as ``board.Flight``. ``None``: the first message of the subject.
+        descriptor_set: the reader's schema: the output of ``protoc --include_imports --descriptor_set_out=FILE``.
+            ``None``: the latest schema of ``subject``, when the query starts.
+        registry: the registry that has the schemas of the values. ``None``: values have no schema id.
+        subject: the subject of the registry, such as ``flights-value``. :func:`encode` needs it, and uses its latest
+            schema.
+
+    Raises:
+        InvalidOption: if arguments are missing or contradict each other.
+
+    >>> Protobuf("board.Flight")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: sg.Protobuf has neither a schema nor a registry. Pass descriptor_set=..., or \
+registry=sg.SchemaRegistry(...) and subject='<topic>-value'.
+    """
+
+    message: str | None = None
+    descriptor_set: bytes | None = field(default=None, repr=False)
+    registry: SchemaRegistry | None = None
+    subject: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.descriptor_set is not None and not isinstance(self.descriptor_set, bytes):
+            raise InvalidOption(
+                "The descriptor set of sg.Protobuf is not bytes.",
+                remedy="Pass the content of the file, as in open('board.desc', 'rb').read().",
+            )
+        given, example = self.descriptor_set, "descriptor_set=..."
+        _check_registered("sg.Protobuf", example, given, self.registry, self.subject, register=False)
+        if self.descriptor_set is not None and self.message is None:
+            raise InvalidOption(
+                "sg.Protobuf has a descriptor set, but not the name of a message.",
+                remedy="Pass message, such as message='board.Flight'.",
+            )
+
+
+def _check_registered(
+    called: str, example: str, schema: object, registry: SchemaRegistry | None, subject: str | None, *, register: bool
+) -> None:
+    if schema is None and registry is None:
+        raise InvalidOption(
+            f"{called} has neither a schema nor a registry.",
+            remedy=f"Pass {example}, or registry=sg.SchemaRegistry(...) and subject='<topic>-value'.",
+        )
+    if registry is None and (subject is not None or register):
+        raise InvalidOption(f"{called} has a subject but no registry.", remedy="Pass registry=sg.SchemaRegistry(...).")
+    if schema is None and subject is None:
+        raise InvalidOption(
+            f"{called} has neither a schema nor a subject.",
+            remedy=f"Pass {example}, or subject='<topic>-value' for the latest schema.",
+        )
+    if register and (schema is None or subject is None):
+        raise InvalidOption(
+            f"{called} cannot register a schema without 'schema' and 'subject'.", remedy="Pass both, or register=False."
+        )

@@ -52,6 +52,27 @@ def decode_json(df: DataFrame, name: str, json: Json, *, into: str, step: str) -
     )
 
 
+def encode_json(df: DataFrame, name: str, json: Json, *, into: str, step: str) -> DataFrame:
+    """Adds a column with structs as JSON, and the column ``dead_letter``. Fields that are null are written.
+
+    Args:
+        df: the rows.
+        name: the column to encode, a struct.
+        json: the format.
+        into: the name of the new column, binary. An existing column of this name is replaced.
+        step: the name of the step in letters.
+    """
+    text = F.when(is_good(df), F.to_json(column(name), {"ignoreNullFields": "false", **json.options}))
+    is_bad = column(name).isNotNull() & F.col(_TEXT).isNull()
+    staged = df.select("*", text.alias(_TEXT))
+    error = F.lit("Spark cannot write the row as JSON.")
+    letter = failure(staged, step=step, error_class=F.lit(Kind.NOT_ENCODABLE.value), error=error)
+    kept = [column(it) for it in df.columns if it not in ("dead_letter", into)]
+    return staged.select(
+        *kept, F.col(_TEXT).cast("binary").alias(into), with_letter(df, F.when(is_good(df) & is_bad, letter))
+    )
+
+
 def json_schema(json: Json) -> StructType:
     """Returns the schema of a format.
 

@@ -1,0 +1,84 @@
+"""Applies a codec to each value of an Arrow array: each value is decoded, or has a problem.
+
+Called by the codecs. An array of records is built at once. If one of them does not fit the type, each is built alone, to
+find it. Source: SEMANTICS P4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from streamgroups.decoding.problems import CannotDecode, Kind, Problem, shortened
+from streamgroups.errors import StreamGroupsError
+
+#: The type of a problem in the result of a codec.
+PROBLEM = pa.struct(
+    [("error_class", pa.string()), ("error", pa.string()), ("details", pa.map_(pa.string(), pa.string()))]
+)
+
+
+def apply(values: pa.Array, one: Callable[[Any], Any], type_: pa.DataType, otherwise: Kind) -> pa.Array:
+    """Returns an array of structs with the fields ``result`` and ``problem``. A null value has neither.
+
+    Args:
+        values: the values.
+        one: decodes or encodes one value. It raises :class:`CannotDecode`, or any other error, for a bad one.
+        type_: the type of the results.
+        otherwise: the class of errors that are no ``CannotDecode``.
+
+    Raises:
+        StreamGroupsError: if ``one`` raises it: such an error is no problem of the value.
+    """
+    results: list[Any] = []
+    problems: list[Problem | None] = []
+    for value in values.to_pylist(maps_as_pydicts="strict"):
+        result, problem = None, None
+        if value is not None:
+            try:
+                result = one(value)
+            except CannotDecode as e:
+                problem = e.problem
+            except StreamGroupsError:
+                raise
+            except Exception as e:
+                problem = Problem(otherwise, _text(e))
+        results.append(result)
+        problems.append(problem)
+    return _result(_array(results, problems, type_), problems, type_)
+
+
+def _array(results: list[Any], problems: list[Problem | None], type_: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(results, type_)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    for at, result in enumerate(results):
+        try:
+            pa.array([result], type_)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as e:
+            results[at], problems[at] = None, Problem(Kind.OUT_OF_RANGE, _text(e))
+    return pa.array(results, type_)
+
+
+def _result(array: pa.Array, problems: list[Problem | None], type_: pa.DataType) -> pa.Array:
+    if any(problems):
+        cells = [
+            None
+            if it is None
+            else {"error_class": it.kind.value, "error": it.text, "details": list(it.details.items())}
+            for it in problems
+        ]
+        problem = pa.array(cells, PROBLEM)
+    else:
+        problem = pa.nulls(len(problems), PROBLEM)
+    return pa.StructArray.from_arrays(
+        [array, problem], fields=[pa.field("result", type_), pa.field("problem", PROBLEM)]
+    )
+
+
+def _text(error: Exception) -> str:
+    text = " ".join(str(error).split()) or "no message"
+    return shortened(f"{type(error).__name__}: {text}")

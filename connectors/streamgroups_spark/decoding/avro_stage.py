@@ -1,0 +1,91 @@
+"""Avro values of a DataFrame: the codecs that run in tasks, and the schemas that the driver requests for them.
+
+Called by ``decoding.api`` on the driver. Source: SEMANTICS P4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType
+
+from streamgroups.decoding.formats import Avro
+from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
+from streamgroups.errors import InvalidOption
+from streamgroups_kafka.schema_registry.client import RegistryClient, client_of
+from streamgroups_schemas.avro_types import arrow_type
+from streamgroups_schemas.avro_values import AVRO, decode_avro, encode_avro
+from streamgroups_spark.decoding.encodable import check_encodable
+from streamgroups_spark.decoding.python_values import Codec
+from streamgroups_spark.internals.shipping import Shipped
+
+
+@dataclass(frozen=True, slots=True)
+class AvroDecoder(Shipped):
+    """Decodes Avro values in a task."""
+
+    reader: RegisteredSchema
+    registry: SchemaRegistry | None
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """Returns the result and the problem of each value."""
+        return decode_avro(values, self.reader, None if self.registry is None else client_of(self.registry))
+
+
+@dataclass(frozen=True, slots=True)
+class AvroEncoder(Shipped):
+    """Encodes structs as Avro in a task."""
+
+    schema: RegisteredSchema
+    has_header: bool
+
+    def __call__(self, values: pa.Array) -> pa.Array:
+        """Returns the result and the problem of each struct."""
+        return encode_avro(values, self.schema, has_header=self.has_header)
+
+
+def decoder(avro: Avro) -> tuple[Codec, DataType]:
+    """Returns the codec of a format, and the type of its results.
+
+    Raises:
+        InvalidOption: if the reader's schema is invalid, or has a type without an equivalent.
+        StreamGroupsError: if the registry does not answer, or does not have the subject.
+    """
+    reader = _schema(avro)
+    return AvroDecoder(reader, avro.registry), _type(reader)
+
+
+def encoder(avro: Avro, type_: DataType) -> Codec:
+    """Returns the codec that encodes a column of a type.
+
+    Raises:
+        InvalidOption: if the column does not have the fields of the schema.
+        StreamGroupsError: if the registry does not answer, or rejects the schema.
+    """
+    schema = _schema(avro)
+    check_encodable(type_, _type(schema))
+    if avro.registry is not None and avro.schema is not None:
+        found = client_of(avro.registry).id_of(str(avro.subject), AVRO, avro.schema, register=avro.register)
+        schema = RegisteredSchema(found, AVRO, avro.schema)
+    return AvroEncoder(schema, has_header=avro.registry is not None)
+
+
+def _schema(avro: Avro) -> RegisteredSchema:
+    if avro.schema is not None:
+        return RegisteredSchema(0, AVRO, avro.schema)
+    assert avro.registry is not None
+    assert avro.subject is not None
+    # The client of this process has cached the latest schema of an earlier query.
+    latest = RegistryClient(avro.registry).latest(avro.subject, AVRO)
+    if latest.type != AVRO:
+        raise InvalidOption(
+            f"The latest schema of subject '{avro.subject}' has the type {latest.type}, and not {AVRO}.",
+            remedy="Correct 'subject', or use the format of the subject.",
+        )
+    return latest
+
+
+def _type(schema: RegisteredSchema) -> DataType:
+    return from_arrow_type(arrow_type(schema.text, schema.references), prefer_timestamp_ntz=True)

@@ -1,0 +1,306 @@
+"""P4: each Avro value is decoded or has a problem. No value raises an error or ends the process."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroups.decoding.registry import RegisteredSchema
+from streamgroups.decoding.wire_format import header
+from streamgroups.errors import InvalidOption, RegistryUnreachable
+from streamgroups_schemas.avro_types import arrow_type
+from streamgroups_schemas.avro_values import AVRO, decode_avro, encode_avro
+
+
+def record(name: str = "Flight", **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+def schema(schema_id: int = 1, **fields: Any) -> RegisteredSchema:
+    return RegisteredSchema(schema_id, AVRO, json.dumps(record(**fields)))
+
+
+def logical(type_: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": type_, "logicalType": name, **more}
+
+
+FIELDS: dict[str, Any] = {
+    "flag": "boolean",
+    "number": "int",
+    "long": ["null", "long"],
+    "real": "double",
+    "text": "string",
+    "data": ["bytes", "null"],
+    "kind": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]},
+    "again": ["null", "Kind"],
+    "fixed": {"type": "fixed", "name": "Four", "size": 4},
+    "items": {"type": "array", "items": ["null", "int"]},
+    "map": {"type": "map", "values": "long"},
+    "inner": ["null", record("Inner", x="int", y={"type": "array", "items": record("Deep", z="string")})],
+    "day": logical("int", "date"),
+    "millis": logical("long", "timestamp-millis"),
+    "micros": logical("long", "timestamp-micros"),
+    "local": logical("long", "local-timestamp-micros"),
+    "price": logical("bytes", "decimal", precision=10, scale=2),
+    "id": logical("string", "uuid"),
+    "time": logical("int", "time-millis"),
+    "either": ["null", "int", "long"],
+}
+FULL = schema(**FIELDS)
+
+
+class Registry:
+    def __init__(self, *schemas: RegisteredSchema) -> None:
+        self.schemas = {it.id: it for it in schemas}
+        self.requests: list[int] = []
+
+    def by_id(self, schema_id: int, kind: str) -> RegisteredSchema | None:
+        assert kind == AVRO
+        self.requests.append(schema_id)
+        return self.schemas.get(schema_id)
+
+
+def outcome(array: pa.Array) -> list[tuple[Any, str | None]]:
+    """The result and the class of the error of each value."""
+    found = array.to_pylist(maps_as_pydicts="strict")
+    return [(it["result"], it["problem"] and it["problem"]["error_class"]) for it in found]
+
+
+def encoded(value: Any, written: RegisteredSchema, *, has_header: bool = False) -> bytes:
+    values = pa.array([value], arrow_type(written.text))
+    [(result, error)] = outcome(encode_avro(values, written, has_header=has_header))
+    assert error is None
+    return bytes(result)
+
+
+def test_types_of_a_schema() -> None:
+    assert arrow_type(FULL.text) == pa.struct(
+        [
+            ("flag", pa.bool_()),
+            ("number", pa.int32()),
+            ("long", pa.int64()),
+            ("real", pa.float64()),
+            ("text", pa.string()),
+            ("data", pa.binary()),
+            ("kind", pa.string()),
+            ("again", pa.string()),
+            ("fixed", pa.binary()),
+            ("items", pa.list_(pa.int32())),
+            ("map", pa.map_(pa.string(), pa.int64())),
+            (
+                "inner",
+                pa.struct([("x", pa.int32()), ("y", pa.list_(pa.struct([("z", pa.string())])))]),
+            ),
+            ("day", pa.date32()),
+            ("millis", pa.timestamp("us", "UTC")),
+            ("micros", pa.timestamp("us", "UTC")),
+            ("local", pa.timestamp("us")),
+            ("price", pa.decimal128(10, 2)),
+            ("id", pa.string()),
+            ("time", pa.int32()),
+            ("either", pa.int64()),
+        ]
+    )
+
+
+EMPTY_ITEMS = "Field 'a' of the Avro schema is an array of values without bytes"
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({"a": "null"}, "field 'a' has the type 'null'"),
+        ({"a": ["int", "string"]}, "field 'a' has the type 'union'"),
+        ({"a": record("Inner", b=["null", "string", "bytes"])}, "field 'a.b' has the type 'union'"),
+        ({"a": record("Inner")}, "field 'a' has the type 'record'"),
+        ({"a": logical("bytes", "decimal", precision=39)}, "decimal(39, 0)"),
+        ({"next": ["null", "Flight"]}, "Field 'next' of the Avro schema has the type 'Flight', which contains itself"),
+        ({"a": {"type": "array", "items": "null"}}, EMPTY_ITEMS),
+        ({"a": {"type": "array", "items": {"type": "fixed", "name": "None", "size": 0}}}, EMPTY_ITEMS),
+        ({"a": {"type": "array", "items": record("Inner", b="null", c=record("Deep"))}}, EMPTY_ITEMS),
+    ],
+)
+def test_a_type_without_an_equivalent_is_rejected_and_named(fields: dict[str, Any], names: str) -> None:
+    with pytest.raises(InvalidOption) as error:
+        arrow_type(json.dumps(record(**fields)))
+    assert names in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "{}", '"strin"', "[]", '"string"', '{"type": "record", "name": "A"}', "null"]
+)
+def test_a_text_that_is_no_record_is_rejected(text: str) -> None:
+    with pytest.raises(InvalidOption):
+        arrow_type(text)
+
+
+MAX_US = 4 * 10**15
+rows = st.fixed_dictionaries(
+    {
+        "flag": st.booleans(),
+        "number": st.integers(-(2**31), 2**31 - 1),
+        "long": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "real": st.floats(allow_nan=False),
+        "text": st.text(st.characters(codec="utf-8")),
+        "data": st.none() | st.binary(),
+        "kind": st.sampled_from("AB"),
+        "again": st.none() | st.sampled_from("AB"),
+        "fixed": st.binary(min_size=4, max_size=4),
+        "items": st.lists(st.none() | st.integers(-(2**31), 2**31 - 1)),
+        "map": st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers(-(2**63), 2**63 - 1)),
+        "inner": st.none()
+        | st.fixed_dictionaries({"x": st.just(5), "y": st.lists(st.fixed_dictionaries({"z": st.just("deep")}))}),
+        "day": st.dates(date(1, 1, 1)),
+        "millis": st.datetimes(timezones=st.just(timezone.utc)).map(lambda it: it.replace(microsecond=7000)),
+        "micros": st.datetimes(timezones=st.just(timezone.utc)),
+        "local": st.datetimes(),
+        "price": st.decimals(-99999999, 99999999, places=2, allow_nan=False),
+        "id": st.text(st.characters(codec="utf-8")),
+        "time": st.integers(0, 2**31 - 1),
+        "either": st.none() | st.integers(-(2**63), 2**63 - 1),
+    }
+)
+
+
+@given(st.lists(st.none() | rows, max_size=4))
+def test_any_value_round_trips(values: list[Any]) -> None:
+    array = pa.array(values, arrow_type(FULL.text))
+    for has_header in (False, True):
+        bytes_of = encode_avro(array, FULL, has_header=has_header)
+        assert [it is None for it, _ in outcome(bytes_of)] == [it is None for it in values]
+        decoded = decode_avro(bytes_of.field("result"), FULL, Registry(FULL) if has_header else None)
+        assert outcome(decoded) == [(it, None) for it in values]
+
+
+@given(st.lists(st.binary(max_size=60) | st.binary(max_size=60).map(lambda it: header(1) + it), max_size=20))
+def test_any_bytes_are_decoded_or_have_a_problem(values: list[bytes]) -> None:
+    for schemas in (None, Registry(FULL)):
+        for result, error in outcome(decode_avro(pa.array(values, pa.binary()), FULL, schemas)):
+            assert (result is None) != (error is None)
+
+
+@given(st.data())
+def test_a_changed_value_is_decoded_or_has_a_problem(data: st.DataObject) -> None:
+    value = bytearray(encoded(data.draw(rows), FULL))
+    for _ in range(data.draw(st.integers(1, 3))):
+        value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(value)[: data.draw(st.integers(0, len(value)))]
+    for result, error in outcome(decode_avro(pa.array([cut, bytes(value)], pa.binary()), FULL, None)):
+        assert (result is None) != (error is None)
+
+
+SMALL = schema(1, airport="string", delay="int")
+
+
+def classes(values: list[bytes | None], reader: RegisteredSchema, *known: RegisteredSchema) -> list[str | None]:
+    return [error for _, error in outcome(decode_avro(pa.array(values, pa.binary()), reader, Registry(*known)))]
+
+
+def test_each_kind_of_bad_value_has_its_class() -> None:
+    good = encoded({"airport": "JFK", "delay": 4}, SMALL, has_header=True)
+    values = [
+        good,
+        None,
+        b"",
+        b"{}",
+        b"\x00\x00",
+        header(9) + good[5:],
+        good[:-1],
+        good + b"\x00",
+        header(1) + b"\x02\xff\x00",
+    ]
+    assert classes(values, SMALL, SMALL) == [
+        None,
+        None,
+        "EmptyValue",
+        "NoMagicByte",
+        "NoMagicByte",
+        "UnknownSchemaId",
+        "Malformed",
+        "TrailingBytes",
+        "NotUtf8",
+    ]
+
+
+def test_a_time_that_arrow_cannot_store_is_out_of_range() -> None:
+    reader = schema(t=logical("long", "timestamp-micros"))
+    late = encoded({"t": datetime(9999, 1, 1, tzinfo=timezone.utc)}, reader)
+    # The next value is year 300,000.
+    values = pa.array([late, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"], pa.binary())
+    [(result, error), (_, other)] = outcome(decode_avro(values, reader, None))
+    assert (result["t"].year, error) == (9999, None)
+    assert other in ("Malformed", "OutOfRange")
+
+
+def test_a_writers_schema_is_resolved_with_the_readers() -> None:
+    old = schema(1, airport="string", delay="int")
+    new = RegisteredSchema(
+        2,
+        AVRO,
+        json.dumps(
+            {
+                "type": "record",
+                "name": "Flight",
+                "fields": [
+                    {"name": "delay", "type": "long"},
+                    {"name": "gate", "type": ["null", "string"], "default": None},
+                    {"name": "place", "type": "string", "aliases": ["airport"]},
+                ],
+            }
+        ),
+    )
+    other = schema(3, airport="string", delay="string")
+    another = RegisteredSchema(4, "JSON", "{}")
+    endless = RegisteredSchema(5, AVRO, json.dumps(record("Flight", delay="long", next=["null", "Flight"])))
+    values = [
+        encoded({"airport": "JFK", "delay": 4}, old, has_header=True),
+        encoded({"delay": 5, "gate": "B", "place": "LAX"}, new, has_header=True),
+        encoded({"airport": "JFK", "delay": "x"}, other, has_header=True),
+        header(4),
+        header(5) + b"\x02" * 100_000,
+    ]
+    registry = Registry(old, new, other, another, endless)
+    found = decode_avro(pa.array(values * 2, pa.binary()), new, registry)
+    assert outcome(found)[:2] == [
+        ({"delay": 4, "gate": None, "place": "JFK"}, None),
+        ({"delay": 5, "gate": "B", "place": "LAX"}, None),
+    ]
+    assert [error for _, error in outcome(found)[2:5]] == ["SchemaMismatch"] * 3
+    assert registry.requests == [1, 2, 3, 4, 5], "one request for each schema"
+    details = found.field("problem").to_pylist(maps_as_pydicts="strict")[2]["details"]
+    assert details == {"schema_id": "3"}
+
+
+def test_a_schema_has_references() -> None:
+    place = json.dumps(record("Place", code="string"))
+    own = RegisteredSchema(1, AVRO, json.dumps(record("Flight", place="Place")), (("Place", place),))
+    assert arrow_type(own.text, own.references) == pa.struct([("place", pa.struct([("code", pa.string())]))])
+    array = pa.array([{"place": {"code": "JFK"}}], arrow_type(own.text, own.references))
+    written = encode_avro(array, own, has_header=True).field("result")
+    assert outcome(decode_avro(written, own, Registry(own))) == [({"place": {"code": "JFK"}}, None)]
+
+
+def test_an_unreachable_registry_is_no_problem_of_a_value() -> None:
+    class Unreachable(Registry):
+        def by_id(self, schema_id: int, kind: str) -> RegisteredSchema | None:
+            raise RegistryUnreachable("It does not answer.")
+
+    with pytest.raises(RegistryUnreachable):
+        decode_avro(pa.array([header(1)], pa.binary()), SMALL, Unreachable())
+
+
+def test_a_row_that_does_not_fit_the_schema_is_not_encodable() -> None:
+    values = pa.array([{"airport": None, "delay": 1}, {"airport": "JFK", "delay": 2}], arrow_type(SMALL.text))
+    assert [error for _, error in outcome(encode_avro(values, SMALL, has_header=False))] == ["NotEncodable", None]
+    enum = schema(
+        kind={"type": "enum", "name": "Kind", "symbols": ["A"]}, price=logical("bytes", "decimal", precision=4)
+    )
+    values = pa.array([{"kind": "Z", "price": Decimal(1)}], arrow_type(enum.text))
+    assert [error for _, error in outcome(encode_avro(values, enum, has_header=False))] == ["NotEncodable"]

@@ -1,0 +1,74 @@
+"""P4: each JSON value is valid or has a problem."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamgroups.errors import InvalidOption
+from streamgroups_schemas.json_schema import validate_json, validator
+
+SCHEMA = json.dumps(
+    {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "required": ["airport"],
+        "properties": {"delay": {"$ref": "#/$defs/delay"}, "gates": {"prefixItems": [{"type": "string"}]}},
+        "unevaluatedProperties": {"type": "string"},
+        "$defs": {"delay": {"type": "integer", "minimum": 0}},
+    }
+)
+
+
+def problems(values: list[bytes | None], schema: str = SCHEMA) -> list[Any]:
+    found = validate_json(pa.array(values, pa.binary()), schema).field("problem")
+    return [it and (it["error_class"], it["error"], it["details"]) for it in found.to_pylist(maps_as_pydicts="strict")]
+
+
+def test_a_violation_names_the_path_and_the_message() -> None:
+    found = problems(
+        [
+            b'{"airport": "JFK", "delay": 4}',
+            None,
+            b'{"airport": "JFK", "delay": -1, "gates": [7]}',
+            b"{}",
+            b'{"airport": "JFK", "more": 1}',
+        ]
+    )
+    assert found[:2] == [None, None]
+    text = 'delay: -1 is less than the minimum of 0; gates.0: 7 is not of type "string".'
+    assert found[2] == ("InvalidDocument", text, {"path": "delay"})
+    assert found[3] == ("InvalidDocument", '(root): "airport" is a required property.', {"path": "(root)"})
+    assert found[4][0] == "InvalidDocument"
+
+
+def test_what_is_no_json_has_its_class() -> None:
+    assert [it[0] for it in problems([b"", b"{", b'"\xff"', b"[" * 100_000])] == [
+        "EmptyValue",
+        "Malformed",
+        "NotUtf8",
+        "Malformed",
+    ]
+
+
+@given(
+    st.lists(
+        st.binary(max_size=20)
+        | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(lambda it: json.dumps(it).encode())
+    )
+)
+def test_any_bytes_are_valid_or_have_a_problem(values: list[bytes]) -> None:
+    assert len(problems(values)) == len(values)
+
+
+@pytest.mark.parametrize(
+    "schema", ["", "[]", '{"type": "objct"}', '{"$ref": "http://example.org/other.json"}', '{"pattern": "("}', "5"]
+)
+def test_an_invalid_schema_is_rejected(schema: str) -> None:
+    with pytest.raises(InvalidOption, match="The JSON Schema is invalid"):
+        validator(schema)

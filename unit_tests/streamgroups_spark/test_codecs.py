@@ -1,0 +1,54 @@
+"""Codecs are pickled to workers, where they decode, or name a missing package."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
+from streamgroups.decoding.wire_format import header
+from streamgroups.errors import RegistryUnreachable
+from streamgroups_schemas.avro_values import AVRO
+from streamgroups_schemas.protobuf_values import MessageSchema
+from streamgroups_spark.decoding.avro_stage import AvroDecoder, AvroEncoder
+from streamgroups_spark.decoding.protobuf_stage import ProtobufDecoder, ProtobufEncoder
+from streamgroups_spark.decoding.validating import Validator
+from streamgroups_testkit.schema_registry import FakeSchemaRegistry
+
+SCHEMA = '{"type": "record", "name": "Flight", "fields": [{"name": "delay", "type": "int"}]}'
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        AvroDecoder(RegisteredSchema(1, AVRO, SCHEMA), SchemaRegistry("http://a:1", {"basic.auth.user.info": "a:b"})),
+        AvroEncoder(RegisteredSchema(1, AVRO, SCHEMA), has_header=True),
+        ProtobufDecoder(MessageSchema("board.Flight", b"x"), None),
+        ProtobufEncoder(MessageSchema("board.Flight", b"x")),
+        Validator("{}"),
+    ],
+)
+def test_a_codec_is_pickled_with_the_check_of_the_library(codec: object) -> None:
+    pickled = cloudpickle.dumps(codec)
+    assert pickle.loads(pickled) == codec
+    assert b"streamgroups_spark.internals.shipping" in pickled
+
+
+def test_P4_a_codec_in_a_worker_requests_the_schemas_of_values() -> None:
+    with FakeSchemaRegistry() as server:
+        schema_id = server.add("flights-value", SCHEMA)
+        codec = AvroDecoder(RegisteredSchema(0, AVRO, SCHEMA), SchemaRegistry(server.url, {"max.retries": "0"}))
+        values = pa.array([header(schema_id) + b"\x08", header(schema_id + 1), None], pa.binary())
+        found = pickle.loads(cloudpickle.dumps(codec))(values)
+        assert found.field("result").to_pylist() == [{"delay": 4}, None, None]
+        assert [it and it["error_class"] for it in found.field("problem").to_pylist()] == [
+            None,
+            "UnknownSchemaId",
+            None,
+        ]
+        server.fails_with = 503
+        with pytest.raises(RegistryUnreachable):
+            codec(pa.array([header(schema_id + 2)], pa.binary()))
