@@ -23,7 +23,10 @@ from streamgroups_kafka.client.errors import to_streamgroups_error
 #: Errors of records, with the ids of their letters.
 Failures: TypeAlias = list[tuple[KafkaError, str]]
 _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
+_PURGED = frozenset((KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT))
 _SETTINGS = {
+    # The default of Kafka's Java clients. A larger record is alone in its batch, so the broker rejects no other one with it.
+    "batch.size": 16_384,
     # The partitioner of Kafka's Java clients.
     "partitioner": "murmur2_random",
     # The broker decides whether a record is too large.
@@ -95,7 +98,8 @@ class KafkaRedrive:
         with self._aborting("The transaction could not be committed"):
             self._producer.flush(self._timeout_s)
             if failed:
-                error, letter_id = failed[0]
+                # The other records of the transaction fail with it, and can be reported first.
+                error, letter_id = next((it for it in failed if it[0].code() not in _PURGED), failed[0])
                 raise self._error(error, f"The record of the letter '{letter_id}' could not be sent")
             self._producer.commit_transaction(self._timeout_s)
 
