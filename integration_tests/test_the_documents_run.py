@@ -113,6 +113,7 @@ REPLACED = (
     (r'"https://payments\.example/charges"', "payments"),
 )
 TOPICS = {
+    "arrivals": 2,
     "charges": 2,
     "counts": 4,
     "dead-letters": 1,

@@ -45,6 +45,7 @@ class States:
         cluster_id: str | None = None,
         tp: TopicPartition = P0,
         before: tuple[Segment, ...] = (),
+        operator: str = "windows",
     ) -> StateFileName:
         """Writes the state of an offset, with a new row after earlier segments."""
         file = StateFileName(NOW_MS - minutes_ago * MINUTE_MS, "1f3a9c2b7d10", 1, minutes_ago)
@@ -53,7 +54,8 @@ class States:
             identity = TopicIdentity(cluster_id, identity.topic_id)
         state = PartitionState(OffsetRange(tp, end - 1 if first is None else first, end), 0, identity)
         new = NewState(state, {"0": [*before, pa.table({"n": [1]})]})
-        StateStore(Operator("board", "windows", "", SCHEMA), self.files).write(file, [new])
+        files = operator_files(str(self.location), "board", operator)
+        StateStore(Operator("board", operator, "", SCHEMA), files).write(file, [new])
         return file
 
     def path(self, file: StateFileName) -> Path:

@@ -87,9 +87,3 @@ class Collector:
             StateUnreachable: if the storage does not answer.
         """
         self._files.delete(files)
-
-    def collect(self, committed: Collection[Position]) -> frozenset[StateFileName]:
-        """Deletes the files that no state needs. Returns their names. See :meth:`plan`."""
-        gone = self.plan(committed).files
-        self.delete(gone)
-        return gone

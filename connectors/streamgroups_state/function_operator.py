@@ -40,6 +40,7 @@ class FunctionOperator:
         output: the columns of the output.
         version: the version of the meaning of the state.
         expire_after_ms: a key without records for this time is removed. ``None``: never.
+        behind: the operator whose results are the records; ``None`` for records of the source.
     """
 
     name: str
@@ -49,12 +50,14 @@ class FunctionOperator:
     output: pa.Schema
     version: int = 1
     expire_after_ms: int | None = None
+    behind: str | None = None
 
     @property
     def form(self) -> str:
         """See :attr:`StatefulOperator.form`."""
         keys, own = ", ".join(self.by), ", ".join(f"{it.name} {it.type}" for it in self.rows)
-        return f"a function with the state ({own}) by ({keys}), version {self.version}"
+        behind = "" if self.behind is None else f", of the results of the operator {self.behind}"
+        return f"a function with the state ({own}) by ({keys}), version {self.version}{behind}"
 
     @property
     def schema(self) -> pa.Schema:

@@ -11,11 +11,12 @@ from collections.abc import Collection
 from streamgroups.state.lookup import operator_in_use
 from streamgroups.state.names import StateFileName
 from streamgroups_state.locations import operator_files, operators_at
+from streamgroups_state.shared_files import SharedFiles, sharing
 from streamgroups_state.store import StoredStates
 
 
-def states_of(location: str, group_id: str, named: Collection[StateFileName]) -> StoredStates | None:
-    """The stored states of the operator of a group.
+def states_of(location: str, group_id: str, named: Collection[StateFileName]) -> list[StoredStates]:
+    """The stored states of the operators of a group.
 
     Args:
         location: the option ``stateLocation`` of its queries.
@@ -23,12 +24,21 @@ def states_of(location: str, group_id: str, named: Collection[StateFileName]) ->
         named: the files that its committed offsets name.
 
     Returns:
-        The states, or ``None`` if the location has no states of the group.
+        The states of each operator. A search needs the first one only: the join, or any of several operators that
+        process the output of each other. Empty if the location has no states of the group.
 
     Raises:
         InvalidOption: if Arrow does not support the location.
         StateUnreachable: if the storage does not answer.
     """
     files = {operator: operator_files(location, group_id, operator) for operator in operators_at(location, group_id)}
-    operator = operator_in_use({name: it.list() for name, it in files.items()}, named)
-    return None if operator is None else StoredStates(group_id, operator, files[operator])
+    listed = {name: it.list() for name, it in files.items()}
+    operator = operator_in_use(listed, named)
+    if operator is None:
+        return []
+    names = [operator, *sharing(listed, operator)]
+    found = [
+        StoredStates(group_id, name, SharedFiles(files[name], [files[it] for it in names if it != name]))
+        for name in names
+    ]
+    return found if len(found) == 1 else sorted(found, key=lambda it: not it.is_joined)

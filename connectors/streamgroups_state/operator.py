@@ -72,6 +72,8 @@ class State:
         due_ms: when the operator must run without new records, in milliseconds since the epoch; ``None``: never.
         time: its event time; ``None`` if the operator has none.
         apart: the parts whose new rows are written into a file apart, which is read only if these rows are needed.
+        released_ms: no later result starts before this time, in milliseconds since the epoch; ``None`` if that is
+            unknown. It is not stored.
     """
 
     parts: Mapping[str, Part] = field(default_factory=dict)
@@ -79,6 +81,7 @@ class State:
     due_ms: int | None = None
     time: StateTime | None = None
     apart: frozenset[str] = frozenset()
+    released_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,18 @@ class StoredStates:
         #: The work so far.
         self.figures = TaskFigures()
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether the newest file contains states of a join.
+
+        Raises:
+            StateDamaged: if the file is damaged.
+            StateMismatch: if the file belongs to another group or operator.
+            StateUnreachable: if the storage does not answer.
+        """
+        newest = next(self._manifests(TopicPartition("", 0)), None)
+        return newest is not None and any(partner_of(it) is not None for it in newest.states)
+
     def find(self, position: Position) -> Choice:
         """The state from which a batch continues.
 

@@ -26,8 +26,10 @@ from streamgroups.state.origins import Named
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_state.operator import BatchTime, Part, ReadPart, Run, State, StatefulOperator
 from streamgroups_state.producer_time import PendingWatermarks
+from streamgroups_state.results import Released, positioned
 from streamgroups_state.store import NewState, StateStore
 from streamgroups_state.time_zones import in_utc
+from streamgroups_state.windows.definition import WindowDefinition
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,9 @@ class _Range:
     run: Run
     #: Whether records before the range still bring the state to its start.
     is_behind: bool
+    released: Released
+    #: The output of the records before the range, for the next operator.
+    behind: list[pa.Table] = field(default_factory=list)
     #: The watermarks of its producer that the run has not received.
     pending: PendingWatermarks = field(default_factory=PendingWatermarks)
 
@@ -59,13 +64,16 @@ class TaskStates:
         self._ranges = {it.range.topic_partition: self._begun(it) for it in plan.ranges}
         topics = {tp.topic for tp in self._ranges}
         self._topic = topics.pop() if len(topics) == 1 else None
+        self._has_next = plan.has_next(operator.name)
+        self._is_chained = isinstance(operator, WindowDefinition) and operator.is_chained
 
     def _begun(self, plan: RangePlan) -> _Range:
         state, began_offset = stored_state(self._store, plan)
         is_behind = plan.read_from < plan.range.next_offset
         time = self._time_behind(plan) if is_behind else self._time(plan)
         read = part_reader(self._store, self._operator.schema, plan.range.topic_partition)
-        return _Range(plan, began_offset, self._operator.begin(state, read, time), is_behind)
+        run = self._operator.begin(state, read, time)
+        return _Range(plan, began_offset, run, is_behind, Released(plan.range.topic_partition))
 
     def _time(self, plan: RangePlan) -> BatchTime:
         return BatchTime(self._plan.planned_ms, plan.idle_until_ms, plan.group_watermark_ms, plan.flush)
@@ -124,10 +132,17 @@ class TaskStates:
             ours.run.add_watermarks(it)
 
     def _reach(self, ours: _Range) -> None:
-        """Ends the records before the range: their output was written before, and only their state counts."""
-        self._advance(ours, ours.plan.range.next_offset)
-        state, _ = ours.run.finish()
-        read = part_reader(self._store, self._operator.schema, ours.plan.range.topic_partition)
+        """Ends the records before the range: their output was written before, and only their state counts.
+
+        The next operator needs their output, for its own state.
+        """
+        tp, next_offset = ours.plan.range.topic_partition, ours.plan.range.next_offset
+        self._advance(ours, next_offset)
+        state, rows = ours.run.finish()
+        if self._has_next:
+            ours.behind = self._positioned(rows, tp, next_offset - 1)
+            ours.released.add(next_offset - 1, state.released_ms)
+        read = part_reader(self._store, self._operator.schema, tp)
         ours.run = self._operator.begin(state, read, self._time(ours.plan))
         ours.is_behind = False
 
@@ -144,9 +159,11 @@ class TaskStates:
         for tp, ours in sorted(self._ranges.items()):
             if ours.is_behind:
                 self._reach(ours)
-            self._advance(ours, ours.plan.range.end_offset)
+            last_offset = ours.plan.last_offset
+            self._advance(ours, last_offset + 1)
             state, rows = ours.run.finish()
-            output += rows
+            output += [*ours.behind, *self._positioned(rows, tp, last_offset)]
+            ours.released.add(last_offset, state.released_ms)
             stored = PartitionState(
                 OffsetRange(tp, ours.plan.range.next_offset, ours.plan.range.end_offset),
                 ours.began_offset,
@@ -158,6 +175,15 @@ class TaskStates:
             )
             states.append(NewState(stored, state.parts, state.apart))
         return self._store.write(file, states), output
+
+    def _positioned(self, rows: list[pa.Table], tp: TopicPartition, offset: int) -> list[pa.Table]:
+        return positioned(rows, self._operator.output, tp, offset) if self._is_chained else rows
+
+    @property
+    def released(self) -> list[ProducerWatermarks]:
+        """The watermarks of the output, for the next operator. Complete after :meth:`finish`."""
+        found = (ours.released.watermarks for _, ours in sorted(self._ranges.items()))
+        return [it for it in found if it is not None]
 
 
 # ---- common to all operators -----------------------------------------------------------------------------------------
@@ -215,7 +241,7 @@ def by_range(
     for tp, records in by_partition(batch, topic):
         ours = plans.get(tp)
         offsets = records["offset"].to_numpy()
-        if ours is None or offsets[0] < ours.to_read.next_offset or offsets[-1] >= ours.to_read.end_offset:
+        if ours is None or offsets[0] < ours.to_read.next_offset or offsets[-1] > ours.last_offset:
             raise _foreign(tp, plan)
         behind = int((offsets < ours.range.next_offset).sum())
         yield tp, records.slice(0, behind), records.slice(behind)

@@ -39,6 +39,7 @@ class JoinedStates(OperatorStates):
         now_ms: the time in milliseconds since the epoch.
         on_missing: what happens if no states lead to two positions.
         collect: deletes old states from time to time; called with the partitions of the member.
+        operators: the operators of the query, in the order in which they process the records; the join is the last one.
     """
 
     def __init__(
@@ -52,8 +53,11 @@ class JoinedStates(OperatorStates):
         now_ms: Callable[[], int],
         on_missing: OnMissingState = OnMissingState.FAIL,
         collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
+        operators: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(location, group_id, run_id, _one, take_reports, now_ms, on_missing, collect)
+        super().__init__(
+            location, group_id, run_id, _one, take_reports, now_ms, on_missing, collect, operators=operators
+        )
         self._topics, self._find_both = topics, find_both
         #: Since when the records of a partition wait for its partner, and whether a warning was logged.
         self._waiting: dict[TopicPartition, tuple[int, bool]] = {}

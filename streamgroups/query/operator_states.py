@@ -20,7 +20,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.alignment import EventTimes
 from streamgroups.query.operator_time import OperatorTime
 from streamgroups.query.query_ports import BatchStates
-from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, total
+from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, sum_of_sizes, total
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named, New, StateOrigin
@@ -41,6 +41,8 @@ class StateReport:
         size: the size of the state.
         work: the work of the task for all states in the file.
         time: the event time of the state; ``None`` if the operator has none.
+        number: the number of the operator in the order of the query, from 0.
+        operators: the number of operators that write a state of the range.
     """
 
     range: OffsetRange
@@ -49,6 +51,8 @@ class StateReport:
     size: StateSize = field(default_factory=StateSize)
     work: TaskFigures = field(default_factory=TaskFigures)
     time: StateTime | None = None
+    number: int = 0
+    operators: int = 1
 
 
 class TakeReports(Protocol):
@@ -76,6 +80,7 @@ class OperatorStates(BatchStates):
         high_watermarks: the offset after the last record of each partition, including those of open transactions.
         time: the event time by which batches are planned.
         flushes: whether the operator emits what is still open at the end of a bounded run.
+        operators: the operators of the query, in the order in which they process the records.
     """
 
     def __init__(
@@ -92,7 +97,9 @@ class OperatorStates(BatchStates):
         time: OperatorTime = _OWN_TIME,
         *,
         flushes: bool = False,
+        operators: tuple[str, ...] = (),
     ) -> None:
+        self._operators = operators
         self._location, self._group_id, self._run_id = location, group_id, run_id
         self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
         self._on_missing, self._collect = on_missing, collect
@@ -197,6 +204,7 @@ class OperatorStates(BatchStates):
                 batch.number,
                 tuple(replace(it, group_watermark_ms=group_ms) for it in self._range_plans(task, owned)),
                 self._on_missing,
+                self._operators,
             )
             for task in tasks
         ]
@@ -267,7 +275,7 @@ def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str)
     Raises:
         StateMissing: if no task has reported the state of a range.
     """
-    reported = {it.range: it for it in reports}
+    reported = _latest(reports)
     missing = [r for r in batch.ranges if r not in reported]
     if missing:
         raise StateMissing(
@@ -276,10 +284,27 @@ def states_after(batch: InFlight, reports: Iterable[StateReport], group_id: str)
             remedy="The sink must read all rows of each batch: a foreachBatch function that ignores its batch, or a "
             "limit, leaves records out. Restart the query: it reads the batch again.",
         )
-    return {
-        r.topic_partition: Named(reported[r].file, r.end_offset, reported[r].due_ms, reported[r].time)
-        for r in batch.ranges
-    }
+    return {r.topic_partition: _named(r, reported[r]) for r in batch.ranges}
+
+
+def _latest(reports: Iterable[StateReport]) -> dict[OffsetRange, list[StateReport]]:
+    """The reports of all operators about the same file, of the latest attempt, by their range."""
+    by_file: dict[tuple[OffsetRange, StateFileName], dict[int, StateReport]] = {}
+    for it in reports:
+        attempt = by_file.pop((it.range, it.file), {})
+        by_file[it.range, it.file] = attempt | {it.number: it}
+    found: dict[OffsetRange, list[StateReport]] = {}
+    for (r, _), attempt in by_file.items():
+        ordered = [attempt[number] for number in sorted(attempt)]
+        if len(ordered) == ordered[0].operators:
+            found[r] = ordered
+    return found
+
+
+def _named(r: OffsetRange, reports: Sequence[StateReport]) -> Named:
+    """The state of all operators. The time is that of the first one, which reads the records of the source."""
+    due = [it.due_ms for it in reports if it.due_ms is not None]
+    return Named(reports[0].file, r.end_offset, min(due, default=None), reports[0].time)
 
 
 def figures_after(before: BatchFigures | None, reports: Iterable[StateReport]) -> BatchFigures:
@@ -289,10 +314,10 @@ def figures_after(before: BatchFigures | None, reports: Iterable[StateReport]) -
         before: the figures of the batch before; ``None`` for the first batch.
         reports: the reports of its tasks, latest last.
     """
-    latest = {it.range.topic_partition: it for it in reports}
-    sizes = {tp: it.size for tp, it in latest.items()}
-    # The reports about all states of one file contain the work of its task.
-    work = {it.file: it.work for it in latest.values()}
+    latest = _latest(reports)
+    sizes = {r.topic_partition: sum_of_sizes(it.size for it in found) for r, found in latest.items()}
+    # The reports about all states of one file contain the work of its task for one operator.
+    work = {(it.file, it.number): it.work for found in latest.values() for it in found}
     return BatchFigures({**(before.sizes if before else {}), **sizes}, total(work.values()))
 
 

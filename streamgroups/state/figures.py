@@ -6,7 +6,7 @@ Source: SEMANTICS S10, O3.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from streamgroups.partitions import TopicPartition
@@ -38,6 +38,16 @@ class StateSize:
         """
         segments = [segment for part in state.parts.values() for segment in part]
         return cls(sum(it.rows for it in segments), sum(it.row_bytes for it in segments), len(state.files))
+
+
+def sum_of_sizes(sizes: Iterable[StateSize]) -> StateSize:
+    """The size of the states of several operators, for one partition.
+
+    >>> sum_of_sizes([StateSize(1, 10, 1), StateSize(2, 30, 2)])
+    StateSize(rows=3, row_bytes=40, files=3)
+    """
+    found = list(sizes)
+    return StateSize(sum(it.rows for it in found), sum(it.row_bytes for it in found), sum(it.files for it in found))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ class RangePlan:
         """All offsets that the task reads."""
         return OffsetRange(self.range.topic_partition, self.read_from, self.range.end_offset)
 
+    @property
+    def last_offset(self) -> int:
+        """The last offset that a row can have. An empty range has no record, but an operator can have results in it."""
+        return max(self.range.end_offset - 1, self.range.next_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
@@ -59,6 +64,7 @@ class TaskPlan:
         batch: the number of the batch.
         ranges: the ranges of the task.
         on_missing: what happens if the file that a position names does not exist.
+        operators: the operators of the query that process the ranges one after the other, each with a state of its own.
     """
 
     location: str
@@ -68,6 +74,20 @@ class TaskPlan:
     batch: int
     ranges: tuple[RangePlan, ...]
     on_missing: OnMissingState = OnMissingState.FAIL
+    operators: tuple[str, ...] = ()
+
+    def number_of(self, operator: str) -> int:
+        """The number of an operator in the order of the query, from 0."""
+        return self.operators.index(operator) if operator in self.operators else 0
+
+    def has_next(self, operator: str) -> bool:
+        """Whether another operator processes the output of an operator.
+
+        >>> plan = TaskPlan("/state", "billing", 1732334879123, "1f3a9c2b7d10", 3, (), operators=("minutes", "peaks"))
+        >>> plan.has_next("minutes"), plan.has_next("peaks")
+        (True, False)
+        """
+        return self.number_of(operator) + 1 < len(self.operators)
 
     def file(self, attempt: int) -> StateFileName:
         """The name of the state file of an attempt of the task."""
@@ -89,6 +109,7 @@ def encode(plan: TaskPlan) -> str:
             "batch": plan.batch,
             "on_missing": plan.on_missing.value,
             "ranges": [_encoded(it) for it in plan.ranges],
+            "operators": plan.operators,
         }
     )
 
@@ -124,4 +145,5 @@ def decode(text: str) -> TaskPlan:
         fields["batch"],
         ranges,
         OnMissingState(fields["on_missing"]),
+        tuple(fields["operators"]),
     )

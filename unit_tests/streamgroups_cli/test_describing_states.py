@@ -133,3 +133,12 @@ def test_views_are_not_combined(cli: CommandLine, states: States) -> None:
     assert cli("groups", "describe", "board", "--state", "--members").code == 2
     rejected = cli("groups", "describe", "board", "--state-location", str(states.location))
     assert (rejected.code, "Use it with --state." in rejected.err) == (2, True)
+
+
+def test_W13_the_sizes_of_operators_behind_each_other_are_added(cli: CommandLine, states: States) -> None:
+    for minutes_ago, end in ((90, 10), (2, 15)):
+        states.write(minutes_ago, end, operator="peaks")
+    # The state of an operator whose name has changed does not count.
+    states.write(200, 5, operator="old")
+    state = state_of(cli, "--state-location", str(states.location))
+    assert (state["rows"], state["files"], state["error"]) == (3, 3, None)

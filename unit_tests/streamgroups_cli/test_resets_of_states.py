@@ -162,3 +162,10 @@ def test_members_do_not_get_the_state_that_a_file_names(cli: CommandLine, states
     result = cli("groups", "import", str(file), "--execute")
     query.participation.close()
     assert (result.code, "Use --state-location" in result.err) == (3, True)
+
+
+def test_W13_operators_behind_each_other_continue_with_a_file_of_both(cli: CommandLine, states: States) -> None:
+    for minutes_ago, first, end in ((3, 0, 10), (1, 15, 20)):
+        states.write(minutes_ago, end, first=first, operator="peaks")
+    assert planned(reset(cli, states, 25, "-o", "json")) == ("stored", 20, 5)
+    assert planned(reset(cli, states, 17, "-o", "json")) == ("stored", 10, 7)

@@ -98,3 +98,14 @@ def test_a_group_of_another_cluster_keeps_its_files(cli: CommandLine, states: St
 
 def test_a_group_is_named(cli: CommandLine, tmp_path: Path) -> None:
     assert cli("state", "collect", str(tmp_path)).code == 2
+
+
+def test_W13_a_file_is_kept_while_an_operator_behind_it_needs_it(cli: CommandLine, states: States) -> None:
+    _old, complete, partial = states.write(500, 5), states.write(400, 10), states.write(300, 10)
+    states.write(500, 5, operator="peaks")
+    states.write(400, 10, operator="peaks")
+    latest = states.write(1, 15)
+    states.commit(15, latest)
+    result = collect(cli, states, "--execute", "-o", "json")
+    assert result.code == 0
+    assert states.left() == {complete, partial, latest}

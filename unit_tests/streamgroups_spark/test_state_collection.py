@@ -35,7 +35,7 @@ class World:
         self.jobs: list[Callable[[], None]] = []
         collector = Collector(self.files, Retention(60 * MINUTE_MS, 30 * MINUTE_MS), self.clock)
         self.collection = StateCollection(
-            collector, "billing", self.cluster, lambda: [P0, P1], self.clock, self.jobs.append
+            [collector], "billing", self.cluster, lambda: [P0, P1], self.clock, self.jobs.append
         )
 
     def store(self, minutes_ago: int) -> StateFileName:

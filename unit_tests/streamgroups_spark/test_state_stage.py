@@ -117,6 +117,32 @@ def test_S10_the_states_of_all_ranges_are_written_and_reported(tmp_path: Path, s
     assert taken(session, attempt) == [], "a plan is taken once"
 
 
+def test_W13_an_operator_passes_its_plan_and_its_watermark_to_the_next_one(
+    tmp_path: Path, session: str, attempt: int
+) -> None:
+    place = [pa.field("partition", pa.int32()), pa.field("offset", pa.int64())]
+    first = replace(COUNT, name="tens", output=pa.schema([*OUTPUT, *place]), is_chained=True)
+    second = replace(COUNT, name="thirties", windowing=Windowing(Hopping(30, 30)), delay_ms=None, behind="tens")
+    ranges = [OffsetRange(P0, 5, 9), OffsetRange(P1, 0, 0)]
+    handoff.give(session, APPLICATION, replace(plan(tmp_path, *ranges), operators=("tens", "thirties")))
+    channel = Reported()
+    ours = StateStage(first, session, APPLICATION, channel)  # type: ignore[arg-type]
+    theirs = StateStage(second, session, APPLICATION, channel, before="tens")  # type: ignore[arg-type]
+    results = (_results(it) for it in ours([records(0, 5, 1, 12, 29, 35)]))
+    rows = [row for batch in theirs(results) for row in batch.to_pylist()]
+    assert [(row["start"], row["end"], row["r0"], row["pane"]) for row in rows] == [(0, 30, 3, "on time")]
+    assert [(str(it.range), it.number, it.operators) for it in channel.reports] == [
+        (str(r), number, 2) for number in (0, 1) for r in ranges
+    ]
+    assert len({it.file for it in channel.reports}) == 1
+    assert {it.name for it in (tmp_path / "state" / "billing").iterdir()} == {"tens", "thirties"}
+    assert list(task_directory_of(session).iterdir()) == []
+
+
+def _results(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({it: batch[it] for it in ("partition", "offset", "k0")} | {"time": batch["start"]})
+
+
 def watermarks(partition: int, *at: tuple[int, int]) -> ProducerWatermarks:
     """Offsets and times of watermarks."""
     offsets, times_ms = zip(*at, strict=True)
@@ -228,21 +254,28 @@ def test_S10_reports_of_earlier_batches_are_forgotten() -> None:
 @pytest.mark.parametrize(
     ("options", "stages", "said"),
     [
-        ({}, {"windows", "delays"}, "several operators with state over one stream: delays, windows"),
-        ({"minPartitions": "9"}, {"windows"}, "Option 'minPartitions' splits partitions"),
-        ({"maxRecordsPerPartition": "9"}, {"windows"}, "Option 'maxRecordsPerPartition' splits partitions"),
+        (
+            {},
+            {("windows",), ("delays",)},
+            "several operators with state over one stream, in different branches: delays, windows",
+        ),
+        ({}, {("minutes:chained",), ("minutes:chained", "peaks")}, "in different branches: minutes, peaks"),
+        ({"minPartitions": "9"}, {("windows",)}, "Option 'minPartitions' splits partitions"),
+        ({"maxRecordsPerPartition": "9"}, {("windows",)}, "Option 'maxRecordsPerPartition' splits partitions"),
     ],
 )
-def test_S10_what_a_state_cannot_follow_is_rejected(options: dict[str, str], stages: set[str], said: str) -> None:
+def test_S10_what_a_state_cannot_follow_is_rejected(
+    options: dict[str, str], stages: set[tuple[str, ...]], said: str
+) -> None:
     required = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     source = parse({**required, **options}, streaming=True)
     with pytest.raises(InvalidOption, match=said):
         check_stages(source, QueryFacts("/checkpoints/board", frozenset(), stages=frozenset(stages)))
     with pytest.raises(InvalidOption, match="Set 'stateLocation'"):
-        check_stages(parse(required, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({"windows"})))
+        check_stages(parse(required, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({("windows",)})))
     located = parse(required | {"stateLocation": "/state"}, streaming=True)
-    windows = QueryFacts(None, frozenset(), stages=frozenset({"windows"}))
-    assert check_stages(located, windows) == (StageName("windows"), "/state")
+    windows = QueryFacts(None, frozenset(), stages=frozenset({("windows",)}))
+    assert check_stages(located, windows) == ((StageName("windows"),), "/state")
 
 
 @pytest.mark.parametrize(
@@ -259,10 +292,10 @@ def test_S10_what_a_state_cannot_follow_is_rejected(options: dict[str, str], sta
 def test_W18_a_join_needs_both_partitions_of_a_pair(options: dict[str, str], is_safe: bool) -> None:
     required = {"group.id": "board", "subscribe": "orders,payments", "kafka.bootstrap.servers": "broker:9092"}
     name = StageName("paid", JoinedTopics("orders", "payments"))
-    facts = QueryFacts("/checkpoints/board", frozenset(), stages=frozenset({str(name)}))
+    facts = QueryFacts("/checkpoints/board", frozenset(), stages=frozenset({(str(name),)}))
     source = parse({**required, **options}, streaming=True)
     if is_safe:
-        assert check_stages(source, facts)[0] == name
+        assert check_stages(source, facts)[0] == (name,)
     else:
         with pytest.raises(InvalidOption, match=r"kafka.group.remote.assignor=range .*membership=exclusive"):
             check_stages(source, facts)
@@ -275,6 +308,7 @@ def test_W18_a_join_needs_both_partitions_of_a_pair(options: dict[str, str], is_
         StageName("windows", flushes=True),
         StageName("windows", has_group_time=True),
         StageName("windows", flushes=True, has_group_time=True),
+        StageName("windows", has_group_time=True, is_chained=True),
         StageName("paid", JoinedTopics("group", "flushes")),
     ],
 )

@@ -6,7 +6,7 @@ files. Its size is in its file. Source: SEMANTICS S10.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from streamgroups.groups.commit_metadata import position_of
 from streamgroups.monitoring.monitor import state_times
 from streamgroups.monitoring.snapshots import GroupSnapshot
 from streamgroups.partitions import TopicPartition
-from streamgroups.state.figures import StateSize
+from streamgroups.state.figures import StateSize, sum_of_sizes
 from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.origins import Named, New
 from streamgroups.times import utc
@@ -156,14 +156,14 @@ def _sized(snapshot: GroupSnapshot, location: str | None) -> Iterable[CommittedS
     return [_read(it, stored) for it in found]
 
 
-def _read(committed: CommittedState, stored: StoredStates | None) -> CommittedState:
+def _read(committed: CommittedState, stored: Sequence[StoredStates]) -> CommittedState:
     if committed.named is None:
         return committed
-    if stored is None:
+    if not stored:
         return replace(committed, problem="missing")
     try:
-        found = stored.find(committed.position)
+        found = [it.find(committed.position) for it in stored]
     except (StateMissing, StateDamaged, StateMismatch) as e:
         return replace(committed, problem=e.code.removeprefix("state_"))
-    assert isinstance(found, Stored), "a named position has a state"
-    return replace(committed, size=StateSize.of(found.state))
+    sizes = [StateSize.of(it.state) for it in found if isinstance(it, Stored)]
+    return replace(committed, size=sum_of_sizes(sizes))

@@ -59,7 +59,7 @@ def _with_stored(
 
     named = [it.origin for it in committed if isinstance(it.origin, Named)]
     stored = states_of(location, plan.group_id, [it.file for it in named])
-    if stored is None and named:
+    if not stored and named:
         raise UnknownGroup(
             f"'{shown(location)}' contains no states of group '{plan.group_id}', whose committed offsets name some; "
             "nothing was changed.",
@@ -67,12 +67,13 @@ def _with_stored(
             "directory of the checkpoint.",
             group=plan.group_id,
         )
-    if stored is None:
+    if not stored:
         return plan
+    search = stored[0]
     targets = [_target(plan, move, identities) for move in plan.moves]
     after = {it.topic_partition: it for it in (*committed, *targets)}
     found = {
-        move.topic_partition: continuation(target, move.bounds, lambda it: stored.find_beside(it, after))
+        move.topic_partition: continuation(target, move.bounds, lambda it: search.find_beside(it, after))
         for move, target in zip(plan.moves, targets, strict=True)
     }
     return replace(plan, has_states=True, states=found)

@@ -7,7 +7,8 @@ SEMANTICS S10.
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -23,6 +24,7 @@ from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 from streamgroups_cli.state.selection import Location, selected
 from streamgroups_state.collection import Collectable, Collector
+from streamgroups_state.shared_files import without_shared
 
 _COLUMNS = (
     Column("group"),
@@ -32,6 +34,8 @@ _COLUMNS = (
     Column("files_to_delete", right=True),
     Column("bytes_to_delete", right=True),
 )
+#: A group, an operator, its files, and those to delete.
+_Plan: TypeAlias = tuple[str, str, Collector, Collectable]
 
 
 @with_options
@@ -59,7 +63,7 @@ def collect(
     Queries of the groups can run meanwhile. Files that are younger than an hour are kept.
     """
     rule = Retention(parse_duration_ms(retention, option="--retention"))
-    plans: list[tuple[str, str, Collector, Collectable]] = []
+    plans: list[_Plan] = []
     operators = list(selected(location, groups))
     with connect() as cluster:
         committed = {group_id: _committed(cluster, group_id) for group_id in groups}
@@ -68,6 +72,7 @@ def collect(
             found = collector.plan(committed[group_id])
             _require_same_cluster(cluster, group_id, committed[group_id], found)
             plans.append((group_id, operator, collector, found))
+    plans = _without_shared(plans)
     rows = [_cells(group_id, operator, found) for group_id, operator, _, found in plans]
     columns = [column.name for column in _COLUMNS]
     emit(
@@ -84,6 +89,17 @@ def collect(
             collector.delete(found.files)
         count = sum(len(found.files) for *_, found in plans)
         say(f"{count} file{'' if count == 1 else 's'} deleted.")
+
+
+def _without_shared(plans: list[_Plan]) -> list[_Plan]:
+    gone = {
+        group_id: without_shared({operator: found for of, operator, _, found in plans if of == group_id})
+        for group_id, *_ in plans
+    }
+    return [
+        (group_id, operator, collector, replace(found, files=gone[group_id][operator]))
+        for group_id, operator, collector, found in plans
+    ]
 
 
 def _cells(group_id: str, operator: str, found: Collectable) -> list[Cell]:

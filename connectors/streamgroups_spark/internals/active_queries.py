@@ -130,7 +130,7 @@ def _facts(
     operators = frozenset[str]().union(*(stream.operators for stream in own))
     times = (_time_of(stream) for stream in all_streams)
     time = next((time for time in times if time is not None and time.group_id == group_id), None)
-    stages = frozenset[str]().union(*(stream.stages for stream in own))
+    stages = frozenset(stream.stages for stream in own if stream.stages)
     return QueryFacts(checkpoints.pop() if len(checkpoints) == 1 else None, operators, time, stages)
 
 

@@ -57,14 +57,15 @@ class ReadStream:
     Args:
         leaf: the node of the plan that reads it.
         operators: the stateful operators of Spark above it.
-        stages: the operators of this library in the stage that reads it (``state.stage_name``).
+        stages: the operators of this library in the stage that reads it (``state.stage_name``), in the order in which they
+            process its records.
         moved_by: operations between it and such an operator that move records to other tasks.
         moves: operations above it that move records to other tasks.
     """
 
     leaf: Any
     operators: frozenset[str] = frozenset()
-    stages: frozenset[str] = frozenset()
+    stages: tuple[str, ...] = ()
     moved_by: frozenset[str] = frozenset()
     moves: frozenset[str] = frozenset()
 
@@ -144,7 +145,7 @@ def _read_streams(plan: Any, expressions: dict[int, list[ReadStream]]) -> list[R
         streams = [replace(stream, moves=stream.moves | {name}) for stream in streams]
     stage = stage_of(plan) if name == "MapInArrow" else None
     if stage is not None:
-        streams = [replace(it, stages=it.stages | {stage}, moved_by=it.moved_by | it.moves) for it in streams]
+        streams = [replace(it, stages=(*it.stages, stage), moved_by=it.moved_by | it.moves) for it in streams]
     return streams
 
 

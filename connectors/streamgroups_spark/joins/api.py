@@ -22,6 +22,7 @@ from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.internals.columns import column
+from streamgroups_spark.state.chains import check_result_time, operator_before, operators_before
 from streamgroups_spark.state.placement import (
     PLACE,
     check_is_stream,
@@ -71,7 +72,7 @@ def join(
     order between both topics.
 
     Args:
-        df: a stream of both topics, with the columns ``topic``, ``partition`` and ``offset`` of the source. If queries
+        df: a stream of both topics, or the results of :func:`windows` over it with ``chained=True``, with the columns ``topic``, ``partition`` and ``offset`` of the source. If queries
             share the stream, it needs ``kafka.group.protocol=consumer`` and ``kafka.group.remote.assignor=range``.
         left: the topic of the left records.
         right: the topic of the right records.
@@ -100,11 +101,16 @@ def join(
     check_key_columns(df.schema, by, [on])
     _check_names(df, by)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned)
+    before = operator_before(df, name, _CALLED)
     check_place(df, name, _CALLED)
-    _check_time(df, on)
+    if before is None:
+        _check_time(df, on)
+    else:
+        check_timestamp(df, on)
+        _check_behind(df, on, before)
     topics, kind = _topics(left, right), parse_how(how)
     within_us = parse_duration_ms(within, option="within") * 1_000
-    delay_ms = delay_ms_of(df, on)
+    delay_ms = delay_ms_of(df, on) if before is None else None
     others = [it for it in df.columns if it not in by]
     records = df.select(
         "topic",
@@ -121,8 +127,8 @@ def join(
     types = stored_schema(records.schema)
     keys = tuple(types.field(f"k{i}").type for i in range(len(by)))
     delay_us = None if delay_ms is None else delay_ms * 1_000
-    operator = JoinOperator(name, topics, kind, within_us, delay_us, keys, types.field("record").type)
-    output = in_reading_stage(records, operator, rows, _CALLED)
+    operator = JoinOperator(name, topics, kind, within_us, delay_us, keys, types.field("record").type, before)
+    output = in_reading_stage(records, operator, rows, _CALLED, before=before)
     return _output(output, by, dead_letters=dead_letters)
 
 
@@ -179,6 +185,18 @@ def _check_time(df: DataFrame, on: str) -> None:
             f"Column '{on}' has no watermark: the join would never drop a record from its state.",
             remedy=f"Call df.withWatermark('{on}', ...) before. If producers emit watermarks, set 'watermarkHeader' on the "
             "source.",
+        )
+
+
+def _check_behind(df: DataFrame, on: str, before: str) -> None:
+    time = check_result_time(df, on, before, _CALLED)
+    has_group_time = any(it.has_group_time for it in operators_before(df))
+    if time.idle_timeout_ms is not None or has_group_time:
+        raise InvalidOption(
+            f"{_CALLED} joins the results of the operator '{before}', which can have results without new records: by its "
+            "idle timeout, or by the watermark of the group. A join runs with new records only.",
+            remedy=f"Leave 'idle_timeout' and time='group' out of '{before}'. Producers can emit watermarks instead "
+            "(option 'watermarkHeader' of the source).",
         )
 
 

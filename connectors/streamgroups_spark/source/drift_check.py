@@ -32,7 +32,7 @@ def check_drift(source: SourceOptions, facts: QueryFacts | None) -> None:
 
     >>> from streamgroups_spark.source.options import parse
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092", "maxDrift": "1h"}
-    >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({"windows:group"})))
+    >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({("windows:group",)})))
     >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset()))
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: Option 'maxDrift' is 1h, but the query of group 'board' has no watermark over all \
@@ -47,7 +47,7 @@ partitions. Use sg.with_event_time, or sg.windows with time='group'; or leave 'm
             f"'{source.group_id}' does not report its event time.",
             remedy="Call sg.register(spark) in that process, and start the query again; or leave 'maxDrift' out.",
         )
-    if facts.time is None and not any(StageName.parse(it).has_group_time for it in facts.stages):
+    if facts.time is None and not any(StageName.parse(it).has_group_time for branch in facts.stages for it in branch):
         raise InvalidOption(
             f"Option 'maxDrift' is {exact(drift_ms)}, but the query of group '{source.group_id}' has no watermark over "
             "all partitions.",

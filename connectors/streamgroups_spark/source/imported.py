@@ -59,7 +59,7 @@ def import_of(options: SourceOptions, facts: QueryFacts) -> str | None:
     >>> from streamgroups_spark.source.options import parse
     >>> options = {"group.id": "prices", "subscribe": "t", "kafka.bootstrap.servers": "broker:9092", "importFrom": "trades"}
     >>> parsed = parse(options, streaming=True)
-    >>> import_of(parsed, QueryFacts(None, frozenset(), stages=frozenset({"windows"})))
+    >>> import_of(parsed, QueryFacts(None, frozenset(), stages=frozenset({("windows",)})))
     'trades'
     >>> import_of(parsed, QueryFacts(None, frozenset()))
     Traceback (most recent call last):

@@ -78,10 +78,11 @@ class QueryFacts:
         checkpoint: the path of the checkpoint, as Spark has resolved it. ``None`` if several queries match the request.
         operators: the stateful operators over the stream.
         time: the event-time settings of the stream. ``None`` if it has none.
-        stages: the operators with state in the stage that reads (``state.stage_name``).
+        stages: the operators with state in the stage that reads (``state.stage_name``), in the order in which they process
+            the records of the stream. Each branch of the query has its own.
     """
 
     checkpoint: str | None
     operators: frozenset[str]
     time: StreamTime | None = None
-    stages: frozenset[str] = frozenset()
+    stages: frozenset[tuple[str, ...]] = frozenset()

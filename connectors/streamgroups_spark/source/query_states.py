@@ -31,6 +31,7 @@ from streamgroups_spark.state.requests import request_reports
 from streamgroups_spark.state.stage_name import StageName
 from streamgroups_state.collection import Collector
 from streamgroups_state.locations import operator_files
+from streamgroups_state.shared_files import SharedFiles
 from streamgroups_state.store import StoredStates
 
 
@@ -62,11 +63,13 @@ def batch_states(
     """
     if facts is None or not facts.stages:
         return BatchStates()
-    stage, location = check_stages(options, facts)
+    stages, location = check_stages(options, facts)
+    stage, operators = stages[-1], tuple(it.operator for it in stages)
     operator = stage.operator
     group_id = str(options.group_id)
     states = options.states
-    files = operator_files(location, group_id, operator)
+    files_of = [operator_files(location, group_id, it) for it in operators]
+    files = SharedFiles(files_of[-1], files_of[:-1])
 
     def find(position: Position) -> Choice:
         stored = StoredStates(group_id, operator, files, states.on_missing)
@@ -86,7 +89,7 @@ def batch_states(
         return {tp: Owned.committed(it.next_offset, it.metadata) for tp, it in found.items()}
 
     collect = StateCollection(
-        Collector(files, Retention(states.retention_ms), now_ms),
+        [Collector(it, Retention(states.retention_ms), now_ms) for it in files_of],
         group_id,
         cluster,
         partitions,
@@ -95,7 +98,16 @@ def batch_states(
     )
     if stage.topics is not None:
         return JoinedStates(
-            stage.topics, location, group_id, run_id, find_both, take_reports, now_ms, states.on_missing, collect
+            stage.topics,
+            location,
+            group_id,
+            run_id,
+            find_both,
+            take_reports,
+            now_ms,
+            states.on_missing,
+            collect,
+            operators,
         )
     ends = cluster.high_watermarks
     group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
@@ -111,34 +123,37 @@ def batch_states(
         ends,
         group_time if imported is None else LaterTime(group_time, imported),
         flushes=stage.flushes,
+        operators=operators,
     )
 
 
-def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[StageName, str]:
-    """Returns the operator of a query and the location of its states.
+def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[tuple[StageName, ...], str]:
+    """Returns the operators of a query, in the order in which they process the records, and the location of their states.
 
     Args:
         source: the options of the stream.
-        facts: the facts about the query, which has such an operator.
+        facts: the facts about the query, which has such operators.
 
     Raises:
-        InvalidOption: if the query has several operators, if an option splits partitions, if the location is unknown, or
+        InvalidOption: if branches of the query have different operators, if an option splits partitions, if the location is unknown, or
             if the group can assign the partitions of a join to different queries.
 
     >>> from streamgroups_spark.source.options import parse
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
-    >>> facts = QueryFacts("file:/data/checkpoints/board", frozenset(), stages=frozenset({"windows"}))
-    >>> check_stages(parse(options, streaming=True), facts)
-    (StageName(operator='windows', topics=None, flushes=False, has_group_time=False, keeps_on_reset=False), 'file:/data/checkpoints/streamgroups-state')
+    >>> facts = QueryFacts("file:/data/checkpoints/board", frozenset(), stages=frozenset({("windows",)}))
+    >>> [stage], location = check_stages(parse(options, streaming=True), facts)
+    >>> stage.operator, location
+    ('windows', 'file:/data/checkpoints/streamgroups-state')
     """
-    stages = [StageName.parse(it) for it in sorted(facts.stages)]
-    if len(stages) > 1:
-        names = ", ".join(it.operator for it in stages)
+    branches = [tuple(map(StageName.parse, it)) for it in sorted(facts.stages)]
+    if len(branches) > 1:
+        names = ", ".join(sorted({it.operator for branch in branches for it in branch}))
         raise InvalidOption(
-            f"The query has several operators with state over one stream: {names}.",
-            remedy="Use one operator in each query. The others can run in queries with other groups, or read the "
-            "output of this one from a topic.",
+            f"The query has several operators with state over one stream, in different branches: {names}.",
+            remedy="Use one operator in each query, or operators behind each other without a second output. The others "
+            "can run in queries with other groups, or read the output of this one from a topic.",
         )
+    stages = branches[0]
     if source.splitting is not None:
         raise InvalidOption(
             f"Option '{source.splitting}' splits partitions, but the state of a partition belongs to one task.",
@@ -150,9 +165,9 @@ def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[StageName, s
             f"The checkpoint of the query of group '{source.group_id}' is unknown, so its states have no location.",
             remedy="Set 'stateLocation' to a path or URI that all queries of the group can use.",
         )
-    if stages[0].topics is not None:
-        _check_assignor(source, stages[0].topics)
-    return stages[0], location
+    if stages[-1].topics is not None:
+        _check_assignor(source, stages[-1].topics)
+    return stages, location
 
 
 def _check_assignor(source: SourceOptions, topics: JoinedTopics) -> None:

@@ -7,7 +7,7 @@ SEMANTICS S10.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.commit_metadata import position_of
@@ -15,6 +15,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster
 from streamgroups.query.available import Start
 from streamgroups_state.collection import Collector
+from streamgroups_state.shared_files import collect_all
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class StateCollection:
     """Collects from time to time.
 
     Args:
-        collector: the files of the operator.
+        collectors: the files of each operator of the query.
         group_id: the group of the query.
         cluster: the committed offsets of the group.
         partitions: returns all partitions that the group reads.
@@ -36,14 +37,14 @@ class StateCollection:
 
     def __init__(
         self,
-        collector: Collector,
+        collectors: Sequence[Collector],
         group_id: str,
         cluster: Cluster,
         partitions: Callable[[], Collection[TopicPartition]],
         clock: Clock,
         start: Start,
     ) -> None:
-        self._collector, self._group_id, self._cluster = collector, group_id, cluster
+        self._collectors, self._group_id, self._cluster = collectors, group_id, cluster
         self._partitions, self._clock, self._start = partitions, clock, start
         self._next_ms = clock() + _EVERY_MS
 
@@ -66,7 +67,7 @@ class StateCollection:
             if partitions and min(partitions) in owned:
                 committed = self._cluster.committed(self._group_id, partitions)
                 positions = [position_of(tp, it.next_offset, it.metadata) for tp, it in committed.items()]
-                gone = self._collector.collect(positions)
+                gone = collect_all(self._collectors, positions)
                 logger.debug("Group '%s': %d state files deleted", self._group_id, len(gone))
         except StreamGroupsError as e:
             logger.warning("Old state files of group '%s' are not deleted: %s", self._group_id, e)

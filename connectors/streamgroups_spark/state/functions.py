@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.dlq.failure_column import passes_letters
+from streamgroups_spark.state.chains import operator_before
 from streamgroups_spark.state.placement import (
     arrow_schema,
     check_bounded,
@@ -60,7 +61,8 @@ def stateful(
     records. After a reset, the function is called for records that are read again, and their output is dropped.
 
     Args:
-        df: a stream of the source, or bounded data: a batch DataFrame of it. It needs the columns ``partition`` and
+        df: a stream of the source; the results of :func:`windows` with ``chained=True``, which the function receives in
+            the order of their ends; or bounded data: a batch DataFrame of the source. It needs the columns ``partition`` and
             ``offset`` of the source, and ``topic`` if it reads several topics. The function receives all columns, so select
             those that it uses.
         function: the function.
@@ -98,6 +100,7 @@ def stateful(
     check_key_columns(df.schema, by)
     if not by:
         raise InvalidOption("Option 'by' is empty.", remedy="Pass the key columns, such as ['key'].")
+    before = operator_before(df, name, _CALLED)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned)
     check_place(df, name, _CALLED)
     if not callable(function):
@@ -117,10 +120,11 @@ def stateful(
         arrow_schema(emitted, spark),
         version,
         _expiry_ms(expire_after),
+        before,
     )
-    return (
-        in_reading_stage(df, operator, emitted, _CALLED) if df.isStreaming else over_bounded_data(df, operator, emitted)
-    )
+    if not df.isStreaming:
+        return over_bounded_data(df, operator, emitted)
+    return in_reading_stage(df, operator, emitted, _CALLED, before=before)
 
 
 def _columns(option: str, ddl: str) -> StructType:

@@ -1,12 +1,13 @@
-"""Passes the plan of a task, and the watermarks of producers, from its reader to its operator.
+"""Passes the plan of a task, and watermarks, from its reader to its operator, and from there to the next operator.
 
 The reader of a source (``source.data_source``) and an operator in the same stage (``state.stage``) run in two Python
 processes of one host, for the same attempt of a task. The reader writes the plan into a file with the id of the attempt
 before its first row, and the operator takes the file. So it is the plan of the ranges that were really read, also after
 a retry, a ``coalesce`` or a second evaluation of a batch. The reader adds the watermarks of an Arrow batch before it
-returns the batch. So the operator has them before the records after them, also if a filter removes all records. The
+returns the batch. So the operator has them before the records after them, also if a filter removes all records. An
+operator whose output another one processes writes the plan, and the watermarks of its output, before its output. The
 name of the file also contains the id of the application: a process can start another application, whose attempts have
-the same ids, and a killed task leaves its file. Source: SEMANTICS W15; Spark's ``TaskContext.taskAttemptId``.
+the same ids, and a killed task leaves its file. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _OLD_S = 7 * 24 * 3600
 _SWEEP_EVERY = 1_000
 #: The first byte of a line with a plan. Lines with watermarks are JSON arrays.
 _PLAN = b"{"
+#: In the place of the name of an operator.
+_READER = ""
 
 
 def attempt_id() -> int:
@@ -48,46 +51,51 @@ def attempt_id() -> int:
     return int(context.taskAttemptId())
 
 
-def give(session: str, application: str, plan: TaskPlan) -> None:
+def give(session: str, application: str, plan: TaskPlan, before: str = _READER) -> None:
     """Adds a plan for the operator of this attempt. After a ``coalesce`` a task has several plans.
 
     Args:
         session: the session of the source.
         application: the id of the Spark application.
         plan: the plan.
+        before: the operator that has processed the records; by default the reader.
     """
     attempt = attempt_id()
-    _append(_file(session, application, attempt), [encode(plan)])
+    _append(_file(session, application, attempt, before), [encode(plan)])
     if attempt % _SWEEP_EVERY == 0:
         _sweep(session)
 
 
-def give_watermarks(session: str, application: str, watermarks: Iterable[ProducerWatermarks]) -> None:
-    """Adds watermarks of producers for the operator of this attempt, after its plan.
+def give_watermarks(
+    session: str, application: str, watermarks: Iterable[ProducerWatermarks], before: str = _READER
+) -> None:
+    """Adds watermarks for the operator of this attempt, after its plan.
 
     Args:
         session: the session of the source.
         application: the id of the Spark application.
         watermarks: the watermarks, in the order of their offsets in each partition.
+        before: the operator that has processed the records; by default the reader.
     """
     lines = [
         json.dumps([it.topic_partition.topic, it.topic_partition.partition, it.offsets, it.times_ms])
         for it in watermarks
     ]
-    _append(_file(session, application, attempt_id()), lines)
+    _append(_file(session, application, attempt_id(), before), lines)
 
 
 class Handoff:
-    """The plans and the watermarks that the reader of an attempt has written so far. Used by one thread.
+    """The plans and the watermarks that the reader of an attempt, or an operator, has written so far. Used by one thread.
 
     Args:
         session: the session of the source.
         application: the id of the Spark application.
         attempt: the id of the attempt.
+        before: the operator that writes them; by default the reader.
     """
 
-    def __init__(self, session: str, application: str, attempt: int) -> None:
-        self._path = _file(session, application, attempt)
+    def __init__(self, session: str, application: str, attempt: int, before: str = _READER) -> None:
+        self._path = _file(session, application, attempt, before)
         self._file: BinaryIO | None = None
         #: The start of a line whose end the reader is still writing.
         self._rest = b""
@@ -134,8 +142,8 @@ def _append(path: Path, lines: Iterable[str]) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def _file(session: str, application: str, attempt: int) -> Path:
-    return task_directory_of(session) / f"task-{application}-{attempt}"
+def _file(session: str, application: str, attempt: int, before: str) -> Path:
+    return task_directory_of(session) / f"task-{application}-{attempt}{'-' if before else ''}{before}"
 
 
 def _sweep(session: str) -> None:

@@ -31,6 +31,7 @@ from streamgroups_spark.source.drift_check import reject_drift
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.state.bounded_stage import BoundedStage
+from streamgroups_spark.state.chains import reject_behind
 from streamgroups_spark.state.stage import StateStage, stage_name
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.operator import StatefulOperator
@@ -190,6 +191,7 @@ def in_reading_stage(
     otherwise: str = "",
     flushes: bool = False,
     imports: bool = False,
+    before: str | None = None,
 ) -> DataFrame:
     """Returns the output of an operator over a stream.
 
@@ -201,6 +203,7 @@ def in_reading_stage(
         otherwise: another remedy, a sentence.
         flushes: whether the operator emits what is still open at the end of a bounded run.
         imports: whether the operator can use an imported watermark.
+        before: the operator whose results are the records; ``None`` for records of the source.
 
     Raises:
         InvalidOption: if the query moves records between tasks before the operator, the stream imports a watermark that
@@ -208,15 +211,18 @@ def in_reading_stage(
             group.
     """
     require_registered(called)
+    if before is None:
+        reject_behind(records, called)
     sources = read_options(records)
-    if not imports:
+    if not imports and before is None:
         _check_import(sources, called)
     spark = records.sparkSession
     application = spark.sparkContext.applicationId
-    stage = StateStage(operator, SESSION, application, state_channel_of(spark), flushes=flushes)
+    channel = state_channel_of(spark)
+    stage = StateStage(operator, SESSION, application, channel, flushes=flushes, before=before or "")
     output = records.mapInArrow(stage, rows)
     streams = read_streams(analyzed(output))
-    if not stage_name(operator).has_group_time:
+    if not stage_name(operator).has_group_time and before is None:
         reject_drift(sources, called)
     moved_by = {name for stream in streams for name in stream.moved_by}
     if moved_by:

@@ -20,7 +20,7 @@ from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.plan import STAGE
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_spark.state.handoff import Handoff, attempt_id
+from streamgroups_spark.state.handoff import Handoff, attempt_id, give, give_watermarks
 from streamgroups_spark.state.stage_name import StageName
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.task_states import JoinTaskStates
@@ -39,6 +39,7 @@ class StateStage(Shipped):
         application: the id of the Spark application.
         channel: the channel by which tasks report.
         flushes: whether the operator emits what is still open at the end of a bounded run.
+        before: the operator whose output it processes; empty for the records of the source.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class StateStage(Shipped):
         channel: Channel[StateReport],
         *,
         flushes: bool = False,
+        before: str = "",
     ) -> None:
-        self._operator, self._channel = operator, channel
+        self._operator, self._channel, self._before = operator, channel, before
         self._session, self._application = session, application
         # Spark names the function in the plan of the query, where its source finds it.
         self.__name__ = f"{STAGE}{stage_name(operator, flushes=flushes)}"
@@ -58,16 +60,21 @@ class StateStage(Shipped):
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_python_worker()
         attempt = attempt_id()
-        with closing(Handoff(self._session, self._application, attempt)) as handoff:
+        with closing(Handoff(self._session, self._application, attempt, self._before)) as handoff:
             processed = self._process(batches, handoff)
         if processed is None:
             return
         plan, states = processed
         manifest, output = states.finish(plan.file(attempt))
-        work = states.figures
+        work, name = states.figures, self._operator.name
+        number, operators = plan.number_of(name), max(len(plan.operators), 1)
         self._channel.send(
-            StateReport(it.range, manifest.file, it.due_ms, StateSize.of(it), work, it.time) for it in manifest.states
+            StateReport(it.range, manifest.file, it.due_ms, StateSize.of(it), work, it.time, number, operators)
+            for it in manifest.states
         )
+        if plan.has_next(name):
+            give(self._session, self._application, plan, name)
+            give_watermarks(self._session, self._application, states.released, name)
         for table in output:
             yield from to_output(table, self._operator.output)
 
@@ -122,7 +129,8 @@ def stage_name(operator: StatefulOperator | JoinOperator, *, flushes: bool = Fal
     topics = operator.topics if isinstance(operator, JoinOperator) else None
     has_group_time = isinstance(operator, WindowOperator) and operator.scope is Scope.GROUP
     keeps_on_reset = isinstance(operator, DedupOperator) and operator.keeps_on_reset
-    return StageName(operator.name, topics, flushes, has_group_time, keeps_on_reset)
+    is_chained = isinstance(operator, WindowOperator) and operator.is_chained
+    return StageName(operator.name, topics, flushes, has_group_time, keeps_on_reset, is_chained)
 
 
 def _plan(handoff: Handoff) -> TaskPlan | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from streamgroups.state.joined_topics import JoinedTopics
 
-_FLUSHES, _GROUP, _KEEPS = "flushes", "group", "keeps"
+_FLUSHES, _GROUP, _KEEPS, _CHAINED = "flushes", "group", "keeps", "chained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class StageName:
         flushes: whether it emits what is still open at the end of a bounded run. A join does not.
         has_group_time: whether it uses the watermark of the group. A join does not.
         keeps_on_reset: whether it continues with its newest state after a reset.
+        is_chained: whether another operator can process its output.
     """
 
     operator: str
@@ -31,6 +32,7 @@ class StageName:
     flushes: bool = False
     has_group_time: bool = False
     keeps_on_reset: bool = False
+    is_chained: bool = False
 
     def __str__(self) -> str:
         """The name as text.
@@ -42,16 +44,22 @@ class StageName:
         """
         if self.topics is not None:
             return f"{self.operator}:{self.topics.left}:{self.topics.right}"
-        has = ((_FLUSHES, self.flushes), (_GROUP, self.has_group_time), (_KEEPS, self.keeps_on_reset))
-        properties = [name for name, is_set in has if is_set]
+        has = {
+            _FLUSHES: self.flushes,
+            _GROUP: self.has_group_time,
+            _KEEPS: self.keeps_on_reset,
+            _CHAINED: self.is_chained,
+        }
+        properties = [name for name, is_set in has.items() if is_set]
         return ":".join((self.operator, *(["+".join(properties)] if properties else [])))
 
     @classmethod
     def parse(cls, text: str) -> StageName:
         """Parses a name.
 
-        >>> StageName.parse("windows:flushes")
-        StageName(operator='windows', topics=None, flushes=True, has_group_time=False, keeps_on_reset=False)
+        >>> name = StageName.parse("windows:flushes")
+        >>> name.operator, name.flushes, name.has_group_time
+        ('windows', True, False)
         """
         operator, *others = text.split(":")
         if len(others) == 2:
@@ -62,4 +70,5 @@ class StageName:
             flushes=_FLUSHES in properties,
             has_group_time=_GROUP in properties,
             keeps_on_reset=_KEEPS in properties,
+            is_chained=_CHAINED in properties,
         )

@@ -26,10 +26,13 @@ from streamgroups_spark.internals.columns import column
 from streamgroups_spark.source.drift_check import check_drift_of_query
 from streamgroups_spark.source.shared_state import is_shared
 from streamgroups_spark.source.time_options import source_policy
+from streamgroups_spark.state.chains import results_before
 from streamgroups_spark.state.placement import check_bounded
 from streamgroups_spark.windows.by_offset import by_offset
 from streamgroups_spark.windows.by_store import by_store
+from streamgroups_spark.windows.chain_checks import check_chained, check_chained_state
 from streamgroups_spark.windows.checks import (
+    WATERMARK,
     check_producers,
     check_timestamp,
     check_windows,
@@ -61,6 +64,7 @@ def windows(
     buckets: int = _BUCKETS,
     prepartitioned: bool = False,
     name: str = "windows",
+    chained: bool = False,
 ) -> DataFrame:
     """Assigns records to windows and emits their aggregates (SEMANTICS W4-W7, W17).
 
@@ -117,6 +121,10 @@ def windows(
             partition, because the record key determines them. Not necessary if ``by`` contains the column ``key``, or
             the columns by which :func:`repartition` has partitioned the topic.
         name: with windows of partitions: the name of the state. The state continues with the same definition only.
+        chained: whether another operator processes the results (SEMANTICS W13). The output then has the column
+            ``window_time``, the last moment of the window. With windows of partitions it also has ``partition`` and
+            ``offset``, and ``topic`` if ``df`` has it. :func:`windows`, :func:`stateful` or :func:`join` can process it.
+            With ``time="query"`` ``window_time`` has a watermark for :func:`windows` and for Spark's operators.
         buckets: with ``time="query"``: the number of parts of the state. It must stay the same for a checkpoint.
 
     Raises:
@@ -131,13 +139,23 @@ def windows(
     """
     windowing = windowing_of(window, boundary, allowed_lateness, idle_timeout)
     events = event_shape_of(event_shape, windowing, until)
-    given = _given(on_violation, df, windowing)
+    before = results_before(df)
+    given = OnViolation.KEEP.value if before and on_violation is None else _given(on_violation, df, windowing)
     policy = policy_of(given, windowing, until, is_point=events is EventShape.POINT)
     check_bounded(df, "sg.windows")
     check_windows(df, windowing, on, by, aggregate, buckets)
+    if chained:
+        check_chained(df, windowing, by, aggregate, dead_letters=dead_letters, flush=flush)
     if until is not None:
         check_timestamp(df, until)
-    scope = scope_of(time, windowing.boundary, is_shared=is_shared(df), is_bounded=not df.isStreaming, flush=flush)
+    if before and time == Scope.QUERY.value:
+        raise InvalidOption(
+            f"Option 'time' of sg.windows is 'query', but the records are results of the operator '{before}', "
+            "whose windows are those of partitions.",
+            remedy="Leave 'time' out here, or set time='query' there.",
+        )
+    of_partitions = is_shared(df) or before is not None
+    scope = scope_of(time, windowing.boundary, is_shared=of_partitions, is_bounded=not df.isStreaming, flush=flush)
     check_events(events, scope, is_bounded=not df.isStreaming, flush=flush)
     if on is not None and isinstance(windowing.boundary, EventTime):
         check_producers(df, on, scope)
@@ -157,12 +175,16 @@ def windows(
             flush=flush,
             prepartitioned=prepartitioned,
             name=name,
+            chained=chained,
         )
     check_drift_of_query(df)
     df = _with_watermark(df, windowing, on, watermark_delay)
     if policy is OnViolation.KEEP and _sparks_own_will_do(windowing, aggregate, dead_letters):
-        return _by_spark(df, windowing.shape, str(on), by, aggregate)
-    return by_store(df, windowing, on, by, aggregate, policy, until, dead_letters=dead_letters, buckets=buckets)
+        return _by_spark(df, windowing.shape, str(on), by, aggregate, chained=chained)
+    if chained:
+        check_chained_state(windowing)
+    windowed = by_store(df, windowing, on, by, aggregate, policy, until, dead_letters=dead_letters, buckets=buckets)
+    return _with_window_time(windowed) if chained else windowed
 
 
 def _given(on_violation: str | None, df: DataFrame, windowing: Windowing) -> str:
@@ -224,7 +246,13 @@ def _sparks_own_will_do(
 
 
 def _by_spark(
-    df: DataFrame, shape: Shape, on: str, by: Sequence[str], aggregate: Mapping[str, str | PythonAggregate]
+    df: DataFrame,
+    shape: Shape,
+    on: str,
+    by: Sequence[str],
+    aggregate: Mapping[str, str | PythonAggregate],
+    *,
+    chained: bool,
 ) -> DataFrame:
     if isinstance(shape, Session):
         window = F.session_window(column(on), f"{shape.gap_ms} milliseconds")
@@ -235,8 +263,21 @@ def _by_spark(
     return told.select(
         F.col("__window.start").alias("window_start"),
         F.col("__window.end").alias("window_end"),
+        *([F.window_time("__window").alias("window_time")] if chained else []),
         *map(column, by),
         *map(column, aggregate),
         F.lit(PaneKind.ON_TIME.value).alias("pane"),
         F.lit(0).alias("revision"),
     )
+
+
+def _with_window_time(windowed: DataFrame) -> DataFrame:
+    """Returns the output of windows with ``window_time``.
+
+    Spark's operators find their event time by the metadata of ``withWatermark``. Spark allows it once in a query, and passes
+    the watermark through the state of the windows, also without a second call.
+    """
+    last = F.timestamp_micros(F.unix_micros("window_end") - 1)
+    others = [it for it in windowed.columns if it not in ("window_start", "window_end")]
+    time = last.alias("window_time", metadata={WATERMARK: 0})
+    return windowed.select("window_start", "window_end", time, *map(column, others))

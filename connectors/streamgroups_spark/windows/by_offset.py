@@ -15,8 +15,9 @@ from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.windows import Windowing
+from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups_spark.internals.columns import column
+from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
 from streamgroups_spark.state.placement import (
     PLACE,
     arrow_schema,
@@ -26,6 +27,7 @@ from streamgroups_spark.state.placement import (
     over_bounded_data,
     stored_schema,
 )
+from streamgroups_spark.windows.chain_checks import check_behind
 from streamgroups_spark.windows.checks import watermark_delay_ms
 from streamgroups_spark.windows.query_columns import output_columns, output_rows, record_columns, result_type
 from streamgroups_state.window_operator import WindowOperator
@@ -51,29 +53,55 @@ def by_offset(
     flush: bool,
     prepartitioned: bool,
     name: str,
+    chained: bool,
 ) -> DataFrame:
     """Returns windows of each partition, of a stream or of bounded data. The arguments are those of ``sg.windows``."""
     parsed = {n: parse_aggregate(n, a) if isinstance(a, str) else a for n, a in aggregate.items()}
+    before = operator_before(df, name, _CALLED)
     check_place(df, name, _CALLED, otherwise=_EXCLUSIVE)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned, otherwise=_EXCLUSIVE)
-    delay_ms = watermark_delay_ms(df, windowing, on, watermark_delay, scope)
+    if before is None:
+        delay_ms = watermark_delay_ms(df, windowing, on, watermark_delay, scope)
+    else:
+        check_behind(df, windowing, on, watermark_delay, before, events, scope, flush=flush)
+        delay_ms = None
     place = [it for it in ("topic", *PLACE) if it in df.columns]
     until_ms = [] if until is None else [F.unix_millis(column(until)).alias("until")]
     records = df.select(*place, *until_ms, *record_columns(df, on, by, parsed, dead_letters=dead_letters))
     types = [result_type(records.schema, i, a) for i, a in enumerate(parsed.values())]
-    rows = output_rows(records.schema, len(by), types, dead_letters=dead_letters)
+    positions = place if chained else []
+    rows = output_rows(records.schema, len(by), types, dead_letters=dead_letters, place=positions)
     aggregates = tuple(parsed.values())
     schema = state_schema(windowing.shape, stored_schema(records.schema), aggregates, events)
     output_schema = arrow_schema(rows, df.sparkSession)
     is_bounded = not df.isStreaming
     operator = WindowOperator(
-        name, windowing, delay_ms, len(by), aggregates, schema, output_schema, policy, scope, is_bounded, events
+        name,
+        windowing,
+        delay_ms,
+        len(by),
+        aggregates,
+        schema,
+        output_schema,
+        policy,
+        scope,
+        is_bounded,
+        events,
+        before,
+        chained,
     )
     if is_bounded:
         output = over_bounded_data(records, operator, rows)
     else:
         imports = scope is Scope.GROUP
         output = in_reading_stage(
-            records, operator, rows, _CALLED, otherwise=_EXCLUSIVE, flushes=flush, imports=imports
+            records, operator, rows, _CALLED, otherwise=_EXCLUSIVE, flushes=flush, imports=imports, before=before
         )
-    return output_columns(output, by, aggregate, dead_letters=dead_letters)
+    if not chained:
+        return output_columns(output, by, aggregate, dead_letters=dead_letters)
+    boundary = windowing.boundary
+    idle_timeout_ms = boundary.idle_timeout_ms if isinstance(boundary, EventTime) else None
+    times = [ResultTime(name, time, idle_timeout_ms) for time in TIMES]
+    return output_columns(
+        output, by, aggregate, dead_letters=dead_letters, times=times, keys=df.schema, place=positions
+    )

@@ -21,7 +21,8 @@ from streamgroups_spark.source.read_options import has_event_time, read_options
 from streamgroups_spark.state.placement import check_key_columns
 
 _OURS = ("window_start", "window_end", "pane", "revision", "dead_letter")
-_WATERMARK = "spark.watermarkDelayMs"
+#: The name of the metadata of a column with a watermark of Spark.
+WATERMARK = "spark.watermarkDelayMs"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -149,7 +150,7 @@ def have_producers(df: DataFrame) -> bool:
 def delay_ms_of(df: DataFrame, on: str) -> int | None:
     """Returns the delay of the watermark of a column; ``None`` if it has no watermark."""
     metadata = df.schema[on].metadata or {}
-    return int(metadata[_WATERMARK]) if _WATERMARK in metadata else None
+    return int(metadata[WATERMARK]) if WATERMARK in metadata else None
 
 
 def check_timestamp(df: DataFrame, name: str) -> None:

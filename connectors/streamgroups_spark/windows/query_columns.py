@@ -30,6 +30,8 @@ from streamgroups.event_time.panes import PaneKind
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.internals.columns import column
+from streamgroups_spark.repartition.key_columns import MARK
+from streamgroups_spark.state.chains import ResultTime
 from streamgroups_spark.state.placement import NESTED
 
 
@@ -72,8 +74,10 @@ def result_type(records: StructType, number: int, aggregate: SqlAggregate | Pyth
     return LongType() if aggregate.function is Function.COUNT else records[f"a{number}"].dataType
 
 
-def output_rows(records: StructType, keys: int, types: Sequence[DataType], *, dead_letters: bool) -> StructType:
-    """Returns the schema of the output of the state."""
+def output_rows(
+    records: StructType, keys: int, types: Sequence[DataType], *, dead_letters: bool, place: Sequence[str] = ()
+) -> StructType:
+    """Returns the schema of the output of the state. ``place``: the columns with the position of a result."""
     long = LongType()
     fields = [StructField("start", long), StructField("end", long)]
     fields += [StructField(f"k{i}", records[f"k{i}"].dataType) for i in range(keys)]
@@ -82,6 +86,7 @@ def output_rows(records: StructType, keys: int, types: Sequence[DataType], *, de
     if dead_letters:
         fields += [StructField("why", StringType()), StructField("event_time", long), StructField("watermark", long)]
         fields += [StructField("record", records["record"].dataType)]
+    fields += [StructField(name, records[name].dataType) for name in place]
     return StructType(fields)
 
 
@@ -120,18 +125,50 @@ def record_columns(
     ]
 
 
-def output_columns(rows: DataFrame, by: Sequence[str], aggregate: Collection[str], *, dead_letters: bool) -> DataFrame:
-    """Returns the output of ``sg.windows`` from the rows of its state."""
+def output_columns(
+    rows: DataFrame,
+    by: Sequence[str],
+    aggregate: Collection[str],
+    *,
+    dead_letters: bool,
+    times: Sequence[ResultTime] = (),
+    keys: StructType | None = None,
+    place: Sequence[str] = (),
+) -> DataFrame:
+    """Returns the output of ``sg.windows`` from the rows of its state.
+
+    Args:
+        rows: the rows.
+        by: the key columns.
+        aggregate: the names of the aggregates.
+        dead_letters: whether dead letters are emitted.
+        times: the times of :data:`TIMES`, if another operator can process the results.
+        keys: the columns of the records, if the results keep the marks of the key columns.
+        place: the columns with the position of a result.
+    """
     if rows.isStreaming:
         rows = rows.observe(f"{WINDOW_COUNTS}-{uuid.uuid4().hex[:8]}", *late_and_closed())
     if not dead_letters:
         rows = rows.where(F.col("pane") != PaneKind.DEAD_LETTER.value)
     return rows.select(
-        F.timestamp_millis("start").alias("window_start"),
-        F.timestamp_millis("end").alias("window_end"),
-        *(F.col(f"k{i}").alias(name) for i, name in enumerate(by)),
+        *_times(times),
+        *(_key(F.col(f"k{i}"), name, keys) for i, name in enumerate(by)),
         *(F.col(f"r{i}").alias(name) for i, name in enumerate(aggregate)),
         "pane",
         "revision",
         *([dead_letter(rows)] if dead_letters else []),
+        *place,
     )
+
+
+def _times(times: Sequence[ResultTime]) -> list[Column]:
+    start, end = F.timestamp_millis("start"), F.timestamp_millis("end")
+    if not times:
+        return [start.alias("window_start"), end.alias("window_end")]
+    last = F.timestamp_micros(F.col("end") * 1_000 - 1)
+    return [time.column(values) for time, values in zip(times, (start, end, last), strict=True)]
+
+
+def _key(key: Column, name: str, columns: StructType | None) -> Column:
+    mark = {} if columns is None else (columns[name].metadata or {})
+    return key.alias(name, metadata={MARK: mark[MARK]}) if MARK in mark else key.alias(name)

@@ -67,6 +67,8 @@ class JoinOperator:
             the producer advances it.
         keys: the types of the key columns, at least one.
         record: the type of the other columns.
+        behind: the operator whose results are the records; ``None`` for records of the source. Only this operator advances
+            the watermark.
     """
 
     name: str
@@ -76,12 +78,15 @@ class JoinOperator:
     delay_us: int | None
     keys: tuple[pa.DataType, ...]
     record: pa.DataType
+    behind: str | None = None
 
     @property
     def form(self) -> str:
         """See :attr:`streamgroups_state.operator.StatefulOperator.form`."""
         types = ", ".join(map(str, self.keys))
         generated = "watermark of the producer" if self.delay_us is None else f"watermark delay {self.delay_us} us"
+        if self.behind is not None:
+            generated = f"watermark of the operator {self.behind}"
         return (
             f"{self.how.value} join of {self.topics.left} and {self.topics.right} by ({types}) within {self.within_us} us, "
             f"{generated}, of {self.record}"

@@ -20,6 +20,8 @@ from streamgroups_state.operator import BEFORE_ALL, Part, ReadPart, State, first
 from streamgroups_state.producer_time import ProducerTime
 
 _NEWEST, _DONE, _PRODUCER = "newest_us", "done_us", "producer_us"
+#: The number of results of windows so far.
+_RESULTS = "results"
 #: After the start of a slice: the part with the offsets of its matched records.
 _MATCHED = " matched"
 
@@ -38,6 +40,8 @@ class Side:
         self._operator, self._state, self._read, self._keeps = operator, state, read, keeps
         self._newest_us = time_in(state.values, _NEWEST)
         self._producer = ProducerTime(time_in(state.values, _PRODUCER), units_per_ms=1_000)
+        results = state.values.get(_RESULTS)
+        self._results = results if isinstance(results, int) else 0
         #: Records before this time can have no more matches: those without one have been emitted.
         self._done_us = time_in(state.values, _DONE)
         #: The records of the batch that can match.
@@ -77,6 +81,8 @@ class Side:
         newest = np.maximum.accumulate(np.concatenate([[self._newest_us], times]))
         self._newest_us = int(newest[-1])
         watermarks = np.maximum(self._generated(newest[:-1]), self._producer.before(timed["offset"].to_numpy()))
+        if self._operator.behind is not None:
+            timed = self._numbered(timed)
         late = times < watermarks
         self.late = timed.filter(pa.array(late)).append_column("watermark", pa.array(watermarks[late]))
         timed = timed.filter(pa.array(~late))
@@ -107,6 +113,12 @@ class Side:
             found = [rows_of_keys(self._read([it]), keys) for it in self._state.parts[str(start)]]
             near[start] = pa.concat_tables(found)
         return near
+
+    def _numbered(self, rows: pa.Table) -> pa.Table:
+        """Returns rows with a number in place of their offset, which is the same for all results of a batch."""
+        numbers = pa.array(np.arange(self._results, self._results + rows.num_rows))
+        self._results += rows.num_rows
+        return rows.set_column(rows.schema.get_field_index("offset"), "offset", numbers)
 
     def match_fresh(self, rows: Numbers) -> None:
         """Marks records of the batch as matched, by their row numbers."""
@@ -187,4 +199,6 @@ class Side:
     @property
     def _values(self) -> dict[str, int | str | None]:
         found = {_NEWEST: self._newest_us, _DONE: self._done_us, _PRODUCER: self._producer.reached}
+        if self._operator.behind is not None:
+            found[_RESULTS] = self._results
         return {name: value for name, value in found.items() if value > BEFORE_ALL // 2}

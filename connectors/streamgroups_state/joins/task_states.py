@@ -47,7 +47,7 @@ class _Range:
 
     def in_range(self) -> Input:
         """Returns the input in the range."""
-        return Input(self.records, self.pending.take(self.plan.range.end_offset))
+        return Input(self.records, self.pending.take(self.plan.last_offset + 1))
 
 
 class JoinTaskStates:
@@ -100,6 +100,11 @@ class JoinTaskStates:
         """See :meth:`streamgroups_state.task_states.TaskStates.add_watermarks`."""
         for it in watermarks:
             self._ranges[it.topic_partition].pending.add(it)
+
+    @property
+    def released(self) -> list[ProducerWatermarks]:
+        """The watermarks of the output: none, because no operator can be behind a join."""
+        return []
 
     def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:
         """Writes the new states of all ranges.

@@ -43,6 +43,9 @@ class WindowDefinition:
         scope: whether the watermark is that of the partition or that of the group.
         is_bounded: whether the records are bounded data. Then each window is emitted once.
         event_shape: how long an event is valid.
+        behind: the operator whose results are the records; ``None`` for records of the source. Only this operator advances
+            the watermark.
+        is_chained: whether another operator can process the results: the output has ``partition`` and ``offset``.
     """
 
     name: str
@@ -56,6 +59,8 @@ class WindowDefinition:
     scope: Scope = Scope.PARTITION
     is_bounded: bool = False
     event_shape: EventShape = EventShape.POINT
+    behind: str | None = None
+    is_chained: bool = False
 
     @property
     def form(self) -> str:
@@ -76,6 +81,8 @@ class WindowDefinition:
         idle = "none" if boundary.idle_timeout_ms is None else exact(boundary.idle_timeout_ms)
         of_group = " of the group" if self.scope is Scope.GROUP else ""
         generated = "watermark of the producer" if self.delay_ms is None else f"watermark delay {self.delay_ms} ms"
+        if self.behind is not None:
+            generated = f"watermark of the operator {self.behind}"
         return (
             f"event time{of_group}, {generated}, allowed lateness {boundary.allowed_lateness_ms} ms, "
             f"idle timeout {idle}, on violation {self.on_violation.value}"

@@ -143,7 +143,9 @@ class PaneRun:
         due_ms = time.due_ms(min([*open_ends, *self._carried.open_ends_ms], default=None))
         if until_ms < time.watermark_ms:
             values[_EMITTED], due_ms = until_ms, self._now_ms
-        return State(parts | carried, values, due_ms, time.state_time(next_end_ms))
+        return State(
+            parts | carried, values, due_ms, time.state_time(next_end_ms), released_ms=time.released_ms(until_ms)
+        )
 
     def _kind(self, end_ms: int, *, changed: bool, is_flushed: bool) -> PaneKind | None:
         if end_ms <= self._before_ms:

@@ -19,7 +19,7 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Session
 from streamgroups_state.aggregates import parts_of
-from streamgroups_state.operator import BatchTime, Part, ReadPart, State, row_count
+from streamgroups_state.operator import BatchTime, Part, ReadPart, State, row_count, time_in
 from streamgroups_state.windows.definition import WindowDefinition
 from streamgroups_state.windows.merging import FRESH, merge
 from streamgroups_state.windows.panes import FLUSHED, MAX_SEGMENTS, flushed_rows, output_rows
@@ -28,6 +28,8 @@ from streamgroups_state.windows.window_time import BEFORE_ALL_MS, Numbers, Windo
 _SESSIONS = "sessions"
 #: No session of the state ends before this time.
 _EARLIEST = "earliest_end_ms"
+#: No session of the state starts before this time.
+_START = "earliest_start_ms"
 #: A batch with more records merges them in several steps, which limits the memory.
 _MAX_RECORDS = 1_000_000
 
@@ -53,6 +55,8 @@ class SessionRun:
         self._flushed: Part = state.parts.get(f"{_SESSIONS}{FLUSHED}", ())
         earliest_ms = state.values.get(_EARLIEST)
         self._earliest_ms = earliest_ms if isinstance(earliest_ms, int) else None
+        #: No open session starts before this time; before all times if the state does not contain it.
+        self._start_ms = None if self._earliest_ms is None else time_in(state.values, _START)
         #: No session that is not emitted ends before this time.
         group = None if state.time is None else state.time.group
         self._next_end_ms = None if group is None else group.next_end_ms
@@ -88,6 +92,8 @@ class SessionRun:
         self._fresh.append((rows, timed.watermarks_ms, timed.closed_ms))
         first_ms = int(timed.times_ms.min()) + self._shape.gap_ms
         self._earliest_ms = first_ms if self._earliest_ms is None else min(first_ms, self._earliest_ms)
+        start_ms = first_ms - self._shape.gap_ms
+        self._start_ms = start_ms if self._start_ms is None else min(start_ms, self._start_ms)
         if sum(it[0].num_rows for it in self._fresh) >= _MAX_RECORDS:
             sessions = self._merged()
             ended = pc.less_equal(sessions["end"], self._time.closed_until_ms)
@@ -140,6 +146,7 @@ class SessionRun:
         still_open = ends > self._time.closed_until_ms
         self._keep(sessions.filter(pa.array(still_open)))
         self._earliest_ms = int(ends[still_open].min()) if still_open.any() else None
+        self._start_ms = int(sessions["start"].to_numpy()[still_open].min()) if still_open.any() else None
         not_emitted = ends[ends > self._time.watermark_ms]
         self._next_end_ms = int(not_emitted.min()) if len(not_emitted) else None
         return self._state(), [rows for rows in output if rows.num_rows] + self._time.dead
@@ -171,11 +178,18 @@ class SessionRun:
 
     def _state(self) -> State:
         if self._earliest_ms is None:
-            return State({}, self._time.values, time=self._time.state_time(None))
+            released_ms = self._time.released_ms(self._time.watermark_ms)
+            return State({}, self._time.values, time=self._time.state_time(None), released_ms=released_ms)
+        assert self._start_ms is not None
         values = self._time.values | {_EARLIEST: self._earliest_ms}
+        if self._start_ms != BEFORE_ALL_MS:
+            values[_START] = self._start_ms
+        released_ms = self._time.released_ms(self._time.watermark_ms, self._start_ms)
         due_ms, time = self._time.due_ms(self._earliest_ms), self._time.state_time(self._next_end_ms)
         parts = {_SESSIONS: self._part, f"{_SESSIONS}{FLUSHED}": self._flushed}
-        return State({name: part for name, part in parts.items() if part}, values, due_ms, time)
+        return State(
+            {name: part for name, part in parts.items() if part}, values, due_ms, time, released_ms=released_ms
+        )
 
     def _output(self, sessions: pa.Table, to_flush: Numbers) -> Iterator[pa.Table]:
         assert self._emitted is not None

@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups.event_time.released import released_ms
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import EventTime
@@ -240,6 +241,18 @@ class WindowTime:
         """
         expired_ms = self.expired_ms
         self._closed_ms = max((end_ms for end_ms in ends_ms if end_ms <= expired_ms), default=self._closed_ms)
+
+    def released_ms(self, emitted_ms: int, earliest_start_ms: int | None = None) -> int | None:
+        """Returns a time before which no later result starts; ``None`` before the first watermark.
+
+        Args:
+            emitted_ms: windows that end at or before this time have been emitted.
+            earliest_start_ms: the earliest start of an open session; ``None`` without one.
+        """
+        until_ms = min(self.closed_until_ms, emitted_ms)
+        if until_ms <= BEFORE_ALL_MS or earliest_start_ms == BEFORE_ALL_MS:
+            return None
+        return released_ms(self._definition.windowing.shape, until_ms, earliest_start_ms)
 
     def due_ms(self, earliest_end_ms: int | None) -> int | None:
         """Returns when a run without records can close a window. ``None``: only records close windows.

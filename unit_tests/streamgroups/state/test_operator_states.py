@@ -182,6 +182,23 @@ def test_S10_after_a_batch_the_latest_report_of_each_range_counts() -> None:
     assert states(reports=reports).finished(BATCH) == {P0: Named(file(2), 20), P1: Named(file(1), 6)}
 
 
+def test_W13_the_latest_file_of_all_operators_counts() -> None:
+    time = StateTime(15, 17)
+    reports = (
+        StateReport(R0, file(1), 400, time=time, number=0, operators=2),
+        StateReport(R0, file(1), 300, time=StateTime(10), number=1, operators=2),
+        StateReport(R1, file(1), number=1, operators=2, size=StateSize(1, 10, 1), work=TaskFigures(1, 10, 0.25)),
+        StateReport(R1, file(1), number=0, operators=2, size=StateSize(2, 30, 1), work=TaskFigures(2, 30, 0.5)),
+        # This attempt has not reported the second operator.
+        StateReport(R0, file(2), 500, number=0, operators=2),
+    )
+    query = states(reports=reports)
+    assert query.finished(BATCH) == {P0: Named(file(1), 20, 300, time), P1: Named(file(1), 6)}
+    assert query.figures == BatchFigures({P0: StateSize(), P1: StateSize(3, 40, 2)}, TaskFigures(3, 40, 0.5))
+    with pytest.raises(StateMissing, match=r"no task has written the states of flights-0\[10,20\)"):
+        states(reports=reports[2:]).finished(BATCH)
+
+
 def test_S10_a_batch_whose_sink_has_not_read_all_rows_is_an_error() -> None:
     with pytest.raises(StateMissing, match=r"no task has written the states of flights-1\[5,6\)") as rejected:
         states(reports=(StateReport(R0, file(1)),)).finished(BATCH)
