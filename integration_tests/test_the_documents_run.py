@@ -26,7 +26,8 @@ NOT_HERE = {
     "containers.rst": "it needs Docker; test_containers does the same",
     "demo.rst": "it reads the files of the demo; test_the_demo runs it",
     "testkit.rst": "test_testkit runs it",
-    "tutorial.rst": "test_the_tutorial runs it",
+    "tutorial.rst": "test_the_tutorials runs it",
+    "tutorial-dead-letters.rst": "test_the_tutorials runs it",
 }
 _READ = """
     def read(topic, **options):

@@ -1,4 +1,4 @@
-"""The tutorial works word by word: its files are written, and its commands run in the order of the page."""
+"""The tutorials work word by word: their files are written, and their commands run in the order of the page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from streamgroups_testkit.reading import committed_offsets, end_offsets
 from streamgroups_testkit.waits import wait_until
 from unit_tests.documents import ROOT, Block, blocks
 
-PAGE = ROOT / "docs" / "tutorial.rst"
+DOCS = ROOT / "docs"
 TIMEOUT_S = 120
 
 
@@ -33,7 +34,7 @@ class Reader:
     """
 
     def __init__(self, directory: Path, bootstrap: str) -> None:
-        self._directory, self.bootstrap = directory, bootstrap
+        self._directory, self.bootstrap, self.registry = directory, bootstrap, ""
         programs = directory / "bin"
         programs.mkdir()
         for name, code in (("python", '"$@"'), ("streamgroups", '-c "from streamgroups_cli import main; main()" "$@"')):
@@ -44,7 +45,7 @@ class Reader:
 
     def save(self, block: Block) -> None:
         """Writes a program."""
-        (self._directory / block.caption).write_text(block.code.replace("localhost:9092", self.bootstrap))
+        (self._directory / block.caption).write_text(self._here(block.code))
 
     def run(self, block: Block) -> str:
         """Runs the commands of a block. Returns their output."""
@@ -72,9 +73,16 @@ class Reader:
             )
         self.terminals.append(terminal)
 
+    def output(self, block: Block) -> str:
+        """What the terminal of a block has printed."""
+        return (self._directory / f"{block.caption}.log").read_text()
+
     def _commands(self, block: Block) -> list[str]:
-        code = block.code.replace("localhost:9092", self.bootstrap)
-        return [line.removeprefix("$ ") for line in code.splitlines() if line.startswith("$ ")]
+        return [line.removeprefix("$ ") for line in self._here(block.code).splitlines() if line.startswith("$ ")]
+
+    def _here(self, code: str) -> str:
+        code = code.replace("localhost:9092", self.bootstrap).replace("http://localhost:8081", self.registry)
+        return code.replace("port=8081", "port=0")
 
 
 @pytest.fixture
@@ -91,7 +99,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 @LONG
 def test_the_tutorial(reader: Reader) -> None:
     outputs = {}
-    for block in blocks(PAGE, "python", "console"):
+    for block in blocks(DOCS / "tutorial.rst", "python", "console"):
         if block.language == "python":
             reader.save(block)
         elif block.caption in ("setup", "broker"):
@@ -139,3 +147,23 @@ def _wait_until_all_is_read(reader: Reader) -> None:
         "the second query reads the rest",
         timeout_s=TIMEOUT_S,
     )
+
+
+@LONG
+def test_P4_the_tutorial_of_dead_letters(reader: Reader) -> None:
+    outputs = {}
+    for block in blocks(DOCS / "tutorial-dead-letters.rst", "python", "console"):
+        if block.language == "python":
+            reader.save(block)
+        elif block.caption == "registry":
+            reader.start(block)
+            wait_until(partial(_has_printed_its_url, reader, block), "the registry runs", timeout_s=TIMEOUT_S)
+            reader.registry = reader.output(block).split()[0]
+        elif block.caption != "setup":
+            outputs[block.caption or block.line] = reader.run(block)
+    assert re.search(r"^decode +NoMagicByte +orders +10 ", outputs["letters"], re.MULTILINE), outputs["letters"]
+    assert "1000 shipments of 1000 orders" in outputs["count"]
+
+
+def _has_printed_its_url(reader: Reader, block: Block) -> bool:
+    return "http://" in reader.output(block)
