@@ -19,17 +19,18 @@ _JSON = "application/vnd.schemaregistry.v1+json"
 
 
 class FakeSchemaRegistry:
-    """A registry on a free port of 127.0.0.1, as a context manager.
+    """A registry on a port of 127.0.0.1, as a context manager.
 
     Args:
         login: ``user:password`` that each request must contain; ``None`` for no login.
+        port: the port; 0 for a free one.
 
     >>> with FakeSchemaRegistry() as registry:
     ...     registry.add("flights-value", '"string"'), registry.url.startswith("http://127.0.0.1:")
     (1, True)
     """
 
-    def __init__(self, login: str | None = None) -> None:
+    def __init__(self, login: str | None = None, *, port: int = 0) -> None:
         self._login = login
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[int]] = {}
@@ -63,7 +64,7 @@ class FakeSchemaRegistry:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
