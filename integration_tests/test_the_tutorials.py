@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,9 +52,10 @@ class Reader:
         """Runs the commands of a block. Returns their output."""
         output = ""
         for command in self._commands(block):
+            # A shell would have the pattern of pkill in its own command line.
             done = subprocess.run(
-                command,
-                shell=True,
+                command if ">" in command else shlex.split(command),
+                shell=">" in command,
                 cwd=self._directory,
                 env=self._env,
                 capture_output=True,
