@@ -187,6 +187,7 @@ def test_X5_S10_retries_are_dropped_while_queries_are_killed(
     check(bootstrap, topic, target, 8_000)
 
 
+@LONG
 def test_X5_a_reset_that_keeps_ids_returns_no_record_again(
     spark: SparkSession,
     bootstrap: str,

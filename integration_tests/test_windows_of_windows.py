@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.waits import wait_until
@@ -179,6 +180,7 @@ def test_W13_S10_windows_of_windows_follow_their_partitions(
     command("state", "verify", location)
 
 
+@LONG
 def test_W13_a_function_processes_the_results_of_hopping_windows_with_the_time_of_the_group(
     records: Records, output: Output, bootstrap: str, group: str
 ) -> None:
@@ -207,6 +209,7 @@ def test_W13_a_function_processes_the_results_of_hopping_windows_with_the_time_o
 OUTPUT = pa.schema([("key", pa.string()), ("start", pa.timestamp("us", "UTC")), ("n", pa.int64())])
 
 
+@LONG
 def test_W13_a_join_joins_the_results_of_windows(
     output: Output, bootstrap: str, group: str, new_topic: Callable[..., str]
 ) -> None:
