@@ -76,7 +76,7 @@ class Reader:
         self.terminals.append(terminal)
 
     def output(self, block: Block) -> str:
-        """What the terminal of a block has printed."""
+        """The output of the terminal of a block."""
         return (self._directory / f"{block.caption}.log").read_text()
 
     def _commands(self, block: Block) -> list[str]:
