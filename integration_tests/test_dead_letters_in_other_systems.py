@@ -179,7 +179,8 @@ def test_P4_rows_that_a_table_rejects_are_letters(
     assert producer.flush(30) == 0
     with psycopg.connect(postgres) as connection:
         connection.execute(
-            f'CREATE TABLE "{table}" (value varchar(2) NOT NULL, topic text, partition int, "offset" bigint)'
+            f"CREATE TABLE \"{table}\" (value varchar(2) NOT NULL CONSTRAINT no_eleven CHECK (value <> '11'),"
+            ' topic text, partition int, "offset" bigint)'
         )
     rows = flights(spark, bootstrap, topic, group).selectExpr(
         "CAST(value AS STRING) AS value", "topic", "partition", "offset"
@@ -189,9 +190,11 @@ def test_P4_rows_that_a_table_rejects_are_letters(
     with psycopg.connect(postgres) as connection:
         written = connection.execute(f'SELECT "offset" FROM "{table}" ORDER BY 1').fetchall()
         found = connection.execute(f'SELECT "offset", step, error, details FROM "{dead}" ORDER BY 1').fetchall()
-    assert [n for (n,) in written] == [n for n in range(20) if n not in (3, 7)]
-    (too_long, missing) = found
+    assert [n for (n,) in written] == [n for n in range(20) if n not in (3, 7, 11)]
+    (too_long, missing, checked) = found
     assert too_long[:2] == (3, "sink")
     assert "The value of column 'value' was rejected by PostgreSQL" in too_long[2]
     assert json.loads(too_long[3]["record"])["value"] == "long"
     assert missing[:2] == (7, "sink")
+    assert checked[:2] == (11, "sink")
+    assert 'violates check constraint "no_eleven"' in checked[2]

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, SinkRejected, StreamGroupsError
+from streamgroups_postgres.checks import find_checks
 from streamgroups_postgres.column_types import Kind, RecordColumn, record_columns
 from streamgroups_postgres.connecting import check_conninfo, connected, set_up, telling
 from streamgroups_postgres.ledger import PostgresLedger
@@ -145,7 +146,8 @@ class PostgresSink:
                 judge(found, wanted)
                 stage_schema = where_to_make(connection, self.stage_schema or found.table.schema, "the batch's stage")
                 stage = self._stage(columns, found, TableName(stage_schema, PREFIX + token))
-                make_stage(connection, stage)
+                written = [column.name for column in wanted.columns]
+                make_stage(connection, stage, find_checks(connection, found.table, written))
             drop_dead_stages(connection, stage_schema, older_than_s=self._stage_retention_ms / 1_000)
         return stage
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from psycopg import errors, sql
 
 from streamgroups.errors import RecordRejected, SinkRejected, StageLost, StreamGroupsError
+from streamgroups_postgres.checks import Check, add_checks
 from streamgroups_postgres.column_types import RecordColumn, record_columns
 from streamgroups_postgres.connecting import describe, set_up, translated
 from streamgroups_postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
@@ -102,19 +103,25 @@ def stage_columns(
     )
 
 
-def create_stage(stage: PostgresStage) -> sql.Composed:
-    """Returns the statement that creates the stage. A row with the delete marker needs only its key."""
+def create_stage(stage: PostgresStage, names: Sequence[str] = ()) -> sql.Composed:
+    """Returns the statement that creates the stage. A row with the delete marker needs only its key.
+
+    Args:
+        stage: the stage.
+        names: other names for all its columns.
+    """
+    identifiers = [sql.Identifier(name) for name in names or _names(stage)]
     marker = next((i for i, c in enumerate(stage.columns) if c.record.name == stage.delete_marker), None)
-    parts: list[sql.Composable] = [sql.SQL("attempt bigint"), sql.SQL("row_number bigint")]
+    parts: list[sql.Composable] = [sql.SQL("{} bigint").format(name) for name in identifiers[:2]]
     for i, column in enumerate(stage.columns):
-        name = sql.Identifier(f"c{i}")
+        name = identifiers[2 + i]
         not_null: sql.Composable = sql.SQL("")
-        if column.not_null and (marker is None or column.record.name in stage.key):
-            not_null = sql.SQL(" NOT NULL")
-        elif column.not_null:
+        if column.not_null and marker is not None and column.record.name not in stage.key:
             not_null = sql.SQL(" CONSTRAINT {} CHECK ({} IS NOT NULL OR {} IS TRUE)").format(
-                name, name, sql.Identifier(f"c{marker}")
+                sql.Identifier(f"c{i}"), name, identifiers[2 + marker]
             )
+        elif column.not_null:
+            not_null = sql.SQL(" NOT NULL")
         parts.append(sql.SQL("{} {}{}").format(name, type_sql(column.type), not_null))
     # No rows are deleted from a stage, and a vacuum would only delay its drop.
     return sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
@@ -122,13 +129,45 @@ def create_stage(stage: PostgresStage) -> sql.Composed:
     )
 
 
-def make_stage(connection: psycopg.Connection, stage: PostgresStage) -> None:
-    """Creates the stage. Its comment contains the time of the server's clock."""
-    connection.execute(create_stage(stage))
+def _names(stage: PostgresStage) -> list[str]:
+    return ["attempt", "row_number", *(f"c{i}" for i in range(len(stage.columns)))]
+
+
+def make_stage(connection: psycopg.Connection, stage: PostgresStage, checks: Sequence[Check] = ()) -> None:
+    """Creates the stage. Its comment contains the time of the server's clock.
+
+    Args:
+        connection: a connection in a transaction.
+        stage: the stage.
+        checks: constraints of the table that the rows must satisfy.
+    """
+    if checks:
+        _create_checked(connection, stage, checks)
+    else:
+        connection.execute(create_stage(stage))
     row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::bigint").fetchone()
     assert row
     what = f"streamgroups: output for {stage.table} that is not committed, begun at {row[0]} s"
     connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(stage.name.identifier, what))
+
+
+def _create_checked(connection: psycopg.Connection, stage: PostgresStage, checks: Sequence[Check]) -> None:
+    """Creates the stage with constraints, whose expressions contain the names of the table's columns."""
+    final = _names(stage)
+    # Columns of the table can have the names of other columns of the stage.
+    unused = [f"{stage.name.name[-48:]} {i}" for i in range(len(final))]
+    named = [*unused[:2], *(column.record.name for column in stage.columns)]
+    connection.execute(create_stage(stage, named))
+    add_checks(connection, stage.name, checks, stage.delete_marker)
+    renamed = [*zip(named[2:], unused[2:], strict=True), *zip(unused, final, strict=True)]
+    connection.execute(
+        sql.SQL("; ").join(
+            sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(
+                stage.name.identifier, sql.Identifier(old), sql.Identifier(new)
+            )
+            for old, new in renamed
+        )
+    )
 
 
 def drop_stage(connection: psycopg.Connection, name: TableName) -> None:

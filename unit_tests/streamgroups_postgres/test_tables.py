@@ -89,14 +89,14 @@ def test_a_new_table() -> None:
 
 def test_a_stage_rejects_what_the_table_would() -> None:
     assert create_stage(stage()).as_string() == (
-        'CREATE UNLOGGED TABLE "public"."s" (attempt bigint, row_number bigint, "c0" bigint NOT NULL,'
+        'CREATE UNLOGGED TABLE "public"."s" ("attempt" bigint, "row_number" bigint, "c0" bigint NOT NULL,'
         ' "c1" double precision NOT NULL) WITH (autovacuum_enabled = false)'
     )
 
 
 def test_a_row_that_deletes_needs_only_its_key() -> None:
     assert create_stage(stage(key=("id",), delete_marker="gone")).as_string() == (
-        'CREATE UNLOGGED TABLE "public"."s" (attempt bigint, row_number bigint, "c0" bigint NOT NULL,'
+        'CREATE UNLOGGED TABLE "public"."s" ("attempt" bigint, "row_number" bigint, "c0" bigint NOT NULL,'
         ' "c1" double precision CONSTRAINT "c1" CHECK ("c1" IS NOT NULL OR "c2" IS TRUE), "c2" boolean)'
         " WITH (autovacuum_enabled = false)"
     )
