@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,9 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.times import utc
 from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_kafka.dlq.redriving import KafkaRedrive, open_redrive
+from streamgroups_postgres.sink import PostgresSink
+from streamgroups_spark.sinks.letter_tables import letter_table
+from streamgroups_spark.sinks.letters import as_rows, letter_schema
 from streamgroups_testkit.reading import read_committed
 
 PARKED = 5
@@ -142,3 +146,21 @@ def test_P5_a_record_that_the_broker_rejects_sends_nothing_of_its_transaction(
     with open_redrive(config, dlq, timeout_s=30) as redrive:
         redrive.send([record])
     assert [it.value for it in read_committed(bootstrap, topic)] == [small.value]
+
+
+def test_P5_each_letter_of_a_table_is_sent_once_and_purged(bootstrap: str, topic: str, postgres: str) -> None:
+    sink = letter_table(PostgresSink(conninfo=postgres, table=f"letters of {topic}"))
+    stage = sink.begin(letter_schema(), uuid.uuid4().hex)
+    output = sink.write(stage, iter([as_rows(letters(topic, 4))]), 0)
+    with sink.open("board") as ledger, ledger.transaction() as transaction:
+        transaction.write([output])
+
+    def run_on(table: str, command: str, *arguments: str) -> tuple[int, Sequence[dict[str, object]], str]:
+        return run(bootstrap, command, table, "--postgres", postgres, *arguments)
+
+    code, _, messages = run_on(sink.table, "redrive", "--execute")
+    assert (code, "3 letters redriven." in messages) == (0, True)
+    assert "There is nothing to do." in run_on(f"public.{sink.table}", "redrive", "--execute")[2]
+    assert sorted(it.value for it in read_committed(bootstrap, topic)) == [it.value for it in letters(topic, 3)]
+    assert "3 letters deleted." in run_on(sink.table, "purge", "--execute")[2]
+    assert [(it["id"], it["state"]) for it in run_on(sink.table, "list")[1]] == [(letters(topic, 4)[3].id, "parked")]

@@ -45,10 +45,14 @@ LOCK_TIMEOUT_MS = 60_000
 IDLE_TIMEOUT_MS = 60_000
 
 
-def check_conninfo(conninfo: str) -> None:
+def check_conninfo(conninfo: str, option: str = "conninfo") -> None:
     """Rejects a connection string that libpq cannot parse.
 
     The error does not repeat it, because it can contain a password.
+
+    Args:
+        conninfo: the connection string.
+        option: the option that contains it, for the error.
 
     Raises:
         InvalidOption: if it is empty or malformed.
@@ -59,7 +63,7 @@ def check_conninfo(conninfo: str) -> None:
         settings = {}
     if not settings:
         raise InvalidOption(
-            "Option 'conninfo' is empty, or libpq cannot parse it.",
+            f"Option '{option}' is empty, or libpq cannot parse it.",
             remedy=(
                 "Write 'host=... dbname=... user=...' or 'postgresql://user@host/database'; quote or "
                 "percent-encode special characters."
@@ -70,7 +74,7 @@ def check_conninfo(conninfo: str) -> None:
     ports = str(settings.get("port") or "").split(",")
     if any("@" in host[1:] for host in hosts) or not all(port.isdecimal() for port in ports if port):
         raise InvalidOption(
-            "Option 'conninfo' has an invalid host or port.",
+            f"Option '{option}' has an invalid host or port.",
             remedy=(
                 "Percent-encode special characters in a password: '@' is %40, '/' is %2F, ':' is %3A. Or write "
                 "'host=... password=...'."
@@ -78,7 +82,7 @@ def check_conninfo(conninfo: str) -> None:
         )
     sslmode = settings.get("sslmode")
     if sslmode is not None and sslmode not in _SSL_MODES:
-        raise InvalidOption("Option 'conninfo' has an invalid sslmode.", remedy=f"Use {', '.join(_SSL_MODES)}.")
+        raise InvalidOption(f"Option '{option}' has an invalid sslmode.", remedy=f"Use {', '.join(_SSL_MODES)}.")
 
 
 @contextmanager

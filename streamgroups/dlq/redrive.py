@@ -13,7 +13,7 @@ from typing import Protocol
 
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.record_headers import PREFIX, without_facts
-from streamgroups.dlq.stored import StoredLetter
+from streamgroups.dlq.stored import StoredLetter, TableLetter
 from streamgroups.partitions import TopicPartition
 
 #: A record that has failed this number of times is parked.
@@ -129,7 +129,7 @@ class Planned:
         repaired: its new key and value.
     """
 
-    stored: StoredLetter
+    stored: StoredLetter | TableLetter
     state: State
     topic: str | None = None
     repaired: Repaired | None = None
@@ -159,7 +159,7 @@ class Planned:
 
 
 def plan_redrive(
-    letters: Iterable[StoredLetter],
+    letters: Iterable[StoredLetter | TableLetter],
     redriven: Collection[str],
     *,
     to: str | None = None,

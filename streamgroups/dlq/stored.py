@@ -31,6 +31,39 @@ class StoredLetter:
     timestamp_ms: int | None
     letter: DeadLetter
 
+    @property
+    def place(self) -> str:
+        """Its partition and its offset."""
+        return f"{self.topic_partition}@{self.offset}"
+
+    @property
+    def place_fields(self) -> dict[str, str | int]:
+        """Its partition and its offset, as fields of a document."""
+        return {"dlq_partition": self.topic_partition.partition, "dlq_offset": self.offset}
+
+
+@dataclass(frozen=True, slots=True)
+class TableLetter:
+    """A dead letter in a table.
+
+    Args:
+        table: the table, with its schema.
+        letter: the letter.
+    """
+
+    table: str
+    letter: DeadLetter
+
+    @property
+    def place(self) -> str:
+        """The table."""
+        return f"table {self.table}"
+
+    @property
+    def place_fields(self) -> dict[str, str | int]:
+        """The table, as a field of a document."""
+        return {"dlq_table": self.table}
+
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
@@ -46,6 +79,11 @@ class Foreign:
     offset: int
     problem: str | None = None
 
+    @property
+    def place(self) -> str:
+        """Its partition and its offset."""
+        return f"{self.topic_partition}@{self.offset}"
+
 
 def stored(record: Message) -> StoredLetter | Foreign:
     """Returns the letter of a record.
@@ -56,7 +94,7 @@ def stored(record: Message) -> StoredLetter | Foreign:
     try:
         letter = parse_headers(record.headers, key=record.key, value=record.value)
         if letter is not None:
-            _check(letter)
+            check_facts(letter)
     except (ValueError, RecursionError) as e:
         return Foreign(record.topic_partition, record.offset, str(e))
     if letter is None:
@@ -64,12 +102,16 @@ def stored(record: Message) -> StoredLetter | Foreign:
     return StoredLetter(record.topic_partition, record.offset, record.timestamp_ms, letter)
 
 
-def _check(letter: DeadLetter) -> None:
-    """Any client can write to a queue, also numbers that no broker stores."""
+def check_facts(letter: DeadLetter) -> None:
+    """Checks the facts of a letter. Any client can write to a queue, also numbers that no broker stores.
+
+    Raises:
+        ValueError: if a fact is out of range or of another type.
+    """
     time_ms(letter.failed_at_ms)
     whole(letter.attempt, most=MAX_INT32)
     if not isinstance(letter.details, dict) or not all(isinstance(it, str) for it in letter.details.values()):
-        raise ValueError("The header streamgroups.dlq.details is no map of texts.")
+        raise ValueError("The details are no map of texts.")
     if letter.origin is not None:
         whole(letter.origin.topic_partition.partition, most=MAX_INT32)
         whole(letter.origin.offset)

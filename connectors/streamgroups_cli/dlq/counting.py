@@ -20,10 +20,11 @@ from streamgroups_cli.dlq.queue import (
     DEFAULT_MAX_ATTEMPTS,
     DlqArgument,
     MaxAttemptsOption,
-    Queue,
     SelectOptions,
     committed,
+    queue_of,
 )
+from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
 
@@ -57,6 +58,7 @@ _FIELDS: Mapping[By, Callable[[DeadLetter], Cell]] = {
 def stats(
     connect: Connect,
     select: SelectOptions,
+    table: TableOptions,
     dlq: DlqArgument,
     by: Annotated[
         list[By] | None, typer.Option("--by", help="A field to count by; repeatable. Default: step, error and topic.")
@@ -69,7 +71,7 @@ def stats(
     counts: defaultdict[tuple[Cell, ...], Counter[State]] = defaultdict(Counter)
     times: dict[tuple[Cell, ...], tuple[int, int]] = {}
     with committed(connect)() as cluster:
-        queue = Queue(cluster, dlq)
+        queue = queue_of(cluster, dlq, table)
         redriven = queue.redriven()
         for stored in queue.letters(select.selection):
             letter = stored.letter

@@ -18,10 +18,11 @@ from streamgroups_cli.dlq.queue import (
     DEFAULT_MAX_ATTEMPTS,
     DlqArgument,
     MaxAttemptsOption,
-    Queue,
     SelectOptions,
     committed,
+    queue_of,
 )
+from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import json_text, say
@@ -31,6 +32,7 @@ from streamgroups_cli.output import json_text, say
 def export(
     connect: Connect,
     select: SelectOptions,
+    table: TableOptions,
     dlq: DlqArgument,
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="A new file. Default: standard output.")
@@ -39,7 +41,7 @@ def export(
 ) -> None:
     """Write the letters that were not redriven as JSON lines. 'redrive --from-file' reads them."""
     with committed(connect)() as cluster:
-        queue = Queue(cluster, dlq)
+        queue = queue_of(cluster, dlq, table)
         redriven = queue.redriven()
         letters = {
             it.letter.id: it.letter

@@ -12,17 +12,18 @@ import typer
 
 from streamgroups.dlq.letter_files import document_of
 from streamgroups.dlq.redrive import State, state_of
-from streamgroups.dlq.stored import StoredLetter
+from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq.queue import (
     DEFAULT_MAX_ATTEMPTS,
     DlqArgument,
     MaxAttemptsOption,
-    Queue,
     SelectOptions,
     committed,
+    queue_of,
 )
+from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 
@@ -42,6 +43,7 @@ _CHARACTERS_SHOWN = 60
 def list_letters(
     connect: Connect,
     select: SelectOptions,
+    table: TableOptions,
     dlq: DlqArgument,
     state: Annotated[list[State] | None, typer.Option("--state", help="The state of a letter; repeatable.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest N letters.")] = 100,
@@ -50,10 +52,10 @@ def list_letters(
 ) -> None:
     """List dead letters, the newest last."""
     with committed(connect)() as cluster:
-        queue = Queue(cluster, dlq)
+        queue = queue_of(cluster, dlq, table)
         redriven = queue.redriven()
         count = 0
-        kept: deque[tuple[StoredLetter, State]] = deque(maxlen=limit)
+        kept: deque[tuple[AnyLetter, State]] = deque(maxlen=limit)
         for letter in queue.letters(select.selection):
             found = state_of(letter.letter, redriven, max_attempts)
             if not state or found in state:
@@ -71,13 +73,12 @@ def list_letters(
         say(f"{len(shown)} of {count} letters. --limit {count} lists all.")
 
 
-def document(stored: StoredLetter, state: State) -> dict[str, Any]:
+def document(stored: AnyLetter, state: State) -> dict[str, Any]:
     """Returns a letter with its state and its place, as an object of a JSON or YAML document."""
-    place = {"dlq_partition": stored.topic_partition.partition, "dlq_offset": stored.offset}
-    return {**document_of(stored.letter), "state": state.value, **place}
+    return {**document_of(stored.letter), "state": state.value, **stored.place_fields}
 
 
-def _row(stored: StoredLetter, state: State, *, cut: bool) -> list[Cell]:
+def _row(stored: AnyLetter, state: State, *, cut: bool) -> list[Cell]:
     letter = stored.letter
     error = letter.error
     if cut and len(error) > _CHARACTERS_SHOWN:

@@ -1,11 +1,11 @@
-"""``streamgroups dlq purge``: deletes letters from the beginning of each partition of a queue.
+"""``streamgroups dlq purge``: deletes letters from the beginning of each partition of a topic, or rows of a table.
 
 It prints a plan, and ``--execute`` applies it. ``streamgroups_cli.dlq`` imports it. Source: KIP-107; SEMANTICS O2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,30 +13,42 @@ import typer
 
 from streamgroups.dlq.redrive import Purge, State, plan_purge, state_of
 from streamgroups.dlq.stored import Selection, StoredLetter
+from streamgroups.dlq.table_letters import AnyLetter, TablePurge, plan_table_purge
 from streamgroups.errors import PartlyDone
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import parse_time_ms
 from streamgroups.printable import listed
-from streamgroups_cli.connection import Connect
+from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.dlq import queue as queues
-from streamgroups_cli.dlq.queue import DEFAULT_MAX_ATTEMPTS, DlqArgument, MaxAttemptsOption, Queue, committed
+from streamgroups_cli.dlq.queue import (
+    DEFAULT_MAX_ATTEMPTS,
+    DlqArgument,
+    MaxAttemptsOption,
+    Queue,
+    TableQueue,
+    TopicQueue,
+    committed,
+    queue_of,
+)
 from streamgroups_cli.dlq.redriving import ExecuteOption
+from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 
+_COUNTS = (Column("deleted", right=True), *(Column(state.name.lower(), right=True) for state in State))
 _COLUMNS = (
     Column("partition", right=True),
     Column("beginning_offset", right=True),
     Column("new_beginning_offset", right=True),
-    Column("deleted", right=True),
-    *(Column(state.name.lower(), right=True) for state in State),
+    *_COUNTS,
 )
 
 
 @with_options
 def purge(
     connect: Connect,
+    table: TableOptions,
     dlq: DlqArgument,
     before: Annotated[
         str | None, typer.Option("--before", metavar="TIME", help="Only letters that failed before this time.")
@@ -48,42 +60,31 @@ def purge(
     execute: ExecuteOption = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """Delete redriven letters, up to the first letter of each partition that must remain."""
+    """Delete redriven letters. In a topic, up to the first letter of each partition that must remain."""
     before_ms = None if before is None else parse_time_ms(before, option="--before")
     with committed(connect)() as cluster:
-        queue = Queue(cluster, dlq)
-        states = list(_states(queue, max_attempts))
-        foreign: dict[TopicPartition, int] = {}
-        for it in queue.foreign:
-            foreign.setdefault(it.topic_partition, it.offset)
-        plan = plan_purge(states, queue.ends, foreign, before_ms=before_ms, include_waiting=include_waiting)
+        queue = queue_of(cluster, dlq, table)
+        states = _states(queue, max_attempts)
+        if isinstance(queue, TableQueue):
+            letters = ((it.letter, state) for it, state in states)
+            rows = plan_table_purge(letters, before_ms=before_ms, include_waiting=include_waiting)
+            _emit_rows(dlq, rows, output, dry_run=not execute)
+            queue.warn_of_foreign()
+            if _is_applied(rows.letters, execute):
+                _say_deleted(queue.table.delete(rows.letters))
+            return
+        found = [(it, state) for it, state in states if isinstance(it, StoredLetter)]
+        plan = plan_purge(found, queue.ends, queue.first_foreign, before_ms=before_ms, include_waiting=include_waiting)
         _emit(dlq, plan, queue, output, dry_run=not execute)
         queue.warn_of_foreign()
-        kept = sum(it.kept for it in plan)
-        if kept:
-            say(
-                f"{kept} letters remain because a letter before them must remain. Kafka deletes from the beginning of a "
-                "partition only."
-            )
+        _warn_of_kept(plan)
         due = {it.topic_partition: it.next_offset for it in plan if it.deleted}
-        if not due:
-            say(NOTHING_TO_DO)
-        elif not execute:
-            say(ONLY_A_PLAN)
-        else:
-            failures = queues.delete_before(cluster, due, connect.timeout)
-            if failures.keys() >= due.keys():
-                raise next(iter(failures.values()))
-            if failures:
-                raise PartlyDone(
-                    f"The letters of {listed(failures)} could not be deleted. {next(iter(failures.values())).what}",
-                    remedy="Remove the cause, and run the command again.",
-                )
-            deleted = sum(sum(it.deleted.values()) for it in plan)
-            say(f"{deleted} letter{'' if deleted == 1 else 's'} deleted.")
+        if _is_applied(due, execute):
+            _delete_before(cluster, due, connect.timeout)
+            _say_deleted(sum(sum(it.deleted.values()) for it in plan))
 
 
-def _states(queue: Queue, max_attempts: int) -> Iterator[tuple[StoredLetter, State]]:
+def _states(queue: Queue, max_attempts: int) -> Iterator[tuple[AnyLetter, State]]:
     """All letters with their states. Their values can be large, and are left out."""
     redriven = queue.redriven()
     for stored in queue.letters(Selection()):
@@ -91,13 +92,58 @@ def _states(queue: Queue, max_attempts: int) -> Iterator[tuple[StoredLetter, Sta
         yield replace(stored, letter=replace(stored.letter, key=None, value=None, headers=())), state
 
 
-def _emit(dlq: str, plan: Sequence[Purge], queue: Queue, output: Output, *, dry_run: bool) -> None:
+def _warn_of_kept(plan: Sequence[Purge]) -> None:
+    kept = sum(it.kept for it in plan)
+    if kept:
+        say(
+            f"{kept} letters remain because a letter before them must remain. Kafka deletes from the beginning of a "
+            "partition only."
+        )
+
+
+def _is_applied(due: Sized, execute: bool) -> bool:
+    """Returns whether letters are deleted now, and reports why they are not."""
+    if due and execute:
+        return True
+    say(ONLY_A_PLAN if due else NOTHING_TO_DO)
+    return False
+
+
+def _delete_before(cluster: Cluster, due: Mapping[TopicPartition, int], timeout: str) -> None:
+    failures = queues.delete_before(cluster, due, timeout)
+    if failures.keys() >= due.keys():
+        raise next(iter(failures.values()))
+    if failures:
+        raise PartlyDone(
+            f"The letters of {listed(failures)} could not be deleted. {next(iter(failures.values())).what}",
+            remedy="Remove the cause, and run the command again.",
+        )
+
+
+def _say_deleted(count: int) -> None:
+    say(f"{count} letter{'' if count == 1 else 's'} deleted.")
+
+
+def _emit_rows(dlq: str, plan: TablePurge, output: Output, *, dry_run: bool) -> None:
+    row = _counts(plan.deleted)
+    names = [column.name for column in _COUNTS]
+    emit(
+        output,
+        document=lambda: {"dry_run": dry_run, "dlq": dlq, **dict(zip(names, row, strict=True))},
+        tables=lambda: [Table(_COUNTS, [row])],
+    )
+
+
+def _counts(deleted: Mapping[State, int]) -> list[Cell]:
+    return [sum(deleted.values()), *(deleted.get(state, 0) for state in State)]
+
+
+def _emit(dlq: str, plan: Sequence[Purge], queue: TopicQueue, output: Output, *, dry_run: bool) -> None:
     rows: list[Sequence[Cell]] = []
     for it in plan:
         beginning = queue.beginnings[it.topic_partition]
-        counts = [it.deleted.get(state, 0) for state in State]
         new = it.next_offset if it.deleted else beginning
-        rows.append([it.topic_partition.partition, beginning, new, sum(counts), *counts])
+        rows.append([it.topic_partition.partition, beginning, new, *_counts(it.deleted)])
 
     def document() -> dict[str, Any]:
         names = [column.name for column in _COLUMNS]

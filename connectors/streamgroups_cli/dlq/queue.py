@@ -1,11 +1,13 @@
 """Reads a queue of dead letters, and the ids of those that were redriven.
 
-All commands under ``dlq`` use it. Tests replace :func:`open_redrive` and :func:`delete_before`, which need a real cluster.
+All commands under ``dlq`` use it. A queue is a topic, or a table of PostgreSQL. Tests replace :func:`open_redrive` and
+:func:`delete_before`, which need a real cluster.
 Source: SEMANTICS P4, P5.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -14,17 +16,19 @@ from typing import Annotated
 import typer
 
 from streamgroups.dlq.redrive import MAX_ATTEMPTS, Redrive, redriven_topic
-from streamgroups.dlq.stored import Foreign, Selection, StoredLetter, stored
+from streamgroups.dlq.stored import Foreign, Selection, StoredLetter, TableLetter, stored
+from streamgroups.dlq.table_letters import AnyForeign, AnyLetter, ForeignRow, LetterTable, letter_of
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.reset_plan import parse_scope, require_bounds
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import parse_time_ms
 from streamgroups_cli.connection import Cluster, Connect, timeout_s
+from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import say
 
-DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The topic with the dead letters.")]
+DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The topic or the table with the dead letters.")]
 MaxAttemptsOption = Annotated[
     int, typer.Option("--max-attempts", min=1, metavar="N", help="A record that has failed N times is parked.")
 ]
@@ -88,22 +92,61 @@ def committed(connect: Connect) -> Connect:
     return replace(connect, kafka=["isolation.level=read_committed", *(connect.kafka or [])])
 
 
-class Queue:
+class Queue(ABC):
     """A queue of dead letters.
 
     Args:
-        cluster: its cluster.
-        dlq: its topic.
+        cluster: the cluster with the ids of redriven letters.
+        dlq: its topic or its table, as the user has named it.
+        name: its name in the topic of redriven ids.
+    """
+
+    def __init__(self, cluster: Cluster, dlq: str, name: str) -> None:
+        self._cluster, self.dlq, self.name = cluster, dlq, name
+        #: The records or rows that are no dead letters, as far as the queue was read.
+        self.foreign: list[AnyForeign] = []
+
+    @abstractmethod
+    def letters(self, selection: Selection) -> Iterator[AnyLetter]:
+        """Reads the selected letters."""
+
+    def redriven(self) -> frozenset[str]:
+        """Reads the ids of redriven letters."""
+        return frozenset(
+            record.key.decode(errors="replace") for record in self._redriven_records() if record.key is not None
+        )
+
+    def _redriven_records(self) -> Iterator[Message]:
+        topic = redriven_topic(self.name)
+        if topic not in self._cluster.topics.describe_topics([topic]):
+            return
+        bounds = require_bounds(self._cluster.topics.bounds(partitions_of(self._cluster, {topic: None})))
+        yield from self._cluster.topics.read(
+            {tp: it.beginning_offset for tp, it in bounds.items()}, {tp: it.end_offset for tp, it in bounds.items()}
+        )
+
+    def warn_of_foreign(self) -> None:
+        """Reports the records or rows that are no dead letters."""
+        if self.foreign:
+            first = self.foreign[0]
+            problem = f" ({first.problem})" if first.problem else ""
+            count = len(self.foreign)
+            say(
+                f"{count} record{'' if count == 1 else 's'} of '{self.dlq}' {'is' if count == 1 else 'are'} no dead "
+                f"letter of this library, such as {first.place}{problem}."
+            )
+
+
+class TopicQueue(Queue):
+    """A topic of dead letters.
 
     Raises:
         UnknownTopic: if the topic does not exist.
     """
 
     def __init__(self, cluster: Cluster, dlq: str) -> None:
-        self._cluster, self.dlq = cluster, dlq
+        super().__init__(cluster, dlq, dlq)
         self._bounds = require_bounds(cluster.topics.bounds(partitions_of(cluster, {dlq: None})))
-        #: The records that are no dead letters, as far as the queue was read.
-        self.foreign: list[Foreign] = []
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -115,8 +158,17 @@ class Queue:
         """The first offset of each partition."""
         return {tp: it.beginning_offset for tp, it in self._bounds.items()}
 
+    @property
+    def first_foreign(self) -> dict[TopicPartition, int]:
+        """The offset of the first record of each partition that is no letter, as far as the queue was read."""
+        first: dict[TopicPartition, int] = {}
+        for it in self.foreign:
+            if isinstance(it, Foreign):
+                first.setdefault(it.topic_partition, it.offset)
+        return first
+
     def letters(self, selection: Selection) -> Iterator[StoredLetter]:
-        """Reads the selected letters."""
+        """See :meth:`Queue.letters`."""
         self.foreign.clear()
         for record in self._cluster.topics.read(self.beginnings, self.ends):
             found = stored(record)
@@ -125,31 +177,44 @@ class Queue:
             elif selection.matches(found.letter):
                 yield found
 
-    def redriven(self) -> frozenset[str]:
-        """Reads the ids of redriven letters."""
-        return frozenset(
-            record.key.decode(errors="replace") for record in self._redriven_records() if record.key is not None
-        )
 
-    def _redriven_records(self) -> Iterator[Message]:
-        topic = redriven_topic(self.dlq)
-        if topic not in self._cluster.topics.describe_topics([topic]):
-            return
-        bounds = require_bounds(self._cluster.topics.bounds(partitions_of(self._cluster, {topic: None})))
-        yield from self._cluster.topics.read(
-            {tp: it.beginning_offset for tp, it in bounds.items()}, {tp: it.end_offset for tp, it in bounds.items()}
-        )
+class TableQueue(Queue):
+    """A table of dead letters.
 
-    def warn_of_foreign(self) -> None:
-        """Reports the records that are no dead letters."""
-        if self.foreign:
-            first = self.foreign[0]
-            problem = f" ({first.problem})" if first.problem else ""
-            count = len(self.foreign)
-            say(
-                f"{count} record{'' if count == 1 else 's'} of '{self.dlq}' {'is' if count == 1 else 'are'} no dead "
-                f"letter of this library, such as {first.topic_partition}@{first.offset}{problem}."
-            )
+    Args:
+        cluster: the cluster with the ids of redriven letters.
+        dlq: the table, as the user has named it.
+        table: the table.
+    """
+
+    def __init__(self, cluster: Cluster, dlq: str, table: LetterTable) -> None:
+        super().__init__(cluster, dlq, table.queue)
+        self.table = table
+
+    def letters(self, selection: Selection) -> Iterator[TableLetter]:
+        """See :meth:`Queue.letters`."""
+        self.foreign.clear()
+        for row in self.table.rows(selection.ids):
+            found = letter_of(row, self.table.table)
+            if isinstance(found, ForeignRow):
+                self.foreign.append(found)
+            elif selection.matches(found.letter):
+                yield found
+
+
+def queue_of(cluster: Cluster, dlq: str, where: TableOptions) -> TopicQueue | TableQueue:
+    """Finds a queue.
+
+    Args:
+        cluster: the cluster of the queue, or of the ids of its redriven letters.
+        dlq: its topic or its table.
+        where: the database of the table.
+
+    Raises:
+        StreamGroupsError: if the queue does not exist or is not accessible.
+    """
+    table = where.find(dlq)
+    return TopicQueue(cluster, dlq) if table is None else TableQueue(cluster, dlq, table)
 
 
 def open_redrive(cluster: Cluster, dlq: str, timeout: str) -> AbstractContextManager[Redrive]:

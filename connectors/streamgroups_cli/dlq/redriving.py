@@ -14,7 +14,8 @@ import typer
 
 from streamgroups.dlq.letter_files import parse_lines
 from streamgroups.dlq.redrive import Planned, Repaired, State, plan_redrive, redriven_topic, transactions
-from streamgroups.dlq.stored import Selection, StoredLetter
+from streamgroups.dlq.stored import Selection
+from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
 from streamgroups.printable import listed
 from streamgroups_cli.connection import Cluster, Connect
@@ -25,8 +26,11 @@ from streamgroups_cli.dlq.queue import (
     MaxAttemptsOption,
     Queue,
     SelectOptions,
+    TopicQueue,
     committed,
+    queue_of,
 )
+from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
@@ -42,6 +46,7 @@ ExecuteOption = Annotated[
 def redrive(
     connect: Connect,
     select: SelectOptions,
+    table: TableOptions,
     dlq: DlqArgument,
     to: Annotated[
         str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic. Default: the topic of each record.")
@@ -56,11 +61,10 @@ def redrive(
     output: OutputOption = Output.table,
 ) -> None:
     """Send the records of dead letters to their topics again, each once only."""
-    if to in (dlq, redriven_topic(dlq)):
-        raise InvalidOption(f"--to {to} is a topic of the queue itself.", remedy="Name a topic that a query reads.")
     lines = None if from_file is None else _lines(from_file)
     with committed(connect)() as cluster:
-        queue = Queue(cluster, dlq)
+        queue = queue_of(cluster, dlq, table)
+        _check_target(queue, to)
         redriven = queue.redriven()
         letters, repaired = _letters(queue, select.selection, lines, str(from_file))
         plan = plan_redrive(
@@ -79,6 +83,12 @@ def redrive(
             _send(cluster, queue, sent, connect.timeout)
 
 
+def _check_target(queue: Queue, to: str | None) -> None:
+    own = [redriven_topic(queue.name), *([queue.dlq] if isinstance(queue, TopicQueue) else [])]
+    if to in own:
+        raise InvalidOption(f"--to {to} is a topic of the queue itself.", remedy="Name a topic that a query reads.")
+
+
 def _lines(file: Path) -> list[str]:
     try:
         return file.read_text(encoding="utf-8").splitlines()
@@ -90,7 +100,7 @@ def _lines(file: Path) -> list[str]:
 
 def _letters(
     queue: Queue, selection: Selection, lines: Sequence[str] | None, file: str
-) -> tuple[list[StoredLetter], Mapping[str, Repaired] | None]:
+) -> tuple[list[AnyLetter], Mapping[str, Repaired] | None]:
     """The selected letters, and the keys and values of a file. With a file, only its letters are selected."""
     if lines is None:
         return list(queue.letters(selection)), None
@@ -113,7 +123,7 @@ def _check_topics(cluster: Cluster, topics: Sequence[str]) -> None:
 def _send(cluster: Cluster, queue: Queue, planned: Sequence[Planned], timeout: str) -> None:
     sent = 0
     try:
-        with queues.open_redrive(cluster, queue.dlq, timeout) as running:
+        with queues.open_redrive(cluster, queue.name, timeout) as running:
             # Only now no other redrive can add ids.
             for records in transactions(planned, queue.redriven()):
                 running.send(records)

@@ -11,13 +11,21 @@ from typing import Annotated
 import typer
 
 from streamgroups.dlq.redrive import State, state_of
-from streamgroups.dlq.stored import Selection, StoredLetter
+from streamgroups.dlq.stored import Selection
+from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption
 from streamgroups.printable import listed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq.listing import document
-from streamgroups_cli.dlq.queue import DEFAULT_MAX_ATTEMPTS, DlqArgument, MaxAttemptsOption, Queue, committed
+from streamgroups_cli.dlq.queue import (
+    DEFAULT_MAX_ATTEMPTS,
+    DlqArgument,
+    MaxAttemptsOption,
+    committed,
+    queue_of,
+)
+from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
 from streamgroups_cli.records import Show, ShowOption, words_of
@@ -29,6 +37,7 @@ _FLAT = (Column("id"), *_COLUMNS)
 @with_options
 def show_letters(
     connect: Connect,
+    table: TableOptions,
     dlq: DlqArgument,
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="The ids of letters.")],
     max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
@@ -37,10 +46,10 @@ def show_letters(
 ) -> None:
     """Show letters with their keys, values and headers."""
     with committed(connect)() as cluster:
-        queue = Queue(cluster, dlq)
+        queue = queue_of(cluster, dlq, table)
         redriven = queue.redriven()
-        letters = list(queue.letters(Selection(ids=frozenset(ids))))
-    found = [(it, state_of(it.letter, redriven, max_attempts)) for it in letters]
+        letters: list[AnyLetter] = list(queue.letters(Selection(ids=frozenset(ids))))
+    found: list[tuple[AnyLetter, State]] = [(it, state_of(it.letter, redriven, max_attempts)) for it in letters]
     emit(
         output,
         document=lambda: {"dlq": dlq, "letters": [document(*it) for it in found]},
@@ -54,7 +63,7 @@ def show_letters(
         )
 
 
-def _rows(stored: StoredLetter, state: State, show: Show) -> Iterator[list[Cell]]:
+def _rows(stored: AnyLetter, state: State, show: Show) -> Iterator[list[Cell]]:
     letter, origin = stored.letter, stored.letter.origin
     yield ["state", state.value]
     yield ["attempt", letter.attempt]
@@ -68,7 +77,7 @@ def _rows(stored: StoredLetter, state: State, show: Show) -> Iterator[list[Cell]
     if origin is not None:
         yield ["source", f"{origin.topic_partition}@{origin.offset}"]
         yield ["timestamp", utc(origin.timestamp_ms)]
-    yield ["stored in", f"{stored.topic_partition}@{stored.offset}"]
+    yield ["stored in", stored.place]
     for name, value in letter.headers:
         yield [f"header {name}", _words(value, show)]
     yield ["key", _words(letter.key, show)]

@@ -1,0 +1,107 @@
+"""P4, P5: a table of dead letters that the sink has written is read and purged row by row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from component_tests.postgres_process import stage
+from streamgroups.dlq.letter import DeadLetter, Origin
+from streamgroups.dlq.stored import TableLetter
+from streamgroups.dlq.table_letters import ForeignRow, letter_of
+from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, SinkUnreachable
+from streamgroups.partitions import TopicPartition
+from streamgroups_postgres.letters import PostgresLetters, find_letters
+from streamgroups_postgres.sink import PostgresSink
+from streamgroups_spark.sinks.letter_tables import letter_table
+from streamgroups_spark.sinks.letters import as_rows
+
+FIRST = DeadLetter(
+    id="board/orders/1/7/decode",
+    group_id="board",
+    query="prices",
+    failed_at_ms=1_700_000_000_001,
+    attempt=2,
+    step="decode",
+    error_class="ValueError",
+    error="no JSON: ü '%s'",
+    details={"at": "prices.py:7"},
+    origin=Origin(TopicPartition("orders", 1), 7, 1_600_000_000_999),
+    key=b"k",
+    value=b"\xff\x00",
+    headers=(("trace", b"\x00"), ("empty", None)),
+)
+SECOND = replace(
+    FIRST, id="board/-/0123456789abcdef/sink", failed_at_ms=1_700_000_000_002, origin=None, value=None, headers=()
+)
+
+
+def written(conninfo: str, *letters: DeadLetter, table: str = "Dead letters") -> PostgresLetters:
+    """A table with letters of a batch."""
+    sink = letter_table(PostgresSink(conninfo=conninfo, table=table))
+    output = stage(sink, as_rows(letters))
+    with sink.open("board") as ledger, ledger.transaction() as transaction:
+        transaction.write(output)
+    sink.discard(output[0].stage)
+    return find_letters(conninfo, table, option="--postgres")
+
+
+def read(table: PostgresLetters, *ids: str) -> list[TableLetter | ForeignRow]:
+    return [letter_of(row, table.table) for row in table.rows(ids)]
+
+
+def test_P4_letters_are_read_as_they_were_written_the_earliest_first(postgres: str) -> None:
+    table = written(postgres, SECOND, FIRST)
+    assert table.table == "public.Dead letters"
+    assert read(table) == [TableLetter(table.table, FIRST), TableLetter(table.table, SECOND)]
+    assert read(table, SECOND.id) == [TableLetter(table.table, SECOND)]
+    # The name is the same with and without the schema, so a letter is redriven once.
+    assert find_letters(postgres, "public.Dead letters", option="--postgres").queue == table.queue
+
+
+def test_P4_more_rows_than_one_fetch_contains_are_read(postgres: str) -> None:
+    letters = [replace(FIRST, id=f"board/-/{n:04}/sink", origin=None) for n in range(250)]
+    assert [it.letter.id for it in read(written(postgres, *letters)) if isinstance(it, TableLetter)] == [
+        it.id for it in letters
+    ]
+
+
+def test_P5_a_purge_deletes_the_letters_that_were_read(postgres: str) -> None:
+    table = written(postgres, FIRST, SECOND)
+    again = replace(SECOND, failed_at_ms=SECOND.failed_at_ms + 1)
+    written(postgres, again)
+    due = [(it.id, it.failed_at_ms) for it in (FIRST, SECOND)]
+    assert table.delete(due) == 1
+    assert read(table) == [TableLetter(table.table, again)]
+    assert (table.delete(due), table.delete([])) == (0, 0)
+
+
+def test_P4_a_row_of_another_client_is_no_letter(postgres: str) -> None:
+    table = written(postgres, FIRST)
+    with psycopg.connect(postgres) as connection:
+        connection.execute("INSERT INTO \"Dead letters\" (id, headers) VALUES ('x', '{}')")
+    assert [type(it) for it in read(table)] == [TableLetter, ForeignRow]
+
+
+def test_P4_a_table_that_is_missing_foreign_or_forbidden_is_rejected(postgres: str) -> None:
+    table = written(postgres, FIRST)
+    with psycopg.connect(postgres) as connection:
+        connection.execute("CREATE TABLE flights (id text)")
+    with pytest.raises(SinkRejected, match="Table dead_letters does not exist"):
+        find_letters(postgres, "dead_letters", option="--postgres")
+    with pytest.raises(SinkRejected, match="has no column 'group_id', so it is no table of dead letters"):
+        find_letters(postgres, "flights", option="--postgres")
+    with pytest.raises(InvalidOption, match=r"'DLQ' is 'a\.b\.c'"):
+        find_letters(postgres, "a.b.c", option="--postgres")
+    with pytest.raises(SinkUnreachable):
+        find_letters("host=127.0.0.1 port=1 dbname=airport", "letters", option="--postgres")
+    with psycopg.connect(postgres) as connection:
+        connection.execute("CREATE ROLE letters_reader")
+        connection.commit()
+        try:
+            with pytest.raises(NotAuthorized, match=r"Reading the dead letters of public\.Dead letters"):
+                list(replace(table, conninfo=f"{postgres} options='-c role=letters_reader'").rows())
+        finally:
+            connection.execute("DROP ROLE letters_reader")
