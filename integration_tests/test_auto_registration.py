@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 
 
@@ -59,6 +60,7 @@ def test_S13_reads_and_exclusive_streams_need_no_call(
     assert sorted(stream.read) == list(range(20))
 
 
+@LONG
 def test_S13_a_shared_stream_names_the_call_which_then_suffices(
     unregistered: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_W17_the_same_program_reads_a_stream_and_bounded_data(
     assert {row[3] for row in read} == {"on time", "flush", "dead letter"}
 
 
+@LONG
 def test_W17_a_flush_is_repeated_after_an_error_and_emits_only_changes(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroups as sg
 from integration_tests.join_query import joined, start
 from integration_tests.programs import running
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_state.joins.definition import How
 from streamgroups_testkit.queries import shared_options
@@ -116,6 +117,7 @@ def config(bootstrap: str, group: str, topics: tuple[str, str], target: str) -> 
     }
 
 
+@LONG
 def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
     spark: SparkSession,
     admin: AdminClient,

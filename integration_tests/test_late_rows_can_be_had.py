@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import streamgroups as sg
 from integration_tests.dead_letters import letters_in
 from integration_tests.event_times import MINUTE_MS, depart, departures, minute_of
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import At
@@ -136,6 +137,7 @@ def test_W7_X8_late_rows_of_windows_reach_a_topic_of_their_own(
     assert len(values(unsplit)) == sum(count for _, count in found)
 
 
+@LONG
 def test_X8_late_rows_of_other_operators_on_sparks_own_watermark(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

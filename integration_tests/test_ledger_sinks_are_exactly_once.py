@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
-from integration_tests.tiers import EACH_SINK, EITHER_SINK
+from integration_tests.tiers import EACH_SINK, EITHER_SINK, LONG
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.gaps import Cause, Gaps
@@ -159,6 +159,7 @@ def _has_reached(committed_now: Callable[[], dict[int, int]], total: int) -> boo
     return sum(committed_now().values()) == total
 
 
+@LONG
 @EITHER_SINK
 def test_X2_a_join_moves_the_positions_of_both_groups_with_its_output(
     board: Board, read_back: ReadBack, new_topic: Callable[..., str]

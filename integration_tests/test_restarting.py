@@ -141,5 +141,5 @@ def test_checkpoint_of_another_source_is_rejected(runs: Runs, tmp_path: Path, to
     lines = log.read_text().splitlines()
     log.write_text("\n".join([*lines[:-1], f'{{"{topic}":{{"0":3,"1":3}}}}']))
     (tmp_path / "checkpoint" / "offsets" / ".0.crc").unlink()
-    with pytest.raises(StreamingQueryException, match="streamgroups did not write"):
+    with pytest.raises(StreamingQueryException, match="The checkpoint belongs to a query of format"):
         runs.run()

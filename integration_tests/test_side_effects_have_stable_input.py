@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from integration_tests.programs import running
 from integration_tests.stable_query import FILTERED, start
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets
@@ -32,6 +33,7 @@ def members(admin: AdminClient, group: str) -> int:
     return len(admin.describe_consumer_groups([group])[group].result().members)
 
 
+@LONG
 def test_X7_a_killed_batch_is_repeated_with_its_records_by_two_queries(
     spark: SparkSession,
     bootstrap: str,

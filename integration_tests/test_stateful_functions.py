@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
@@ -130,6 +131,7 @@ def test_S10_X2_two_queries_share_a_function_and_one_stops(
     assert totals.written() == records.totals
 
 
+@LONG
 def test_S10_an_exclusive_query_continues_with_the_state_of_the_group(
     totals: Totals, bootstrap: str, topic: str, options: dict[str, str]
 ) -> None:

@@ -7,6 +7,7 @@ has a prelude here that defines them.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -17,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE
 from unit_tests.documents import PAGES, Block, blocks
 
@@ -48,6 +50,10 @@ PRELUDES = {
         query = read("orders").writeStream.format("noop").option("checkpointLocation", "/data/recorded").start()
         """,
     "metrics.rst": "",
+    "migration.rst": """
+        from pathlib import Path
+        Path("options.json").write_text('{"subscribe": "flights", "startingOffsets": "earliest"}')
+        """,
     "postgres.rst": """
         import pyarrow as pa
         from streamgroups.partitions import OffsetRange, TopicPartition
@@ -87,13 +93,13 @@ PRELUDES = {
         """,
     "supervision.rst": """
         import threading
-        def stop_queries():
+        def stop_queries(spark, ended):
             while not ended.wait(0.2):
                 for query in spark.streams.active:
                     if query.recentProgress:
                         query.stop()
         ended = threading.Event()
-        threading.Thread(target=stop_queries, daemon=True).start()
+        threading.Thread(target=stop_queries, args=(spark, ended), daemon=True).start()
         """,
     "windows.rst": """
         columns = "*", "timestamp AS ts", "CAST(key AS STRING) AS carrier", "1 AS delay"
@@ -135,7 +141,9 @@ BEFORE = {
     "event-time.rst": {
         8: 'prices = read("prices", membership="exclusive", includeWatermark="true").withColumn("valid_until", F.col("timestamp"))'
     },
-    "supervision.rst": {1: "ended.clear(); threading.Thread(target=stop_queries, daemon=True).start()"},
+    "supervision.rst": {
+        1: "ended.clear(); threading.Thread(target=stop_queries, args=(spark, ended), daemon=True).start()"
+    },
 }
 
 
@@ -151,6 +159,15 @@ def topics(bootstrap: str) -> None:
         for i in range(400):
             producer.produce(topic, key=f"k{i % 5}", value=f'{{"airport": "JFK", "delay": {i}}}')
     assert producer.flush(30) == 0
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    """The URL of a schema registry with the schema of the documents."""
+    fields = '[{"name": "airport", "type": "string"}, {"name": "delay", "type": "int"}]'
+    with FakeSchemaRegistry() as registry:
+        registry.add("flights-value", f'{{"type": "record", "name": "Flight", "fields": {fields}}}')
+        yield registry.url
 
 
 @pytest.fixture
@@ -177,6 +194,7 @@ def test_the_code_of_a_page_runs(
     tmp_path: Path,
     topics: None,
     queries: None,
+    registry: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Some pages write files.
@@ -187,6 +205,7 @@ def test_the_code_of_a_page_runs(
         for pattern, replacement in REPLACED:
             code = re.sub(pattern, replacement, code, flags=re.MULTILINE)
         code = code.replace("localhost:9092", bootstrap).replace("postgresql://board@db.example/airport", postgres)
+        code = code.replace("http://localhost:8081", registry)
         code = re.sub(r'"/(?:data|tmp)/', f'"{tmp_path}/', code)
         exec(compile(code, source, "exec"), names)
 
@@ -198,7 +217,9 @@ def test_the_code_of_a_page_runs(
             run(before, f"before {block}")
         run(block.code, str(block))
     _finish(spark, block)
-    # Clients that the page has left open would outlive the broker.
+    # Clients that the page has left open would outlive the broker, and a thread the session.
+    if isinstance(ended := names.get("ended"), threading.Event):
+        ended.set()
     names.clear()
 
 

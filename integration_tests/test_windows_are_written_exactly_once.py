@@ -26,6 +26,7 @@ from integration_tests import windows_query
 from integration_tests.event_times import START_MS, depart, departures, windows
 from integration_tests.programs import running
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
+from integration_tests.tiers import LONG
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, write_records
 from streamgroups_spark.register import SESSION
@@ -133,6 +134,7 @@ def test_a_batch_that_reads_nothing_is_run_again(
     assert board.flights() == WHOLE
 
 
+@LONG
 def test_a_zombie_that_began_before_the_batch_was_recorded(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

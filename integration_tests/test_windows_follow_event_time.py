@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from integration_tests import windows_query
 from integration_tests.event_times import depart
 from integration_tests.programs import running
+from integration_tests.tiers import LONG
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.reading import wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
@@ -33,6 +34,7 @@ def config(directory: Path, options: dict[str, str], **windows: str) -> dict[str
     }
 
 
+@LONG
 def test_W5_W7_all_idle(
     rocksdb: None, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

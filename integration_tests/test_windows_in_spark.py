@@ -168,6 +168,7 @@ def test_W9_what_is_before_the_watermark_is_lifted_to_it_or_given_up(stream: Str
     assert took(("d", 25), rows=1) == [(10, 20, "b", 2, "on time", 0)]
 
 
+@LONG
 def test_a_session_merges_across_batches_and_survives_a_restart(stream: Stream) -> None:
     def windowed() -> DataFrame:
         return sg.windows(

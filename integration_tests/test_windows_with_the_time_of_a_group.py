@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.test_windows_of_partitions import Topic, Windows
+from integration_tests.tiers import LONG
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.state.origins import Named
 from streamgroups_testkit.queries import exclusive_options, shared_options
@@ -92,6 +93,7 @@ def test_W2_two_queries_close_a_window_when_the_slowest_partition_has_passed_it(
         have_read(130, 120)
 
 
+@LONG
 def test_W3_an_exclusive_query_with_a_ledger_closes_windows_although_a_partition_is_idle(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, postgres: str, tmp_path: Path
 ) -> None:
