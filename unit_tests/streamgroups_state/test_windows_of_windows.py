@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from streamgroups.event_time.windows import Hopping, Session, Shape
+from unit_tests.examples import examples
 from unit_tests.streamgroups_state.chain_model import Chain, Reference, Result, chained, windows
 from unit_tests.streamgroups_state.window_model import Record, Row
 
@@ -39,6 +40,7 @@ def results(rows: Sequence[Row]) -> set[Result]:
 @pytest.mark.parametrize("first", SHAPES, ids=str)
 @pytest.mark.parametrize("time", ["start", "end"])
 @given(RECORDS, STEPS)
+@settings(max_examples=examples(30))
 def test_W13_windows_of_windows_do_not_depend_on_batches(
     first: Shape, time: str, given_records: list[Record], steps: list[tuple[int, str, int]]
 ) -> None:
