@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.collected_rows import CollectedRows
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
 from streamgroups_testkit.clocks import controlled_clock
@@ -42,13 +41,12 @@ class Topic:
         assert self._producer.flush(30) == 0
 
 
-class Windows:
+class Windows(CollectedRows[Row]):
     """Queries with windows, whose rows are collected in memory."""
 
     def __init__(self, spark: SparkSession, directory: Path, options: dict[str, str]) -> None:
-        self._spark, self._directory, self.options = spark, directory, options
-        self._rows: list[Row] = []
-        self._lock = threading.Lock()
+        super().__init__(directory)
+        self._spark, self.options = spark, options
 
     def define(
         self, prepare: Callable[[DataFrame], DataFrame] = lambda df: df, delay: str | None = "0 seconds", **windows: Any
@@ -59,40 +57,11 @@ class Windows:
             timed = timed.withWatermark("timestamp", delay)
         return sg.windows(timed, **{"on": "timestamp", "by": ["key"], "aggregate": {"n": "count(*)"}, **windows})
 
-    @contextmanager
-    def running(self, checkpoint: str, rows: DataFrame) -> Iterator[StreamingQuery]:
-        writer = rows.writeStream.foreachBatch(self._collect).trigger(processingTime="200 milliseconds")
-        query = writer.option("checkpointLocation", str(self._directory / checkpoint)).start()
-        try:
-            yield query
-        finally:
-            query.stop()
-
-    def run(self, checkpoint: str, rows: DataFrame) -> None:
-        writer = rows.writeStream.foreachBatch(self._collect).trigger(availableNow=True)
-        assert writer.option("checkpointLocation", str(self._directory / checkpoint)).start().awaitTermination(120)
-
-    def _collect(self, batch: DataFrame, _: int) -> None:
+    def read_batch(self, batch: DataFrame) -> list[Row]:
         found = batch.select(
             "key", F.unix_millis("window_start").alias("start"), F.unix_millis("window_end").alias("end"), "pane", "n"
         ).collect()
-        with self._lock:
-            self._rows += [
-                (r.key, (r.start - START_MS) // 1_000, (r.end - START_MS) // 1_000, r.pane, r.n) for r in found
-            ]
-
-    @property
-    def rows(self) -> list[Row]:
-        with self._lock:
-            return sorted(self._rows)
-
-    def wait(self, query: StreamingQuery, rows: list[Row]) -> None:
-        def are_there() -> bool:
-            assert query.isActive, query.exception()
-            return len(self.rows) >= len(rows)
-
-        wait_until(are_there, f"the rows {rows}", 60)
-        assert self.rows == rows
+        return [(r.key, (r.start - START_MS) // 1_000, (r.end - START_MS) // 1_000, r.pane, r.n) for r in found]
 
 
 @pytest.fixture

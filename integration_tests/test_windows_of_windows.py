@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +14,13 @@ from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.collected_rows import CollectedRows
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_testkit.queries import exclusive_options, shared_options
-from streamgroups_testkit.waits import wait_until
 
 START_MS = 1_750_000_200_000
 MINUTE_MS = 60_000
@@ -74,14 +72,12 @@ class Records:
         return sorted(found)
 
 
-class Output:
-    """The rows of queries."""
+class Output(CollectedRows[Row]):
+    """The rows of queries, which can fail once."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
-        self._spark, self.directory = spark, directory
-        self._lock = threading.Lock()
-        self._rows: list[Row] = []
-        self._fails = False
+        super().__init__(directory)
+        self._spark, self._fails = spark, False
 
     @contextmanager
     def failing_once(self) -> Iterator[None]:
@@ -93,41 +89,14 @@ class Output:
         records = self._spark.readStream.format("streamgroups").options(**options).load()
         return records.withColumn("key", F.expr("cast(key AS string)")).withWatermark("timestamp", "0 seconds")
 
-    @contextmanager
-    def running(self, checkpoint: str, rows: DataFrame) -> Iterator[StreamingQuery]:
-        writer = rows.writeStream.foreachBatch(self._collect).trigger(processingTime="100 milliseconds")
-        query = writer.option("checkpointLocation", str(self.directory / checkpoint)).start()
-        try:
-            yield query
-        finally:
-            query.stop()
-
-    def run(self, checkpoint: str, rows: DataFrame) -> None:
-        writer = rows.writeStream.foreachBatch(self._collect).trigger(availableNow=True)
-        assert writer.option("checkpointLocation", str(self.directory / checkpoint)).start().awaitTermination(120)
-
-    def _collect(self, batch: DataFrame, _: int) -> None:
+    def read_batch(self, batch: DataFrame) -> list[Row]:
         found = batch.selectExpr(
             "key", f"(unix_millis(start) - {START_MS}) div {MINUTE_MS}", "cast(n AS int)"
         ).collect()
         if found and self._fails:
             self._fails = False
             raise RuntimeError("on purpose")
-        with self._lock:
-            self._rows += [(row[0], row[1], row[2]) for row in found]
-
-    @property
-    def rows(self) -> list[Row]:
-        with self._lock:
-            return sorted(self._rows)
-
-    def wait(self, query: StreamingQuery, rows: list[Row]) -> None:
-        def are_there() -> bool:
-            assert query.isActive, query.exception()
-            return len(self.rows) >= len(rows)
-
-        wait_until(are_there, f"the rows {rows}", 60)
-        assert self.rows == rows
+        return [(row[0], row[1], row[2]) for row in found]
 
 
 @pytest.fixture
