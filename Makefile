@@ -20,7 +20,7 @@ SEED   ?=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
 MUTANTS ?=
 
-.PHONY: help demo test test-long lint docs docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test test-long test-matrix lint docs docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK_MINUTES)
+
+test-matrix: $(VENV)/installed  ## a part of the integration tests with several versions of PySpark, Python and Kafka
+	$(BIN)/python -m integration_tests.matrix --out docs/version-table.rst
 
 lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ import streamgroups as sg
 from integration_tests.cursors import SETTINGS
 from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
+from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION
 from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
 from streamgroups_testkit.pytest_plugin import admin, bootstrap, group, new_topic, postgres, postgres_server
 from streamgroups_testkit.spark_kafka import spark_kafka_jars
@@ -61,6 +62,7 @@ TOGETHER = frozenset(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", choices=["embedded", "container"], default="embedded", help="which Kafka to test on")
+    parser.addoption("--kafka-version", default=DEFAULT_KAFKA_VERSION, help="the release of the embedded broker")
 
 
 def unit_of_work(nodeid: str) -> str:
@@ -105,7 +107,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
         with ContainerKafka(properties=BROKER_PROPERTIES) as container:
             yield container
         return
-    with EmbeddedKafka(properties=BROKER_PROPERTIES) as embedded:
+    with EmbeddedKafka(version=request.config.getoption("--kafka-version"), properties=BROKER_PROPERTIES) as embedded:
         yield embedded
 
 

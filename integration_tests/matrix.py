@@ -1,0 +1,225 @@
+"""The versions of PySpark, Python and Kafka that streamgroups is tested with, and the table ``docs/version-table.rst``.
+
+Called by ``make test-matrix``. Each cell has a virtual environment under ``build/matrix`` with the packages that
+``setup.cfg`` accepts, and runs the same small part of the integration tests. The cells are combinations, not the full
+product: each version of PySpark, Python and Kafka is in at least one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+_ROOT = Path(__file__).parent.parent
+_BUILD = _ROOT / "build" / "matrix"
+_TESTS = Path("integration_tests")
+_TIMEOUT_S = 540
+#: The extra ``test`` has many packages that these tests do not need.
+_TOOLS = ("pytest-timeout>=2.4,<3", "hypothesis>=6,<7", "psutil>=6,<8")
+#: The tests of each promise that depends on PySpark or on the broker.
+_SUBSET = {
+    "plain source, triggers": ("test_triggers_and_limits.py",),
+    "shared group": ("test_members_share_a_topic.py",),
+    "exactly-once Kafka sink": ("test_kafka_sink_is_exactly_once.py::test_X2_output_and_offsets_of_several_batches",),
+    "windows": ("test_windows_in_spark.py::test_a_late_record_updates_and_a_later_one_is_emitted_with_the_window_that_it_missed",),
+    "dedup": ("test_dedup_drops_retries.py::test_X5_all_columns_are_kept_and_ids_have_several_columns",),
+    "command line": ("test_groups_cli_keeps_its_contract.py::test_O1_members_of_the_new_protocol_are_seen_too",),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A combination of versions.
+
+    Args:
+        spark: the release of PySpark, such as ``4.3.0``.
+        python: the minor release of Python, such as ``3.13``.
+        kafka: the release of the embedded broker.
+    """
+
+    spark: str
+    python: str
+    kafka: str
+
+    @property
+    def directory(self) -> Path:
+        """The virtual environment of the cell."""
+        return _BUILD / f"spark-{self.spark}-python-{self.python}"
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """All tests of a cell have passed.
+
+    Args:
+        tests: the number of tests.
+        took_s: their duration in seconds.
+    """
+
+    tests: int
+    took_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Tests of a cell have failed, or have not ended in time."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotAvailable:
+    """A cell cannot run on this machine."""
+
+    why: str
+
+
+Outcome = Passed | Failed | NotAvailable
+
+#: From the oldest to the newest of each. Kafka 4.2.2 and 4.4.0 are not in Maven Central in full: ``kafka-tools`` of these
+#: releases is missing. The second row is what ``make test`` uses.
+CELLS = (
+    Cell("4.2.0", "3.10", "4.0.2"),
+    Cell("4.2.1", "3.11", "4.1.2"),
+    Cell("4.2.1", "3.12", "4.2.1"),
+    Cell("4.3.0", "3.13", "4.3.1"),
+)
+
+
+def find_python(minor: str) -> str | None:
+    """Returns the command of an interpreter of a minor release: from ``PATH``, otherwise from pyenv."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    installed = sorted(root.glob(f"versions/{minor}.*/bin/python"))
+    for candidate in [shutil.which(f"python{minor}"), *map(str, reversed(installed))]:
+        # A shim of pyenv exists also for releases that are not selected.
+        if candidate is not None and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+def prepare(cell: Cell, python: str) -> NotAvailable | None:
+    """Creates the virtual environment of a cell, unless an earlier run has created it."""
+    done = cell.directory / "installed"
+    if done.exists():
+        return None
+    subprocess.run([python, "-m", "venv", "--clear", str(cell.directory)], check=True)
+    pip = [str(cell.directory / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    packages = [f"pyspark=={cell.spark}", *_TOOLS, "-e", ".[spark,cli,windows,testkit]"]
+    ran = subprocess.run([*pip, *packages], cwd=_ROOT, capture_output=True, text=True)
+    if ran.returncode:
+        return NotAvailable(f"pip: {last_line(ran.stderr)}")
+    done.touch()
+    return None
+
+
+def run(cell: Cell) -> Outcome:
+    """Runs the tests of a cell."""
+    python = find_python(cell.python)
+    if python is None:
+        return NotAvailable(f"Python {cell.python} is not installed")
+    missing = prepare(cell, python)
+    if missing is not None:
+        return missing
+    tests = [str(_TESTS / name) for names in _SUBSET.values() for name in names]
+    options = ["-q", "-m", "not long and not alone", f"--kafka-version={cell.kafka}"]
+    # SPARK_HOME would replace the Spark of the cell.
+    environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
+    command = [str(cell.directory / "bin" / "python"), "-m", "pytest", *options, *tests]
+    began = time.monotonic()
+    try:
+        ran = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return Failed(f"not done within {_TIMEOUT_S} s")
+    (cell.directory / f"kafka-{cell.kafka}.log").write_text(ran.stdout + ran.stderr, encoding="utf-8")
+    return outcome(ran.returncode, ran.stdout or ran.stderr, round(time.monotonic() - began))
+
+
+def outcome(exit_code: int, output: str, took_s: int) -> Passed | Failed:
+    """Reads the result of pytest. A skipped test is a failure: the cell has not shown what the table reports.
+
+    >>> outcome(0, "10 passed, 4 deselected in 70.34s (0:01:10)", 72)
+    Passed(tests=10, took_s=72)
+    >>> outcome(1, "1 failed, 9 passed in 70.34s", 72)
+    Failed(why='1 failed, 9 passed in 70.34s')
+    >>> outcome(0, "9 passed, 1 skipped in 70.34s", 72)
+    Failed(why='9 passed, 1 skipped in 70.34s')
+    """
+    summary = last_line(output)
+    passed = re.match(r"(\d+) passed", summary)
+    if exit_code or passed is None or "skipped" in summary:
+        return Failed(summary)
+    return Passed(int(passed[1]), took_s)
+
+
+def last_line(text: str) -> str:
+    """Returns the last line that is not empty.
+
+    >>> last_line("one\\ntwo\\n\\n")
+    'two'
+    """
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
+
+
+def table(results: Sequence[tuple[Cell, Outcome]], day: str) -> str:
+    """Returns the page of the documentation."""
+    parts = "".join(f"* {name}\n" for name in _SUBSET)
+    rows = "".join(
+        f"   * - {cell.spark}\n     - {cell.python}\n     - {cell.kafka}\n     - {in_words(result)}\n"
+        for cell, result in results
+    )
+    return (
+        "Tested versions\n===============\n\n"
+        "``make test-matrix`` writes this page. Each row is a combination of versions that runs a part of the\n"
+        f"integration tests:\n\n{parts}\n"
+        "``make test`` runs all of them with Kafka 4.1.2 and PySpark 4.2.1. PySpark 4.0 and 4.1 have no admission control and no\n"
+        "trigger ``availableNow`` for sources in Python, so ``sg.register`` rejects them. Brokers before Kafka 4.0 are\n"
+        "not in the table, because the embedded broker starts Kafka 4.0 or newer. Kafka 4.2.2 and 4.4.0 are not, because\n"
+        f"their ``kafka-tools`` are not in Maven Central. Results of {day}:\n\n"
+        ".. list-table::\n   :header-rows: 1\n\n"
+        f"   * - PySpark\n     - Python\n     - Kafka\n     - Result\n{rows}"
+    )
+
+
+def in_words(result: Outcome) -> str:
+    """Returns the text of a result.
+
+    >>> in_words(Passed(13, 80))
+    '13 tests passed in 80 s'
+    >>> in_words(NotAvailable("Python 3.14 is not installed"))
+    'not available: Python 3.14 is not installed'
+    """
+    if isinstance(result, Passed):
+        return f"{result.tests} tests passed in {result.took_s} s"
+    return f"{'failed' if isinstance(result, Failed) else 'not available'}: {result.why}"
+
+
+def main() -> int:
+    """Runs all cells, one after the other. Returns the exit code: 1 if a cell has failed."""
+    parser = argparse.ArgumentParser(prog="python -m integration_tests.matrix", description=__doc__)
+    parser.add_argument("--out", type=Path, help="the file of the table; default: the standard output")
+    out: Path | None = parser.parse_args().out
+    results: list[tuple[Cell, Outcome]] = []
+    for cell in CELLS:
+        results.append((cell, run(cell)))
+        sys.stderr.write(
+            f"PySpark {cell.spark}, Python {cell.python}, Kafka {cell.kafka}: {in_words(results[-1][1])}\n"
+        )
+    page = table(results, f"{datetime.now(timezone.utc):%Y-%m-%d}")
+    if out is None:
+        sys.stdout.write(page)
+    else:
+        out.write_text(page, encoding="utf-8")
+    return int(any(isinstance(result, Failed) for _, result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
