@@ -30,6 +30,17 @@ _MAX_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedTo:
+    """The offset to which a change sets a partition.
+
+    Args:
+        next_offset: the offset; ``None`` if the change deletes the committed offset.
+    """
+
+    next_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class FiledOffset:
     """A committed offset in a file.
 
@@ -37,11 +48,13 @@ class FiledOffset:
         next_offset: the offset; ``None`` without a committed offset.
         metadata: the metadata of the commit.
         identity: the topic of the offset. CSV contains no ids.
+        changed_to: in an undo file, the offset after the change; ``None`` in other files.
     """
 
     next_offset: int | None
     metadata: str = ""
     identity: TopicIdentity = UNKNOWN
+    changed_to: ChangedTo | None = None
 
 
 #: The offsets of each group by partition.
@@ -67,6 +80,7 @@ def to_json(offsets: FiledOffsets, identities: Mapping[str, TopicIdentity], *, m
             "group": group_id,
             "partitions": [
                 {"topic": tp.topic, "partition": tp.partition, "offset": o.next_offset, "metadata": o.metadata}
+                | ({} if o.changed_to is None else {"changed_to": o.changed_to.next_offset})
                 for tp, o in sorted(partitions.items())
             ],
         }
@@ -164,12 +178,14 @@ def _parse_json(text: str, source: str) -> FiledOffsets:
     found: dict[str, dict[TopicPartition, FiledOffset]] = {}
     for group in _listed(whole, "groups", source):
         for p in _listed(group, "partitions", source):
-            values = [group.get("group"), p.get("topic"), p.get("partition"), p.get("offset"), p.get("metadata", "")]
-            name, topic, partition, offset, metadata = values
-            types = ((name, str), (topic, str), (partition, int), (offset, int | None), (metadata, str))
-            if any(not isinstance(value, kind) or isinstance(value, bool) for value, kind in types):
+            values: list[Any] = [group.get("group"), *map(p.get, ("topic", "partition", "offset", "changed_to"))]
+            name, topic, partition, offset, after = values
+            metadata = p.get("metadata", "")
+            types = ((name, str), (topic, str), (partition, int), (offset, int | None), (after, int | None))
+            if any(not isinstance(value, kind) or isinstance(value, bool) for value, kind in (*types, (metadata, str))):
                 raise _malformed(source, f"{json.dumps(p)[:100]} is not the offset of a partition")
-            filed = FiledOffset(offset, metadata, identities.get(topic, other))
+            changed_to = ChangedTo(after) if "changed_to" in p else None
+            filed = FiledOffset(offset, metadata, identities.get(topic, other), changed_to)
             _add(found, source, name, topic, partition, filed)
     return found
 

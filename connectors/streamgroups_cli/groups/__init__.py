@@ -16,6 +16,8 @@ app = lazy_app(
         "reset": "streamgroups_cli.groups.resetting:reset",
         "export": "streamgroups_cli.groups.transfer:export",
         "import": "streamgroups_cli.groups.transfer:import_",
+        "undo": "streamgroups_cli.groups.undoing:undo",
+        "copy": "streamgroups_cli.groups.copying:copy",
         "delete": "streamgroups_cli.groups.deleting:delete",
         "delete-offsets": "streamgroups_cli.groups.deleting:delete_offsets",
         "watch": "streamgroups_cli.groups.watching:watch",

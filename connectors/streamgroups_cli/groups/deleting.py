@@ -57,7 +57,7 @@ def delete(
             say("Nothing was changed: this is the plan. --execute applies it." if ids else "There is nothing to do.")
             return
         undo = write_undo(
-            cluster, {g: dict(committed[g]) for g in ids}, change.undo_file, why="before groups were deleted"
+            cluster, {g: dict.fromkeys(committed[g]) for g in ids}, change.undo_file, why="before groups were deleted"
         )
         failures = _delete(cluster, there)
         if not failures:

@@ -50,7 +50,7 @@ def read_offsets_file(file: Path, group_id: str | None) -> FiledOffsets:
 
 
 def plan_from_file(
-    cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *, source: Path, allow_other_ids: bool
+    cluster: Cluster, filed: FiledOffsets, ids: Sequence[str], *, source: str, allow_other_ids: bool
 ) -> list[GroupPlan]:
     """Returns the plans for an offsets file.
 
@@ -91,7 +91,7 @@ def _of_others(
     return {t: (it, now[t]) for t, it in known.items() if t in now and it.differs_from(now[t])}
 
 
-def _other_ids(others: Mapping[str, tuple[TopicIdentity, TopicIdentity]], source: Path) -> InvalidOption:
+def _other_ids(others: Mapping[str, tuple[TopicIdentity, TopicIdentity]], source: str) -> InvalidOption:
     shown = "; ".join(f"'{topic}' ({filed}; now {now})" for topic, (filed, now) in sorted(others.items())[:_MAX_SHOWN])
     more = f"; and {len(others) - _MAX_SHOWN} more" if len(others) > _MAX_SHOWN else ""
     return InvalidOption(

@@ -147,7 +147,7 @@ def reset(
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         if isinstance(where_to, Path):
-            plans = plan_from_file(cluster, filed, ids, source=where_to, allow_other_ids=change.allow_other_ids)
+            plans = plan_from_file(cluster, filed, ids, source=str(where_to), allow_other_ids=change.allow_other_ids)
         else:
             scenario = AtTime(cluster.now_ms() - where_to.duration_ms) if isinstance(where_to, Ago) else where_to
             plans = plan_scenario(cluster, ids, scope, scenario)

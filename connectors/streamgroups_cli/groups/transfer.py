@@ -185,5 +185,5 @@ def import_(
     elif group is not None:
         filed = {group: filed[group]}
     with connect() as cluster:
-        plans = plan_from_file(cluster, filed, sorted(filed), source=file, allow_other_ids=change.allow_other_ids)
+        plans = plan_from_file(cluster, filed, sorted(filed), source=str(file), allow_other_ids=change.allow_other_ids)
         carry_out(cluster, plans, change, why=f"before an import of {file}")

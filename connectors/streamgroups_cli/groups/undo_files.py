@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from platformdirs import user_state_path
 
 from streamgroups.errors import InvalidOption
-from streamgroups.groups.offset_files import FiledOffset, to_json
+from streamgroups.groups.offset_files import ChangedTo, FiledOffset, to_json
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -50,7 +50,12 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     """
     committed = cluster.groups.committed_offsets(list(changes))
     offsets = {
-        group_id: {tp: filed(committed[group_id].get(tp)) for tp in partitions}
+        group_id: {
+            tp: replace(
+                filed(committed[group_id].get(tp)), changed_to=ChangedTo(None if new is None else new.next_offset)
+            )
+            for tp, new in partitions.items()
+        }
         for group_id, partitions in changes.items()
     }
     now_ms = cluster.now_ms()
@@ -71,8 +76,13 @@ def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
     name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
     safe = re.sub(r"[^\w.-]", "_", name)[:100]
     stamp = re.sub(r"[-:.]", "", utc(now_ms) or "")
-    directory = user_state_path("streamgroups") / "offsets"
+    directory = state_directory()
     return next(path for n in range(1_000) if not (path := directory / f"{kind}-{safe}-{stamp}{_suffix(n)}").exists())
+
+
+def state_directory() -> Path:
+    """Returns the directory of the files that changes write by default."""
+    return user_state_path("streamgroups") / "offsets"
 
 
 def _suffix(n: int) -> str:

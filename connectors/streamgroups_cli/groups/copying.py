@@ -1,0 +1,101 @@
+"""``streamgroups groups copy``: commits the positions of one group for another.
+
+Only offsets are copied. The metadata of a commit names states and the mode of a member, and these belong to the group
+that committed it. ``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgroups.coordination.reset_protocol import is_metadata_group
+from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup
+from streamgroups.groups.commit_metadata import CommitMark, position_of
+from streamgroups.groups.offset_files import FiledOffset
+from streamgroups.groups.reset_plan import parse_scope
+from streamgroups.identity import UNKNOWN
+from streamgroups.ports import Committed
+from streamgroups.state.origins import Named
+from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.formats import names
+from streamgroups_cli.groups.changes import ChangeOptions, carry_out
+from streamgroups_cli.groups.reset_plans import plan_from_file
+from streamgroups_cli.groups.scope import TopicsOption
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import say
+
+
+@with_options
+def copy(
+    connect: Connect,
+    change: ChangeOptions,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The group to copy.", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The group that receives the positions.")],
+    topic: TopicsOption = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Accept a target with committed offsets; those of other partitions stay."),
+    ] = False,
+) -> None:
+    """Copy the committed offsets of a group to another group, without the states that they name."""
+    _require_two_groups(source, target)
+    scope = parse_scope(topic or [])
+    with connect() as cluster:
+        committed = cluster.groups.committed_offsets([source, target])
+        filed = {
+            tp: _without_metadata(it)
+            for tp, it in committed[source].items()
+            if not scope or (tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition}))
+        }
+        if not filed:
+            of_topics = f" of {', '.join(map(repr, scope))}" if scope else ""
+            raise UnknownGroup(
+                f"Group '{source}' has no committed offsets{of_topics}; nothing was changed.",
+                remedy="See: streamgroups groups list.",
+                group=source,
+            )
+        if committed[target] and not overwrite:
+            raise GroupRejected(
+                f"Group '{target}' has committed offsets for {len(committed[target])} partitions; nothing was changed.",
+                remedy=f"See: streamgroups groups describe {names([target])}. Replace them with --overwrite.",
+                group=target,
+            )
+        plans = plan_from_file(
+            cluster,
+            {target: filed},
+            [target],
+            source=f"Group '{source}'",
+            allow_other_ids=change.allow_other_ids,
+        )
+        _say_what_is_not_copied(cluster, source, target)
+        carry_out(cluster, plans, change, why=f"before a copy of group '{source}'")
+
+
+def _require_two_groups(source: str, target: str) -> None:
+    if source == target:
+        raise InvalidOption(f"Group '{source}' is both FROM and TO.", remedy="Name two groups.")
+    for group_id in (source, target):
+        if is_metadata_group(group_id):
+            raise InvalidOption(
+                f"'{group_id}' is a metadata group, which describes the members of its group.",
+                remedy="Name the group itself.",
+            )
+
+
+def _without_metadata(committed: Committed) -> FiledOffset:
+    mark = CommitMark.parse(committed.metadata)
+    return FiledOffset(committed.next_offset, identity=UNKNOWN if mark is None else mark.identity)
+
+
+def _say_what_is_not_copied(cluster: Cluster, source: str, target: str) -> None:
+    committed = cluster.groups.committed_offsets([source])[source]
+    named = [
+        tp for tp, it in committed.items() if isinstance(position_of(tp, it.next_offset, it.metadata).origin, Named)
+    ]
+    if named:
+        say(
+            f"Warning: {len(named)} offsets of group '{source}' name states, which are not copied. For queries with "
+            f"state in group '{target}' the option 'onMissingState' decides."
+        )

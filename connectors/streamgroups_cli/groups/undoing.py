@@ -1,0 +1,97 @@
+"""``streamgroups groups undo``: reverts the last change of a group, with the undo file that the change has written.
+
+An undo file contains the offsets before a change and those that the change has set. If the group is at other offsets
+now, something else has moved it, and the undo is rejected. ``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1,
+O2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamgroups.errors import GroupRejected, UnknownGroup
+from streamgroups.groups.offset_files import ChangedTo, FiledOffset
+from streamgroups.identity import UNKNOWN
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.groups.changes import ChangeOptions, carry_out
+from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
+from streamgroups_cli.groups.undo_files import state_directory
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import say
+
+_NAME = re.compile(r"undo-.*-(?P<stamp>\d{8}T\d+Z)(?:-(?P<number>\d+))?\.json")
+#: The maximum number of partitions in an error.
+_MAX_SHOWN = 5
+
+
+@with_options
+def undo(
+    connect: Connect,
+    change: ChangeOptions,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group.", show_default=False)],
+    allow_progress: Annotated[
+        bool,
+        typer.Option(
+            "--allow-progress", help="Accept partitions that were committed since the change; the offsets are replaced."
+        ),
+    ] = False,
+) -> None:
+    """Revert the last executed change of a group's offsets. The undo of an undo repeats the change."""
+    with connect() as cluster:
+        path, filed = _last_change(cluster, group)
+        say(f"This reverts {path}")
+        if not allow_progress:
+            _require_unchanged(group, filed, cluster.groups.committed_offsets([group])[group])
+        plans = plan_from_file(
+            cluster, {group: filed}, [group], source=str(path), allow_other_ids=change.allow_other_ids
+        )
+        carry_out(cluster, plans, change, why=f"before an undo of {path}")
+
+
+def _last_change(cluster: Cluster, group_id: str) -> tuple[Path, Mapping[TopicPartition, FiledOffset]]:
+    """Returns the newest undo file of a group in this cluster, and its part about the group."""
+    directory = state_directory()
+    named = [(m, path) for path in directory.glob("undo-*.json") if (m := _NAME.fullmatch(path.name))]
+    for _, path in sorted(named, key=lambda it: (it[0]["stamp"], int(it[0]["number"] or 0)), reverse=True):
+        filed = read_offsets_file(path, None).get(group_id)
+        if not filed:
+            continue
+        now = cluster.topics.identities({tp.topic for tp in filed})
+        if not any(it.identity.is_of_another_cluster(now.get(tp.topic, UNKNOWN)) for tp, it in filed.items()):
+            return path, filed
+    raise UnknownGroup(
+        f"No undo file of group '{group_id}' in this cluster is in {directory}.",
+        remedy="If the change was made elsewhere or with --undo-file: streamgroups groups import FILE.",
+        group=group_id,
+    )
+
+
+def _require_unchanged(
+    group_id: str, filed: Mapping[TopicPartition, FiledOffset], committed: Mapping[TopicPartition, Committed]
+) -> None:
+    """Rejects partitions that are neither where the change has set them nor, after a partial change, where they were."""
+    moved = []
+    for tp, before in sorted(filed.items()):
+        now = committed[tp].next_offset if tp in committed else None
+        match before.changed_to:
+            case ChangedTo(next_offset=after) if now not in (after, before.next_offset):
+                moved.append(f"{tp} (changed to {_shown(after)}, now {_shown(now)})")
+    if moved:
+        more = f" and {len(moved) - _MAX_SHOWN} more" if len(moved) > _MAX_SHOWN else ""
+        raise GroupRejected(
+            f"Group '{group_id}' has committed other offsets since the change: {', '.join(moved[:_MAX_SHOWN])}{more}; "
+            "nothing was changed.",
+            remedy="Members may have read on, or another command has changed the group. --allow-progress accepts this.",
+            group=group_id,
+        )
+
+
+def _shown(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)

@@ -1,0 +1,178 @@
+"""O1, O2: ``groups undo`` finds and checks the last change of a group; ``groups copy`` copies offsets only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named
+from unit_tests.cli_runner import CommandLine
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+BEFORE = {P0: Committed(4, "streamgroups:shared"), P1: Committed(6)}
+TO_END = ["groups", "reset", "board", "--all-topics", "--to-latest", "--execute"]
+
+
+@pytest.fixture
+def board(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cli.cluster.create_topic("flights", 2)
+    for tp in (P0, P1):
+        cli.cluster.produce(tp, 10)
+    cli.admin.alter_offsets("board", BEFORE)
+    return cli
+
+
+def positions(cli: CommandLine, group_id: str = "board") -> dict[TopicPartition, Committed]:
+    return dict(cli.admin.committed_offsets([group_id])[group_id])
+
+
+def offsets(cli: CommandLine, group_id: str = "board") -> list[int]:
+    return [it.next_offset for _, it in sorted(positions(cli, group_id).items())]
+
+
+def test_O2_undo_is_a_plan_first_and_restores_offsets_and_metadata(board: CommandLine) -> None:
+    assert board(*TO_END).code == 0
+    planned = board("groups", "undo", "board")
+    assert (planned.code, offsets(board)) == (0, [10, 10])
+    assert "This reverts " in planned.err
+    assert [line.split()[3:5] for line in planned.out.splitlines()[1:]] == [["10", "4"], ["10", "6"]]
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert positions(board) == BEFORE
+
+
+def test_O2_the_undo_of_an_undo_repeats_the_change(board: CommandLine) -> None:
+    board(*TO_END)
+    for expected in ([4, 6], [10, 10], [4, 6]):
+        board.clock.advance(1_000)
+        assert board("groups", "undo", "board", "--execute").code == 0
+        assert offsets(board) == expected
+
+
+def test_O2_undo_takes_the_newest_change_of_its_group(board: CommandLine) -> None:
+    board.cluster.commit("other", {P0: 1})
+    board(*TO_END)
+    board.clock.advance(1_000)
+    board("groups", "reset", "board", "other", "--topic", "flights:0", "--to-offset", "2", "--execute")
+    board.clock.advance(1_000)
+    board("groups", "reset", "other", "--topic", "flights:0", "--to-offset", "3", "--execute")
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert (offsets(board), offsets(board, "other")) == ([10, 10], [3])
+
+
+def test_O2_a_deleted_group_comes_back(board: CommandLine) -> None:
+    assert board("groups", "delete", "board", "--execute").code == 0
+    assert board("groups", "undo", "board", "--execute").code == 0
+    assert positions(board) == BEFORE
+
+
+def test_O2_undo_removes_offsets_that_the_change_has_made(board: CommandLine) -> None:
+    board("groups", "reset", "new", "--topic", "flights", "--to-earliest", "--execute")
+    assert offsets(board, "new") == [0, 0]
+    assert board("groups", "undo", "new", "--execute").code == 0
+    assert positions(board, "new") == {}
+
+
+def test_O2_undo_rejects_partitions_that_have_moved_since(board: CommandLine) -> None:
+    board("groups", "reset", "board", "--all-topics", "--to-earliest", "--execute")
+    board.cluster.commit("board", {P0: 3})
+    result = board("groups", "undo", "board", "--execute")
+    assert (result.code, offsets(board)) == (3, [3, 0])
+    assert "has committed other offsets since the change: flights-0 (changed to 0, now 3);" in result.err
+    assert board("groups", "undo", "board", "--allow-progress", "--execute").code == 0
+    assert positions(board) == BEFORE
+
+
+def test_O2_undo_ignores_changes_in_another_cluster(board: CommandLine) -> None:
+    board(*TO_END)
+    board.cluster.cluster_id = "other-cluster"
+    result = board("groups", "undo", "board", "--execute")
+    assert (result.code, offsets(board)) == (1, [10, 10])
+    assert "No undo file of group 'board' in this cluster is in " in result.err
+
+
+def test_O2_an_undo_file_contains_the_offsets_after_the_change(board: CommandLine, tmp_path: Path) -> None:
+    board(*TO_END, "--undo-file", str(tmp_path / "undo.json"))
+    (group,) = json.loads((tmp_path / "undo.json").read_text())["groups"]
+    assert [(p["offset"], p["changed_to"]) for p in group["partitions"]] == [(4, 10), (6, 10)]
+    # The command does not search other directories.
+    assert board("groups", "undo", "board").code == 1
+
+
+def test_O2_undo_without_a_change(board: CommandLine) -> None:
+    assert board("groups", "undo", "board").code == 1
+
+
+def test_O1_copy_is_a_plan_first_and_copies_offsets_without_metadata(board: CommandLine) -> None:
+    planned = board("groups", "copy", "board", "new")
+    assert (planned.code, positions(board, "new")) == (0, {})
+    assert [line.split()[:5] for line in planned.out.splitlines()[1:]] == [
+        ["new", "flights", "0", "-", "4"],
+        ["new", "flights", "1", "-", "6"],
+    ]
+    assert board("groups", "copy", "board", "new", "--execute").code == 0
+    assert positions(board, "new") == {P0: Committed(4), P1: Committed(6)}
+    assert positions(board) == BEFORE
+
+
+def test_O1_copy_of_one_partition(board: CommandLine) -> None:
+    assert board("groups", "copy", "board", "new", "--topic", "flights:1", "--execute").code == 0
+    assert positions(board, "new") == {P1: Committed(6)}
+
+
+def test_O1_copy_rejects_a_target_with_offsets(board: CommandLine) -> None:
+    board.cluster.commit("other", {P0: 1})
+    result = board("groups", "copy", "board", "other", "--execute")
+    assert (result.code, offsets(board, "other")) == (3, [1])
+    assert "Group 'other' has committed offsets for 1 partitions" in result.err
+    assert board("groups", "copy", "board", "other", "--overwrite", "--execute").code == 0
+    assert offsets(board, "other") == [4, 6]
+    assert board("groups", "undo", "other", "--execute").code == 0
+    assert positions(board, "other") == {P0: Committed(1)}
+
+
+def test_O1_copy_rejects_a_target_with_members_of_another_library(board: CommandLine) -> None:
+    board.join("other", "flights")
+    result = board("groups", "copy", "board", "other", "--execute", "--overwrite")
+    assert result.code == 3
+    assert "Group 'other' is Stable with 1 member" in result.err
+
+
+def test_S10_states_are_not_copied(board: CommandLine) -> None:
+    mark = CommitMark(exclusive=False, state=Named(StateFileName(1732334879123, "1f3a9c2b7d10", 7, 1), 4))
+    board.cluster.commit("board", {P0: 4}, mark.encode())
+    result = board("groups", "copy", "board", "new", "--execute")
+    assert (result.code, positions(board, "new")[P0]) == (0, Committed(4))
+    assert "Warning: 1 offsets of group 'board' name states, which are not copied." in result.err
+
+
+def test_S11_copy_rejects_offsets_of_a_topic_that_was_recreated(board: CommandLine) -> None:
+    mark = CommitMark(exclusive=False, identity=TopicIdentity("fake-cluster", "an-earlier-id"))
+    board.cluster.commit("board", {P0: 4}, mark.encode())
+    result = board("groups", "copy", "board", "new", "--execute")
+    assert (result.code, positions(board, "new")) == (2, {})
+    assert "'flights' (topic id an-earlier-id, cluster id fake-cluster; now topic id id-of-flights" in result.err
+    assert board("groups", "copy", "board", "new", "--allow-other-ids", "--execute").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["board", "board"], 2, "is both FROM and TO"),
+        (["nowhere", "new"], 1, "Group 'nowhere' has no committed offsets"),
+        (["board", "new", "--topic", "other"], 1, "no committed offsets of 'other'"),
+        (["board", "new.streamgroups"], 2, "'new.streamgroups' is a metadata group"),
+        (["board"], 2, "Missing argument 'TO'"),
+    ],
+)
+def test_O2_wrong_input_copies_nothing(board: CommandLine, arguments: list[str], code: int, message: str) -> None:
+    result = board("groups", "copy", *arguments, "--execute")
+    assert (result.code, message in result.err, result.out) == (code, True, "")
+    assert positions(board, "new") == {}
