@@ -1,4 +1,4 @@
-"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, and a Grafana dashboard for it.
+"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, its Grafana dashboard and alert rules.
 
 ``streamgroups_cli.command_line`` imports it; :mod:`streamgroups_prometheus.exporter` exports. Source: SEMANTICS O3.
 """
@@ -38,10 +38,15 @@ def metrics(
     ] = "5m",
     count_limit: CountLimitOption = POLL_MIB,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and exit.")] = False,
+    alert_rules: Annotated[
+        bool, typer.Option("--alert-rules", help="Print alert rules for Prometheus, in YAML, and exit.")
+    ] = False,
 ) -> None:
     """Export members, state and lag of groups to Prometheus."""
-    if dashboard:
-        print(dashboard_json(), end="")
+    if dashboard and alert_rules:
+        raise InvalidOption("--dashboard and --alert-rules print different files.", remedy="Use one of them.")
+    if dashboard or alert_rules:
+        print(dashboard_json() if dashboard else alert_rules_yaml(), end="")
         return
     host, port = parse_address(listen)
     interval_s = parse_duration_ms(interval, option="--interval") / 1000
@@ -111,3 +116,8 @@ def parse_address(text: str) -> tuple[str, int]:
 def dashboard_json() -> str:
     """Returns the Grafana dashboard, which can be imported with a Prometheus data source."""
     return (resources.files("streamgroups_cli") / "grafana_dashboard.json").read_text(encoding="utf-8")
+
+
+def alert_rules_yaml() -> str:
+    """Returns the alert rules, as a file for ``rule_files`` of Prometheus."""
+    return (resources.files("streamgroups_cli") / "prometheus_alerts.yml").read_text(encoding="utf-8")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,7 +18,7 @@ from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
-from streamgroups_cli.metrics import dashboard_json
+from streamgroups_cli.metrics import alert_rules_yaml, dashboard_json
 from streamgroups_prometheus.exporter import GroupCollector, Polls
 from unit_tests.cli_runner import CommandLine
 
@@ -184,6 +186,48 @@ def test_the_dashboard_can_be_printed_without_a_cluster(cli: CommandLine) -> Non
     cli.cluster.reachable = False
     result = cli("metrics", "--dashboard")
     assert (result.code, json.loads(result.out)["uid"]) == (0, "streamgroups-groups")
+
+
+def test_O3_alert_rules_use_metrics_of_the_dashboard(exporter: Exporter) -> None:
+    """The dashboard shows exactly the metrics of the exporter and of sg.MetricsListener; other tests check that."""
+    known = set(re.findall(r"\bstreamgroups_\w+", dashboard_json()))
+    rules = {group["name"]: group["rules"] for group in yaml.safe_load(alert_rules_yaml())["groups"]}
+    assert set(rules) == {"streamgroups-groups", "streamgroups-queries"}
+    for name, of_group in rules.items():
+        for rule in of_group:
+            used = set(re.findall(r"\bstreamgroups_\w+", rule["expr"]))
+            assert used, rule
+            assert used <= known, rule
+            of_queries = {it for it in used if it.startswith("streamgroups_query_")}
+            assert of_queries == (used if name == "streamgroups-queries" else set()), rule
+    exporter.polls.refresh()
+    used = set(re.findall(r"\bstreamgroups_\w+", str(rules["streamgroups-groups"])))
+    assert used <= {name for name, _ in exporter.scrape()}
+
+
+def test_O3_lag_states_of_alert_rules_exist() -> None:
+    states = re.findall(r'lag_state="(\w+)"', alert_rules_yaml())
+    assert states
+    assert set(states) <= {s.value for s in LagState}
+
+
+def test_each_alert_has_a_name_a_severity_and_a_text() -> None:
+    rules = [rule for group in yaml.safe_load(alert_rules_yaml())["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    assert {rule["labels"]["severity"] for rule in rules} == {"critical", "warning"}
+    assert all(set(rule["annotations"]) == {"summary", "description"} for rule in rules)
+
+
+def test_the_documentation_explains_each_alert() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "groups-cli.rst").read_text(encoding="utf-8")
+    names = re.findall(r"alert: (\w+)", alert_rules_yaml())
+    assert [name for name in names if f"``{name}``" not in page] == []
+
+
+def test_alert_rules_can_be_printed_without_a_cluster(cli: CommandLine) -> None:
+    cli.cluster.reachable = False
+    assert cli("metrics", "--alert-rules").out == alert_rules_yaml()
+    assert cli("metrics", "--alert-rules", "--dashboard").code == 2
 
 
 @pytest.mark.parametrize(
