@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from integration_tests.command_line import streamgroups
 from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
@@ -18,6 +19,7 @@ from streamgroups.dlq.stored import StoredLetter
 from streamgroups.errors import FencedMember, RecordRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups.times import utc
+from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_kafka.dlq.redriving import KafkaRedrive, open_redrive
 from streamgroups_postgres.sink import PostgresSink
@@ -146,6 +148,23 @@ def test_P5_a_record_that_the_broker_rejects_sends_nothing_of_its_transaction(
     with open_redrive(config, dlq, timeout_s=30) as redrive:
         redrive.send([record])
     assert [it.value for it in read_committed(bootstrap, topic)] == [small.value]
+
+
+def test_P5_a_topic_of_ids_that_is_not_compacted_is_rejected_before_anything_is_sent(
+    bootstrap: str, topic: str, dlq: str
+) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(redriven_topic(dlq), 1)])[redriven_topic(dlq)].result(30)
+    code, _, messages = run(bootstrap, "redrive", dlq, "--execute")
+    assert (code, "cleanup.policy=delete" in messages) == (ExitCode.USAGE, True)
+    assert not read_committed(bootstrap, topic)
+    compacted = ConfigResource(
+        ResourceType.TOPIC,
+        redriven_topic(dlq),
+        incremental_configs=[ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)],
+    )
+    admin.incremental_alter_configs([compacted])[compacted].result(30)
+    assert "5 letters redriven." in run(bootstrap, "redrive", dlq, "--execute")[2]
 
 
 def test_P5_each_letter_of_a_table_is_sent_once_and_purged(bootstrap: str, topic: str, postgres: str) -> None:

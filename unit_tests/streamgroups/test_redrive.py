@@ -13,7 +13,16 @@ from hypothesis import given
 from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
 from streamgroups.dlq.letter_files import document_of, parse_lines
 from streamgroups.dlq.record_headers import attempt_of, parse_headers, to_headers
-from streamgroups.dlq.redrive import Planned, Repaired, State, plan_purge, plan_redrive, state_of, transactions
+from streamgroups.dlq.redrive import (
+    Planned,
+    Repaired,
+    State,
+    check_cleanup_policy,
+    plan_purge,
+    plan_redrive,
+    state_of,
+    transactions,
+)
 from streamgroups.dlq.stored import Foreign, Selection, StoredLetter, stored
 from streamgroups.errors import InvalidOption
 from streamgroups.message import Message
@@ -241,3 +250,10 @@ def test_P5_a_purge_ends_at_the_first_letter_that_must_remain() -> None:
     assert (first.next_offset, first.deleted, first.kept) == (2, {State.REDRIVEN: 2}, 1)
     [first, _] = plan_purge(letters, ends, {DLQ: 1}, include_waiting=True)
     assert (first.next_offset, first.deleted, first.kept) == (1, {State.REDRIVEN: 1}, 3)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete, compact", ""])
+def test_P5_a_topic_of_redriven_ids_that_deletes_them_is_rejected(policy: str) -> None:
+    with pytest.raises(InvalidOption, match=r"'orders\.dlq\.redriven' .* Set cleanup\.policy=compact"):
+        check_cleanup_policy("orders.dlq.redriven", policy)
+    check_cleanup_policy("orders.dlq.redriven", "compact")

@@ -12,9 +12,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
-from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups.dlq.redrive import RedrivenRecord, check_cleanup_policy, redriven_topic
+from streamgroups.errors import FencedMember, NotAuthorized, StreamGroupsError
+from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
 from streamgroups_kafka.admin.topic_changes import create_topic
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
@@ -45,9 +47,13 @@ def open_redrive(config: ClientConfig, dlq: str, *, timeout_s: float) -> Iterato
         timeout_s: how long to wait for a response of the cluster, in seconds.
 
     Raises:
+        InvalidOption: if the topic of redriven ids is not compacted. Nothing is changed.
+        NotAuthorized: if the user may not read the settings of this topic.
         StreamGroupsError: if the topic of redriven ids cannot be created, or the cluster rejects the transactional id.
     """
-    create_topic(config, redriven_topic(dlq), 1, settings={"cleanup.policy": "compact"})
+    if not create_topic(config, redriven_topic(dlq), 1, settings={"cleanup.policy": "compact"}):
+        # An operator, a setup script or the automatic creation of topics can have created it.
+        check_cleanup_policy(redriven_topic(dlq), _cleanup_policy(config, redriven_topic(dlq)))
     transactional_id = f"streamgroups-redrive-{dlq}"
     producer = Producer({**config.for_admin(), **_SETTINGS, "transactional.id": transactional_id})
     redrive = KafkaRedrive(producer, config, dlq, timeout_s)
@@ -57,6 +63,21 @@ def open_redrive(config: ClientConfig, dlq: str, *, timeout_s: float) -> Iterato
     finally:
         # Without it, librdkafka warns of records that an aborted transaction has left in its queue.
         producer.purge()
+
+
+def _cleanup_policy(config: ClientConfig, topic: str) -> str:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient(dict(config.for_admin()))
+    try:
+        settings = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
+    except KafkaException as e:
+        error = to_streamgroups_error(
+            e.args[0], f"The settings of '{topic}' could not be read", topic=topic, redact=config.redact
+        )
+        if isinstance(error, NotAuthorized):
+            raise NotAuthorized(error.what, remedy=f"Grant DescribeConfigs on Topic '{topic}'.", topic=topic) from None
+        raise error from None
+    return str(settings["cleanup.policy"].value)
 
 
 class KafkaRedrive:
