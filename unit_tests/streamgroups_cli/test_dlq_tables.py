@@ -179,6 +179,18 @@ def test_P5_letters_of_a_table_are_redriven_once_and_purged(cli: CommandLine, ta
     assert "1 letter deleted." in cli("dlq", "purge", *where, "--include-waiting", "--execute").err
 
 
+def test_P5_tables_with_the_same_names_on_two_servers_share_only_letters_of_the_same_records(
+    cli: CommandLine, table: FakeTable
+) -> None:
+    where = (TABLE, "--postgres", CONNINFO)
+    assert "2 letters redriven." in cli("dlq", "redrive", *where, "--execute").err
+    # Another server: a copy of one letter, and a letter of the same offset of another group.
+    table.found = [row(0), row(1, group="test")]
+    assert states(cli) == ["redriven", "waiting"]
+    assert "1 letter redriven." in cli("dlq", "redrive", *where, "--execute").err
+    assert states(cli) == ["redriven", "redriven"]
+
+
 def test_P5_a_topic_with_the_name_of_the_table_is_a_target(cli: CommandLine, table: FakeTable) -> None:
     cli.cluster.create_topic(TABLE)
     assert cli("dlq", "redrive", TABLE, "--postgres", CONNINFO, "--to", TABLE).code == 0
