@@ -175,26 +175,46 @@ def test_P4_rows_that_a_table_rejects_are_letters(
     table, dead = f"board_{topic[2:]}", f"letters_{topic[2:]}"
     producer = Producer({"bootstrap.servers": bootstrap})
     for n in range(20):
-        producer.produce(topic, key=f"k{n}", value="long" if n == 3 else None if n == 7 else str(n), partition=0)
+        values = {3: "long", 7: None, 13: "2"}
+        producer.produce(topic, key=f"k{n}", value=values.get(n, str(n)), partition=0)
     assert producer.flush(30) == 0
     with psycopg.connect(postgres) as connection:
+        connection.execute(f'CREATE TABLE "{table}_offsets" AS SELECT generate_series(0, 16) AS "offset"')
+        connection.execute(f'ALTER TABLE "{table}_offsets" ADD PRIMARY KEY ("offset")')
         connection.execute(
-            f"CREATE TABLE \"{table}\" (value varchar(2) NOT NULL CONSTRAINT no_eleven CHECK (value <> '11'),"
-            ' topic text, partition int, "offset" bigint)'
+            f"CREATE TABLE \"{table}\" (value varchar(2) NOT NULL UNIQUE CONSTRAINT no_eleven CHECK (value <> '11'),"
+            f' topic text, partition int, "offset" bigint REFERENCES "{table}_offsets")'
         )
     rows = flights(spark, bootstrap, topic, group).selectExpr(
         "CAST(value AS STRING) AS value", "topic", "partition", "offset"
     )
-    sink, letters = (sg.PostgresSink(conninfo=postgres, table=it) for it in (table, dead))
-    run(sg.exactly_once(rows, sink=sink, dead_letters=letters, checkpoint=str(tmp_path / "checkpoint")))
+    sink = sg.PostgresSink(conninfo=postgres, table=table, isolate_violations=True)
+    letters = sg.PostgresSink(conninfo=postgres, table=dead)
+    checkpoint = tmp_path / "checkpoint"
+
+    def run_limited(most: int) -> None:
+        limited = sg.DeadLetters(sink=letters, max_per_batch=most)
+        run(sg.exactly_once(rows, sink=sink, dead_letters=limited, checkpoint=str(checkpoint)).queryName("board"))
+
+    with pytest.raises(StreamingQueryException, match=r"has 7 dead letters of 20 records \(sink: 7\)"):
+        run_limited(6)
+    run_limited(7)
+    forget_last_commit(checkpoint)
+    run_limited(7)
     with psycopg.connect(postgres) as connection:
         written = connection.execute(f'SELECT "offset" FROM "{table}" ORDER BY 1').fetchall()
-        found = connection.execute(f'SELECT "offset", step, error, details FROM "{dead}" ORDER BY 1').fetchall()
-    assert [n for (n,) in written] == [n for n in range(20) if n not in (3, 7, 11)]
-    (too_long, missing, checked) = found
+        found = connection.execute(f'SELECT "offset", step, error, details, query FROM "{dead}" ORDER BY 1').fetchall()
+    assert [n for (n,) in written] == [n for n in range(20) if n not in (3, 7, 11, 13, 17, 18, 19)]
+    (too_long, missing, checked, repeated, *without_parent) = found
     assert too_long[:2] == (3, "sink")
     assert "The value of column 'value' was rejected by PostgreSQL" in too_long[2]
     assert json.loads(too_long[3]["record"])["value"] == "long"
     assert missing[:2] == (7, "sink")
     assert checked[:2] == (11, "sink")
     assert 'violates check constraint "no_eleven"' in checked[2]
+    assert repeated[:2] == (13, "sink")
+    assert "unique constraint" in repeated[2]
+    assert json.loads(repeated[3]["record"])["value"] == "2"
+    assert [it[0] for it in without_parent] == [17, 18, 19]
+    assert all("foreign key constraint" in it[2] for it in without_parent)
+    assert {it[4] for it in found} == {"board"}

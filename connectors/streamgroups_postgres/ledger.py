@@ -29,9 +29,8 @@ from streamgroups_postgres.connecting import (
     telling,
     translated,
 )
-from streamgroups_postgres.merging import merge
+from streamgroups_postgres.merging import Output, merge
 from streamgroups_postgres.names import TableName, lock_key
-from streamgroups_postgres.stages import PostgresStaged
 from streamgroups_postgres.target import TRUSTED_OWNER, check_owner, where_to_make
 
 #: The columns of the ledger, by the names of their types in ``pg_type``.
@@ -164,7 +163,7 @@ class PostgresTransaction:
         """See :meth:`streamgroups.ports.LedgerTransaction.of`."""
         return PostgresTransaction(self._connection, self._table, group_id)
 
-    def write(self, output: Sequence[PostgresStaged]) -> None:
+    def write(self, output: Sequence[Output]) -> None:
         """See :meth:`streamgroups.ports.LedgerTransaction.write`."""
         merge(self._connection, output)
 

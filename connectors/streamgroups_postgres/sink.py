@@ -7,7 +7,7 @@ Created by users as ``sg.PostgresSink``, and called by ``streamgroups_spark``. I
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, SinkRejected, StreamGroupsError
+from streamgroups.ledgers.staging import Isolated
 from streamgroups_postgres.checks import find_checks
 from streamgroups_postgres.column_types import Kind, RecordColumn, record_columns
 from streamgroups_postgres.connecting import check_conninfo, connected, set_up, telling
+from streamgroups_postgres.isolating import isolate_rows
 from streamgroups_postgres.ledger import PostgresLedger
 from streamgroups_postgres.names import TableName
 from streamgroups_postgres.stages import (
@@ -54,6 +56,9 @@ class PostgresSink:
         stage_schema: the schema of the stages with uncommitted output. Default: the schema of the table.
         stage_retention: a duration. A later batch drops a stage of this age as uncommitted output of a killed run. It
             must be longer than a batch.
+        isolate_violations: whether single rows that a UNIQUE, FOREIGN KEY or EXCLUDE constraint rejects become dead
+            letters. Requires ``dead_letters`` of :func:`sg.exactly_once` in the same database. A batch with such rows is
+            written several times.
 
     Raises:
         InvalidOption: if settings are missing, malformed, or contradict each other.
@@ -71,6 +76,7 @@ class PostgresSink:
     ledger_table: str = "streamgroups_ledger"
     stage_schema: str | None = None
     stage_retention: str = "1 day"
+    isolate_violations: bool = False
 
     def __post_init__(self) -> None:
         check_conninfo(self.conninfo)
@@ -182,6 +188,17 @@ class PostgresSink:
         finally:
             ledger.close()
 
+    def isolate(self, staged: Sequence[PostgresStaged], most: int) -> Isolated:
+        """See :meth:`streamgroups.ledgers.staging.IsolatingSink.isolate`. The sink has ``isolate_violations``.
+
+        Raises:
+            LedgerConflict: if another transaction conflicts. Call it again.
+            StageLost: if staged rows are missing.
+            SinkUnreachable: if the server does not respond.
+        """
+        with connected(self.conninfo, f"Finding the rows that {self.table} rejects") as connection:
+            return isolate_rows(connection, staged, most)
+
     def discard(self, stage: PostgresStage) -> None:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. A later batch drops the stage after a failure."""
         doing = f"Dropping {stage.name}"
@@ -215,4 +232,5 @@ class PostgresSink:
 
     def _stage(self, columns: tuple[RecordColumn, ...], found: Found, name: TableName) -> PostgresStage:
         made_of = stage_columns(columns, found.columns, self.key, self.delete_marker)
-        return PostgresStage(name, found.table, made_of, self.key, self.delete_marker)
+        is_numbered = bool(self.key) or self.isolate_violations
+        return PostgresStage(name, found.table, made_of, self.key, self.delete_marker, is_numbered)

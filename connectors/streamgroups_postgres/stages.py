@@ -61,6 +61,7 @@ class PostgresStage:
         columns: the columns of the records, in order.
         key: the key of an upsert. Empty for an append.
         delete_marker: the column that marks rows to delete.
+        is_numbered: whether the rows have numbers. Only an upsert and isolation need their order.
     """
 
     name: TableName
@@ -68,6 +69,7 @@ class PostgresStage:
     columns: tuple[StageColumn, ...]
     key: tuple[str, ...] = ()
     delete_marker: str | None = None
+    is_numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,6 @@ def copy_into(
         StageLost: if the stage no longer exists.
     """
     n_rows = 0
-    # The order of records matters only for an upsert, where the last record of a key counts.
     typed = [(column.record, column.type_name) for column in stage.columns]
     in_binary = all(is_binary(*column) for column in typed)
     encode: Callable[..., pa.Buffer] = (
@@ -226,7 +227,11 @@ def copy_into(
         sql.SQL(", ").join(
             map(
                 sql.Identifier,
-                ["attempt", *(["row_number"] if stage.key else []), *(f"c{i}" for i in range(len(stage.columns)))],
+                [
+                    "attempt",
+                    *(["row_number"] if stage.is_numbered else []),
+                    *(f"c{i}" for i in range(len(stage.columns))),
+                ],
             )
         ),
         sql.SQL("binary" if in_binary else "text"),
@@ -242,7 +247,7 @@ def copy_into(
                     _check(batch, stage)
                     for start in range(0, len(batch), _ROWS_AT_ONCE):
                         some = batch.slice(start, _ROWS_AT_ONCE)
-                        numbers = [pa.array(range(n_rows, n_rows + len(some)))] if stage.key else []
+                        numbers = [pa.array(range(n_rows, n_rows + len(some)))] if stage.is_numbered else []
                         copying.write(memoryview(encode(some, before=[attempt, *numbers], first_row=n_rows)))
                         n_rows += len(some)
                 if in_binary:

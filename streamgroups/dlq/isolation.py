@@ -1,8 +1,8 @@
 """Finds the records of a batch that a function cannot process.
 
-Called by ``streamgroups_spark.dlq`` in tasks. A function of a batch raises one error for all its records. So
-after an error it is called for both halves of the batch, until single records remain. Source: SEMANTICS P4; the binary
-search of ``git bisect``.
+Called by ``streamgroups_spark.dlq`` in tasks, and by ``streamgroups_postgres`` on the driver. A function of a batch raises
+one error for all its records. So after an error it is called for both halves of the batch, until single records remain.
+Source: SEMANTICS P4; the binary search of ``git bisect``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class Failed:
 
 
 def isolate(
-    count: int, process: Callable[[int, int], _Result], fail_on: ErrorClasses = ()
+    count: int,
+    process: Callable[[int, int], _Result],
+    fail_on: ErrorClasses = (),
+    isolate_on: tuple[type[Exception], ...] = (Exception,),
 ) -> Iterator[Processed[_Result] | Failed]:
     """Processes a batch, and isolates the records that fail. Each record is in one outcome, in the order of the records.
 
@@ -56,6 +59,7 @@ def isolate(
         count: the number of records. For 0, nothing is called.
         process: processes the records from a number to another one, exclusive.
         fail_on: errors that are not about single records. They are raised.
+        isolate_on: errors that are about single records. All others are raised.
 
     >>> def inverse(first, end):
     ...     return [1 / it for it in [4, 2, 0, 1][first:end]]
@@ -72,7 +76,7 @@ def isolate(
             result = process(first, end)
         except fail_on:
             raise
-        except Exception as e:
+        except isolate_on as e:
             if end - first == 1:
                 yield Failed(first, e)
             else:

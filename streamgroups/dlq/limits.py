@@ -81,6 +81,24 @@ def count_letters(letters: Sequence[DeadLetter]) -> LetterCounts:
     return LetterCounts(Counter(it.step for it in letters), tuple(_described(it) for it in letters[:_SHOWN]))
 
 
+def most_letters(limits: LetterLimits, n_records: int) -> int:
+    """Returns the maximum number of dead letters of a batch. With more of them, :func:`check_limits` rejects it.
+
+    Args:
+        limits: the limits of the user.
+        n_records: the number of records of the batch.
+
+    >>> most_letters(LetterLimits(max_per_batch=30), 100), most_letters(LetterLimits(), 100), most_letters(LetterLimits(), 9)
+    (30, 50, 9)
+    """
+    most = n_records
+    if limits.max_per_batch is not None:
+        most = min(most, limits.max_per_batch)
+    if limits.max_share is not None and n_records >= limits.share_from_records:
+        most = min(most, int(limits.max_share * n_records))
+    return most
+
+
 def check_limits(limits: LetterLimits, counts: LetterCounts, n_records: int, batch_id: int) -> None:
     """Rejects a batch with too many dead letters.
 

@@ -8,10 +8,12 @@ become output. So a task may be retried, run twice or die. Source: SEMANTICS X2-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
+from streamgroups.errors import RecordRejected
 from streamgroups.ports import Ledger
 
 #: Schema and records as Arrow objects. The rules do not depend on Arrow.
@@ -68,5 +70,51 @@ class StagingSink(Protocol[_Schema, _Records, _Stage, _Staged]):
         """Removes a stage, committed or not.
 
         Does nothing if it does not exist. Raises nothing, since a remaining stage has no effect.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """A staged row that the target rejects.
+
+    Args:
+        values: its values by column.
+        error: the error of the target.
+    """
+
+    values: Mapping[str, Any]
+    error: RecordRejected
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """The staged output of a batch, without the rows that the target rejects.
+
+    Args:
+        staged: what ``write`` of the ledger accepts instead of the output of the tasks.
+        n_rows: the number of remaining rows.
+        rejected: the other rows, in the order of the tasks and their rows.
+    """
+
+    staged: Sequence[Any]
+    n_rows: int
+    rejected: tuple[RejectedRow, ...]
+
+
+class IsolatingSink(Protocol):
+    """A sink that can find the rows that its target rejects in the transaction of the ledger."""
+
+    def isolate(self, staged: Sequence[Any], most: int) -> Isolated:
+        """On the driver, after the target has rejected the output: finds the rows that it rejects.
+
+        It changes neither the target nor the ledger.
+
+        Args:
+            staged: the output of the tasks.
+            most: the search ends when it has found more rows than this number.
+
+        Raises:
+            StreamGroupsError: if the target does not answer, or another transaction conflicts.
         """
         ...

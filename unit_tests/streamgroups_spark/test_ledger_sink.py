@@ -6,22 +6,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from streamgroups.errors import FencedBatch, LedgerConflict
+from streamgroups.dlq.limits import LetterLimits
+from streamgroups.errors import FencedBatch, InvalidOption, LedgerConflict, RecordRejected, TooManyDeadLetters
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.ledgers.no_data_batch import NoDataBatch
+from streamgroups.ledgers.staging import Isolated, RejectedRow
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.sinks import base
+from streamgroups_spark.sinks import base, letters
 from streamgroups_spark.sinks import ledger as ledger_sink
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.ledger import LedgerStreamWriter
+from streamgroups_spark.sinks.letter_tables import check_isolation
+from streamgroups_spark.sinks.letters import LetterOutput
 from streamgroups_spark.source.batch_messages import BatchFacts
 
 P0 = TopicPartition("flights", 0)
@@ -175,3 +179,105 @@ def test_a_batch_that_failed_leaves_no_stage(world: World) -> None:
     world.writer().abort([None], 1)
     assert Sink.discarded == [reported.begun]
     assert Sink.ledger.written == []
+
+
+class IsolatingSink(Sink):
+    """Its table rejects ``b``, and what another transaction writes meanwhile."""
+
+    conninfo, isolate_violations, mode = "host=one", True, "upsert"
+    rejected: ClassVar[set[str]]
+    meanwhile: ClassVar[list[str]]
+
+    @contextmanager
+    def open(self, group_id: str) -> Iterator[FakeLedger[Any]]:
+        yield cast("FakeLedger[Any]", _Checking(self.ledger))
+
+    def write(self, stage: str, records: Iterator[pa.RecordBatch], attempt: int) -> list[str]:
+        return [value for batch in records for value in batch.column(0).to_pylist()]
+
+    def isolate(self, staged: Sequence[list[str]], most: int) -> Isolated:
+        values = [it for task in staged for it in task]
+        found = [it for it in values if it in self.rejected][: most + 1]
+        kept = [it for it in values if it not in found]
+        self.rejected.update(self.meanwhile[:1])
+        del self.meanwhile[:1]
+        error = RecordRejected("duplicate key", remedy="none")
+        return Isolated([kept], len(kept), tuple(RejectedRow({"value": it}, error) for it in found))
+
+
+class _Checking:
+    """A ledger whose transactions reject rows."""
+
+    def __init__(self, ledger: FakeLedger[Any]) -> None:
+        self._ledger, self.positions = ledger, ledger.positions
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        with self._ledger.transaction() as transaction:
+            write = transaction.write
+
+            def checked(output: Sequence[list[str]]) -> None:
+                if IsolatingSink.rejected & {it for task in output for it in task}:
+                    raise RecordRejected("duplicate key", remedy="none")
+                write(output)
+
+            transaction.write = checked  # type: ignore[method-assign]
+            yield transaction
+
+
+@pytest.fixture
+def isolating(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    IsolatingSink.rejected, IsolatingSink.meanwhile = {"b"}, []
+    monkeypatch.setattr(letters, "time_ms_of", lambda *_: 7)
+    monkeypatch.setattr(base, "query_of", lambda *_: "board")
+    monkeypatch.setattr(base.TaskContext.get(), "getLocalProperty", lambda *_: "board", raising=False)
+    monkeypatch.setattr(base.TaskContext.get(), "partitionId", lambda: 0, raising=False)
+    monkeypatch.setattr(LedgerStreamWriter, "_report", lambda *_: None)
+    dead = LetterOutput(IsolatingSink(), LetterLimits(max_per_batch=1, max_share=None), ("airline",), with_output=True)
+    monkeypatch.setattr(
+        world,
+        "writer",
+        lambda: LedgerStreamWriter(IsolatingSink(), ROWS.schema, "checkpoint", "session", ("airline",), dead),
+    )
+    return world
+
+
+def test_P4_the_rejected_rows_of_a_transaction_become_dead_letters_in_it(isolating: World) -> None:
+    isolating.run()
+    (((kept, ids),),) = [Sink.ledger.written]
+    assert kept == ["a"]
+    assert [it.split("/")[0] for it in ids] == ["airline"]
+    assert Sink.ledger.positions([P0]) == {P0: 9}
+
+
+def test_P4_rows_that_are_rejected_meanwhile_are_isolated_too_and_count_for_the_limit(isolating: World) -> None:
+    IsolatingSink.meanwhile = ["a"]
+    with pytest.raises(TooManyDeadLetters, match=r"has 2 dead letters of 4 records \(sink: 2\), and max_per_batch"):
+        isolating.run()
+    assert Sink.ledger.written == []
+    assert Sink.ledger.positions([P0]) == {P0: 5}
+
+
+def test_P4_a_rejection_without_a_row_ends_the_query(isolating: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def isolate(_: Any, staged: Sequence[Any], most: int) -> Isolated:
+        calls.append(most)
+        return Isolated(staged, 2, ())
+
+    monkeypatch.setattr(IsolatingSink, "isolate", isolate)
+    with pytest.raises(RecordRejected, match="duplicate key"):
+        isolating.run()
+    assert calls == [1] * 5
+    assert Sink.ledger.written == []
+
+
+@pytest.mark.parametrize("dead", [None, SimpleNamespace(conninfo="host=another")])
+def test_P4_isolation_requires_dead_letters_in_the_same_database(dead: Any) -> None:
+    sink = SimpleNamespace(conninfo="host=one", isolate_violations=True, table="board")
+    with pytest.raises(
+        InvalidOption, match=r"'isolate_violations' of table board is set, but 'dead_letters' is .*same conninfo"
+    ):
+        check_isolation(sink, dead)
+    check_isolation(sink, sink)
+    check_isolation(SimpleNamespace(), dead)

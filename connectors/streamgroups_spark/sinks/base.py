@@ -41,12 +41,14 @@ class TaskOutput(WriterCommitMessage):
         written: the result of the sink for this task; ``None`` if it has written nothing.
         records: the number of records.
         letters: its dead letters; ``None`` if it has none.
+        query: the name of the query, or its id, for dead letters that the driver finds. Empty without dead letters.
     """
 
     begun: Any
     written: Any
     records: int
     letters: TaskLetters | None = None
+    query: str = ""
 
 
 class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
@@ -101,10 +103,10 @@ class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
     def _split(self, iterator: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
         split = Split(iterator)
         output = self._write(split, context)
-        query = query_of(
+        output.query = query_of(
             context.getLocalProperty("spark.job.description"), context.getLocalProperty("sql.streaming.queryId")
         )
-        output.letters = split.letters(context.partitionId(), query)
+        output.letters = split.letters(context.partitionId(), output.query)
         return output
 
     def _letters(self, parts: Sequence[TaskOutput], batch: BatchInfo) -> list[DeadLetter]:

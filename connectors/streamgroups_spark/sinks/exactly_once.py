@@ -39,7 +39,7 @@ from streamgroups_spark.sinks.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.kafka_with_letters import KafkaLettersDataSource
 from streamgroups_spark.sinks.ledger import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.ledger_registry import keep
-from streamgroups_spark.sinks.letter_tables import has_same_database, letter_table
+from streamgroups_spark.sinks.letter_tables import check_isolation, has_same_database, letter_table
 from streamgroups_spark.sinks.letters import LetterOutput
 from streamgroups_spark.sinks.options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.output_partitions import with_partitions
@@ -323,6 +323,7 @@ def _to_ledger(
     df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str, letters: DeadLetters | None
 ) -> DataStreamWriter:
     group_ids = tuple(sorted({str(source.group_id) for source in sources}))
+    check_isolation(sink, None if letters is None else letters.sink)
     name = _name(type(sink).__name__.lower(), checkpoint)
     output = None if letters is None else _letter_output(letters, sources, sink)
     told = {

@@ -1,6 +1,7 @@
 """Isolates the rows that a sink with a ledger rejects, so that they become dead letters of the step ``sink``.
 
-Called by ``sinks.ledger`` in tasks, for queries with dead letters. A sink rejects all rows of a call because of one. The
+Called by ``sinks.ledger``, for queries with dead letters: in tasks, and on the driver for rows that only the transaction can
+judge. A sink rejects all rows of a call because of one. The
 rows of a rejected call are written again in two halves, until single rows remain. Each call stages under a number of its
 own, so nothing of a rejected call becomes output. Source: SEMANTICS P4; :mod:`streamgroups.ledgers.staging`.
 """
@@ -8,7 +9,7 @@ own, so nothing of a rejected call becomes output. Source: SEMANTICS P4; :mod:`s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -74,18 +75,28 @@ def _pieces(records: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _failure(row: pa.Table, error: RecordRejected) -> pa.Array:
-    """Returns a value of the column ``dead_letter`` for a rejected row."""
     (values,) = row.to_pylist()
-    text = json.dumps(values, default=_text, ensure_ascii=False)
+    return pa.array([failure_of(values, error, row.schema)], FAILURE_TYPE)
+
+
+def failure_of(values: Mapping[str, Any], error: RecordRejected, schema: pa.Schema) -> dict[str, Any]:
+    """Returns a value of the column ``dead_letter`` for a rejected row.
+
+    Args:
+        values: the values of the row.
+        error: the error of the sink.
+        schema: the columns of the rows.
+    """
+    text = json.dumps(dict(values), default=_text, ensure_ascii=False)
     failure: dict[str, Any] = {
         "step": "sink",
         "error_class": type(error).__name__,
         "error": redacted(error.what.replace(" in row 1 of a task", ""), ()),
         "details": [("record", text if len(text) <= _MAX_RECORD else text[: _MAX_RECORD - 3] + "...")],
     }
-    if all(name in row.column_names and is_type(row.schema.field(name).type) for name, is_type in _PLACE.items()):
+    if all(name in schema.names and is_type(schema.field(name).type) for name, is_type in _PLACE.items()):
         failure |= {name: values[name] for name in _PLACE}
-    return pa.array([failure], FAILURE_TYPE)
+    return failure
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,20 +19,22 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from streamgroups.dlq.letter import COLUMN
-from streamgroups.errors import InvalidOption
+from streamgroups.dlq.letter import COLUMN, DeadLetter
+from streamgroups.dlq.limits import most_letters
+from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.ledger import AlreadyDone
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
-from streamgroups.ledgers.staging import StagingSink
+from streamgroups.ledgers.staging import IsolatingSink, StagingSink
 from streamgroups.ledgers.states import StateChange, changes
 from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, reported_states
-from streamgroups_spark.sinks.isolating import write_isolated
-from streamgroups_spark.sinks.letters import LetterOutput, staged
+from streamgroups_spark.sinks.isolating import failure_of, write_isolated
+from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
+from streamgroups_spark.sinks.letters import LetterOutput, letters_of, staged
 from streamgroups_spark.sinks.letters_first import finish, write_first
 from streamgroups_spark.sinks.splitting import Split
 
@@ -42,6 +44,8 @@ AnySink = StagingSink[pa.Schema, pa.RecordBatch, Any, Any]
 
 #: How long a commit is retried after a conflict, or after an unknown result.
 _RETRY_TIMEOUT_S = 60.0
+#: How often the rejected rows of a batch are determined, if other transactions write meanwhile.
+_ISOLATIONS = 5
 
 
 class LedgerDataSource(DataSource):
@@ -128,16 +132,57 @@ class LedgerStreamWriter(ExactlyOnceWriter):
         batch = batch_info(self._checkpoint, self._session, batch_id)
         output = [it for part in parts for it in part.written] if sum(part.records for part in parts) else []
         states = {it.group_id: changes(it.states, reported_states(self._session, it)) for it in batch.sources}
-        letters, dead = self._letters(parts, batch), self._dead_letters
+        dead = self._dead_letters
         if dead is None or dead.with_output:
-            with staged(None if dead is None else dead.sink, letters) as staged_letters:
-                self._commit_all(batch, [*output, *staged_letters], states)
+            letters = self._commit_together(parts, batch, output, states)
         else:
+            letters = self._letters(parts, batch)
             written = write_first(dead, letters, batch, self._checkpoint)
             self._commit_all(batch, output, states)
             finish(dead, batch, self._checkpoint, written)
         self._report(letters)
         self._abort(parts[0].begun)
+
+    def _commit_together(
+        self,
+        parts: Sequence[TaskOutput],
+        batch: BatchInfo,
+        output: Sequence[Any],
+        states: Mapping[str, Mapping[TopicPartition, StateChange]],
+    ) -> list[DeadLetter]:
+        """Commits output and dead letters in one transaction. Returns the letters."""
+        dead = self._dead_letters
+        commit, letters = output, self._letters(parts, batch)
+        isolations = _ISOLATIONS if dead is not None and getattr(self._sink, "isolate_violations", False) else 0
+        while True:
+            try:
+                with staged(None if dead is None else dead.sink, letters) as staged_letters:
+                    self._commit_all(batch, [*commit, *staged_letters], states)
+            except RecordRejected:
+                # Another transaction can write between the isolation and the commit, so it can be necessary again.
+                if not isolations:
+                    raise
+                assert dead is not None
+                isolations -= 1
+                commit, letters = self._isolate(dead, parts, batch, output)
+            else:
+                return letters
+
+    def _isolate(
+        self, dead: LetterOutput, parts: Sequence[TaskOutput], batch: BatchInfo, output: Sequence[Any]
+    ) -> tuple[Sequence[Any], list[DeadLetter]]:
+        """Returns the output without the rows that only the transaction can judge, and all letters of the batch."""
+        n_records = max(sum(len(r) for r in batch.ranges), sum(part.records for part in parts))
+        isolate, most = cast(IsolatingSink, self._sink).isolate, most_letters(dead.limits, n_records)
+        isolated = retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(isolate, output, most)
+        found = Split(iter(()))
+        for row in isolated.rejected:
+            found.add(pa.array([failure_of(row.values, row.error, self._schema)], FAILURE_TYPE))
+        # The driver has no number of a task.
+        letters = found.letters(-1, parts[0].query)
+        tasks = [it for it in (letters, *(part.letters for part in parts)) if it is not None]
+        n_rows = sum(part.records for part in parts) - len(isolated.rejected)
+        return isolated.staged, letters_of(dead, tasks, n_rows, batch, self._checkpoint)
 
     def _commit_all(
         self, batch: BatchInfo, output: Sequence[Any], states: Mapping[str, Mapping[TopicPartition, StateChange]]

@@ -9,6 +9,7 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
+from streamgroups.errors import InvalidOption
 from streamgroups_spark.sinks.letters import letter_schema
 
 
@@ -28,6 +29,27 @@ def letter_table(sink: Any) -> Any:
         sink = replace(sink, mode="upsert", key=("id",))
     sink.discard(sink.begin(letter_schema(), uuid.uuid4().hex))
     return sink
+
+
+def check_isolation(sink: Any, dead: Any) -> None:
+    """Checks the setting ``isolate_violations`` of the sink of the output, before anything is created.
+
+    The transaction of the output finds the rows. So their dead letters can only be written in it.
+
+    Args:
+        sink: the sink of the output.
+        dead: the sink of dead letters; ``None`` without.
+
+    Raises:
+        InvalidOption: if the dead letters are not in the database of the sink.
+    """
+    if not getattr(sink, "isolate_violations", False) or (dead is not None and has_same_database(dead, sink)):
+        return
+    where = "'dead_letters' is not set" if dead is None else "'dead_letters' is another system or another database"
+    raise InvalidOption(
+        f"'isolate_violations' of table {sink.table} is set, but {where}. Only the transaction of the output finds such rows.",
+        remedy="Pass dead_letters=sg.PostgresSink(...) with the same conninfo, or remove isolate_violations.",
+    )
 
 
 def has_same_database(dead: Any, sink: Any) -> bool:
