@@ -8,31 +8,17 @@ import psycopg
 import pytest
 
 from component_tests.postgres_process import stage
-from streamgroups.dlq.letter import DeadLetter, Origin
+from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.stored import TableLetter
 from streamgroups.dlq.table_letters import ForeignRow, letter_of
 from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, SinkUnreachable
-from streamgroups.partitions import TopicPartition
 from streamgroups_postgres.letters import PostgresLetters, find_letters
 from streamgroups_postgres.sink import PostgresSink
 from streamgroups_spark.sinks.letter_tables import letter_table
 from streamgroups_spark.sinks.letters import as_rows
+from unit_tests.letters import LETTER
 
-FIRST = DeadLetter(
-    id="board/orders/1/7/decode",
-    group_id="board",
-    query="prices",
-    failed_at_ms=1_700_000_000_001,
-    attempt=2,
-    step="decode",
-    error_class="ValueError",
-    error="no JSON: ü '%s'",
-    details={"at": "prices.py:7"},
-    origin=Origin(TopicPartition("orders", 1), 7, 1_600_000_000_999),
-    key=b"k",
-    value=b"\xff\x00",
-    headers=(("trace", b"\x00"), ("empty", None)),
-)
+FIRST = LETTER
 SECOND = replace(
     FIRST, id="board/-/0123456789abcdef/sink", failed_at_ms=1_700_000_000_002, origin=None, value=None, headers=()
 )

@@ -94,6 +94,6 @@ def test_a_broker_that_is_down(idle: str, topic: str) -> None:
 
 
 def test_an_unknown_group(bootstrap: str) -> None:
-    for arguments in (["describe", "nobody"], ["export", "nobody"], ["delete", "nobody", "--execute"]):
+    for arguments in (["describe", "unknown"], ["export", "unknown"], ["delete", "unknown", "--execute"]):
         result = cli(bootstrap, "groups", *arguments)
-        assert (result.returncode, "nobody" in result.stderr) == (ExitCode.ERROR, True)
+        assert (result.returncode, "unknown" in result.stderr) == (ExitCode.ERROR, True)

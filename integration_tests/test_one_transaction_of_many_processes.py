@@ -265,7 +265,7 @@ def test_a_stale_generation_is_rejected(
         with pytest.raises(FencedMember, match="the group has fenced this member"):
             driver.commit_offsets(transaction, offsets, stale)
         with pytest.raises(FencedMember, match="the group has fenced this member"):
-            driver.commit_offsets(transaction, offsets, ConsumerGroupMetadata(group, stale.generation, "nobody"))
+            driver.commit_offsets(transaction, offsets, ConsumerGroupMetadata(group, stale.generation, "unknown"))
         # The consumer group metadata was stale, not the transaction.
         (mine,) = member.consumer.assignment()
         driver.commit_offsets(

@@ -34,7 +34,6 @@ from streamgroups.cursors import tokens
 from streamgroups.decoding.problems import CannotDecode
 from streamgroups.decoding.registry import RegisteredSchema
 from streamgroups.decoding.wire_format import split_header, split_indexes
-from streamgroups.dlq.letter import DeadLetter, Origin
 from streamgroups.dlq.letter_files import document_of, parse_lines
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.stored import StoredLetter, stored
@@ -59,6 +58,7 @@ from streamgroups_schemas import avro_types, protobuf_types
 from streamgroups_schemas.avro_values import AVRO, decode_avro
 from streamgroups_schemas.json_schema import validate_json
 from streamgroups_schemas.protobuf_values import PROTOBUF, MessageSchema, decode_protobuf
+from unit_tests.letters import LETTER
 
 Text: TypeAlias = str | bytes
 
@@ -135,21 +135,6 @@ def _of_array(codec: Callable[[pa.Array], pa.Array]) -> Callable[[bytes], object
 
 _API_VERSIONS = bytes.fromhex((_GOLDEN / "api_versions_4.1.2.hex").read_text(encoding="ascii"))
 
-_LETTER = DeadLetter(
-    id="b/t/0/7/decode",
-    group_id="b",
-    query="q",
-    failed_at_ms=9,
-    attempt=1,
-    step="decode",
-    error_class="ValueError",
-    error="no JSON",
-    details={"at": "prices.py:7"},
-    origin=Origin(_P0, 7, 8),
-    key=b"\xff",
-    value=b"{",
-)
-
 
 def _letter(headers: Any) -> object:
     """The letter of a record with these headers, as the commands print it. ``None`` if it is no letter."""
@@ -193,12 +178,14 @@ PARSERS = (
         (StreamGroupsError,),
     ),
     Parser(
-        "dead letter", (json.dumps({name: (it or b"").decode() for name, it in to_headers(_LETTER)}),), _json(_letter)
+        "dead letter",
+        (json.dumps({name: (it or b"").decode(errors="replace") for name, it in to_headers(LETTER)}),),
+        _json(_letter),
     ),
     Parser(
         "file of dead letters",
-        (json.dumps(document_of(_LETTER)),),
-        lambda text: parse_lines(text.splitlines(), {_LETTER.id: _LETTER}, file="f"),
+        (json.dumps(document_of(LETTER)),),
+        lambda text: parse_lines(text.splitlines(), {LETTER.id: LETTER}, file="f"),
         (InvalidOption,),
     ),
     Parser("subscription", (_SUBSCRIPTION,), parse_subscription, (ValueError, struct.error)),

@@ -118,5 +118,5 @@ def test_what_was_counted_is_not_counted_again_before_something_is_written() -> 
 
 def test_a_partition_that_is_owned_and_not_committed_is_shown() -> None:
     admin = cluster_with_lag()
-    (s,) = survey(admin, admin, ["nobody"])
+    (s,) = survey(admin, admin, ["unknown"])
     assert (s.lags, s.description.state) == ((), "Dead")

@@ -17,23 +17,9 @@ from streamgroups.dlq.redrive import State, plan_redrive
 from streamgroups.dlq.stored import TableLetter
 from streamgroups.dlq.table_letters import ForeignRow, TablePurge, letter_of, plan_table_purge, queue_name
 from streamgroups.partitions import TopicPartition
+from unit_tests.letters import LETTER
 
 TABLE = "public.letters"
-LETTER = DeadLetter(
-    id="board/orders/1/7/decode",
-    group_id="board",
-    query="prices",
-    failed_at_ms=9,
-    attempt=2,
-    step="decode",
-    error_class="ValueError",
-    error="no JSON",
-    details={"at": "prices.py:7"},
-    origin=Origin(TopicPartition("orders", 1), 7, 1_000),
-    key=b"k",
-    value=b"\xff",
-    headers=(("trace", b"\x00"), ("empty", None)),
-)
 
 
 def row_of(letter: DeadLetter) -> dict[str, Any]:
@@ -111,7 +97,7 @@ def test_P5_tables_with_different_names_are_different_queues() -> None:
 
 def test_P5_a_letter_of_a_table_is_sent_as_one_of_a_topic() -> None:
     [planned] = plan_redrive([TableLetter(TABLE, LETTER)], ())
-    assert (planned.record.topic, planned.record.value) == ("orders", b"\xff")
+    assert (planned.record.topic, planned.record.value) == ("orders", LETTER.value)
 
 
 def test_P5_a_purge_of_a_table_deletes_selected_letters_only() -> None:

@@ -252,7 +252,7 @@ def test_P4_describe_counts_the_letters_of_a_topic(cli: CommandLine) -> None:
     cli.cluster.produce(TopicPartition("orders.dlq", 0), value=letter.value, headers=to_headers(letter))
     assert "1 dead letter (1 waiting)" in cli("groups", "describe", "board", "--dlq", "orders.dlq").out
     assert cli("groups", "describe", "board", "--dlq", "orders.dql").code == ExitCode.ERROR
-    missing = cli("groups", "describe", "nobody", "--dlq", "orders.dlq")
+    missing = cli("groups", "describe", "unknown", "--dlq", "orders.dlq")
     assert (missing.code, "does not exist" in missing.err) == (ExitCode.ERROR, True)
 
 

@@ -40,9 +40,9 @@ COMMANDS = list(commands())
     ("arguments", "code", "error"),
     [
         (
-            ["groups", "describe", "nobody"],
+            ["groups", "describe", "unknown"],
             ExitCode.ERROR,
-            {"class": "UnknownGroup", "code": "unknown_group", "group": "nobody"},
+            {"class": "UnknownGroup", "code": "unknown_group", "group": "unknown"},
         ),
         (
             ["topics", "describe", "gone"],
@@ -50,7 +50,7 @@ COMMANDS = list(commands())
             {"class": "UnknownTopic", "code": "unknown_topic", "topic": "gone"},
         ),
         (["groups", "describe"], ExitCode.USAGE, {"class": "InvalidOption", "code": "invalid_option"}),
-        (["groups", "describe", "nobody", "--timeout", "soon"], ExitCode.USAGE, {"class": "InvalidOption"}),
+        (["groups", "describe", "unknown", "--timeout", "soon"], ExitCode.USAGE, {"class": "InvalidOption"}),
         (["groups", "list", "--bogus"], ExitCode.USAGE, {"class": "InvalidOption"}),
         (["groups", "fly"], ExitCode.USAGE, {"class": "InvalidOption"}),
         (["doctor", "--kafka", "nonsense"], ExitCode.USAGE, {"class": "InvalidOption"}),
