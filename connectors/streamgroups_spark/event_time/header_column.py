@@ -3,6 +3,9 @@
 Called by ``source.data_source`` in tasks if the option ``eventTimeHeader`` names the header. The column ``headers``,
 which costs Spark more than all other columns, can then stay in the task. All functions process whole Arrow columns.
 Source: SEMANTICS W11; Kafka's ``Headers.lastHeader``: of several headers with one name the last counts.
+
+Only tasks with this option compute. The start of every query imports this module, so the import of Arrow's functions is
+local.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamgroups.event_time.header_time import MILLISECONDS
 from streamgroups_kafka.read.columns import COLUMNS
@@ -59,6 +61,8 @@ def records_with(headers: pa.ListArray, name: str) -> Numbers:
 
 def _headers_of(headers: pa.ListArray, name: str) -> tuple[Numbers, pa.Array]:
     """The index of the record of each header of a name, and its value."""
+    import pyarrow.compute as pc
+
     each = headers.flatten()
     is_it = pc.equal(each.field("key"), name)
     records: Numbers = pc.list_parent_indices(headers).filter(is_it).to_numpy(zero_copy_only=False)
@@ -78,6 +82,8 @@ def header_times(headers: pa.ListArray, name: str) -> pa.TimestampArray:
     >>> header_times(pa.array(headers, _HEADERS.type), "ts").cast("int64").to_pylist()
     [2000000, None, None]
     """
+    import pyarrow.compute as pc
+
     records, values = _headers_of(headers, name)
     is_number = pc.match_substring_regex(values, f"^{MILLISECONDS}$")
     times_ms = pc.if_else(is_number, values, None).cast(pa.string()).cast(pa.int64())

@@ -1,0 +1,16 @@
+"""The start of a query waits for the imports of its source. Here: what the process of a query does not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_the_process_of_a_query_does_not_import_the_functions_of_arrow() -> None:
+    # The modules that Spark's stream runner imports, and those that the source imports at its first call.
+    program = (
+        "import sys, pyspark.sql.streaming.python_streaming_source_runner, streamgroups_spark.source.data_source,"
+        " streamgroups_spark.source.running_query; print([m for m in sys.argv[1:] if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", program, "pyarrow.compute", "pandas"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
