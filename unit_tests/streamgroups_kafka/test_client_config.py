@@ -144,8 +144,8 @@ def test_the_group_is_handed_on() -> None:
         ("ssl.provider", "BC", "OpenSSL"),
         ("ssl.engine.factory.class", "a.B", "OpenSSL"),
         ("ssl.enabled.protocols", "TLSv1.3", "restrict the broker"),
-        ("ssl.truststore.location", "/trust.jks", "keytool"),
-        ("ssl.keystore.location", "/client.jks", "keytool"),
+        ("ssl.truststore.location", "/trust.jks", "each executor"),
+        ("ssl.keystore.location", "/client.jks", "each executor"),
         ("group.protocol", "new", "'classic' or 'consumer'"),
         ("security.protocol", "TLS", "librdkafka rejects"),
         ("request.timeout.ms", "600000", "10..300000"),
@@ -333,12 +333,6 @@ def test_pem_in_options_is_taken_however_its_lines_end(newline: str) -> None:
         }
     )
     assert (config.get("ssl.key.pem"), config.get("ssl.ca.pem")) == (KEY, CERTIFICATE)
-
-
-def test_pkcs12_key_stores_are_known_by_type_or_name() -> None:
-    by_type = _config(ssl_keystore_location="/a", ssl_keystore_type="PKCS12", ssl_keystore_password="pw")
-    assert by_type.get("ssl.keystore.location") == "/a"
-    assert _config(ssl_keystore_location="/a.p12", ssl_keystore_password="pw").get("ssl.keystore.password") == "pw"
 
 
 def test_a_certificate_that_cannot_be_read_is_rejected_at_once() -> None:

@@ -2,8 +2,7 @@
 
 Called by :mod:`streamgroups_kafka.admin.session`. All other modules use librdkafka. Group administration needs requests
 that librdkafka does not have: OffsetFetch of many groups (KIP-709) and OffsetDelete (KIP-496). So
-:class:`ClientConfig`, which has librdkafka's names, is translated again. PKCS12, which Python's ``ssl`` cannot read, is
-rejected with a remedy.
+:class:`ClientConfig`, which has librdkafka's names, is translated again.
 """
 
 from __future__ import annotations
@@ -71,11 +70,6 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
 
 
 def _tls(config: ClientConfig) -> ssl.SSLContext | None:
-    if config.get("ssl.keystore.location"):
-        raise InvalidOption(
-            "Option 'kafka.ssl.keystore.location': this command cannot read PKCS12 key stores.",
-            remedy="Convert it: openssl pkcs12 -in client.p12 -nodes -out client.pem; and set 'kafka.ssl.keystore.type' to PEM.",
-        )
     try:
         context = tls_context(config)
         if context is not None:

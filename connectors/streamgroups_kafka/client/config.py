@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.client.jaas import SECRET, redacted, secrets_of
 from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
+from streamgroups_kafka.client.key_stores import BINARY_STORES, pem_properties
 
 # No output on stderr: ``logs`` logs failed requests. A closed idle connection is not an error.
 _QUIET = {"log_level": "0", "log.connection.close": "false"}
@@ -42,7 +43,8 @@ class ClientConfig:
     Its ``repr`` contains no secrets. Its pickle contains them, for tasks of Spark, in memory.
 
     Args:
-        properties: librdkafka's names and values, sorted by name. They contain secrets: do not print them.
+        properties: librdkafka's names and values, sorted by name, and the names of Java for PKCS12 and JKS stores. They
+            contain secrets: do not print them.
         ignored: the given options that are known and have no effect, for one log line.
         group_id: the value of ``kafka.group.id``, if it was given.
 
@@ -102,6 +104,18 @@ class ClientConfig:
         'a'
         """
         return dict(self.properties).get(name, default)
+
+    @property
+    def with_pem(self) -> tuple[tuple[str, str], ...]:
+        """The properties, with the content of PKCS12 and JKS stores as PEM. They contain a private key.
+
+        Raises:
+            InvalidOption: if a store cannot be read on this machine.
+        """
+        read = pem_properties(dict(self.properties))
+        # The password of the key has opened the store. The key in PEM has none.
+        dropped = BINARY_STORES | ({"ssl.key.password"} if "ssl.key.pem" in read else set())
+        return tuple(sorted({**{n: v for n, v in self.properties if n not in dropped}, **read}.items()))
 
     @property
     def group_protocol(self) -> str:
@@ -259,7 +273,7 @@ class ClientConfig:
         return _PROMPT if any(name in _POLL_OFTEN for name, _ in self.properties) else {**_PROMPT, **_POLL_OFTEN}
 
     def _only(self, allowed: frozenset[str], client_id: str | None) -> dict[str, str]:
-        chosen = {name: value for name, value in self.properties if name in allowed}
+        chosen = {name: value for name, value in self.with_pem if name in allowed}
         return chosen if client_id is None else {**chosen, "client.id": client_id}
 
 

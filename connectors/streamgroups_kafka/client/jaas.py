@@ -192,16 +192,6 @@ def _malformed() -> InvalidOption:
     )
 
 
-_TRUSTSTORE_REMEDY = (
-    "Convert it: keytool -importkeystore -srckeystore <store> -destkeystore trust.p12 -deststoretype "
-    "PKCS12, then openssl pkcs12 -in trust.p12 -nokeys -out trust.pem; and set "
-    "'kafka.ssl.truststore.type' to PEM."
-)
-_KEYSTORE_REMEDY = (
-    "Convert it: keytool -importkeystore -srckeystore <store> -destkeystore client.p12 -deststoretype "
-    "PKCS12; and set 'kafka.ssl.keystore.type' to PKCS12. Or use a PEM file with key and certificates, "
-    "and set the type to PEM."
-)
 #: The properties that :func:`store_properties` reads.
 STORES = words(
     """
@@ -214,11 +204,14 @@ _INLINE = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }
+#: librdkafka's properties of the files of PEM stores.
+_PEM_FILES = {"truststore": ("ssl.ca.location",), "keystore": ("ssl.key.location", "ssl.certificate.location")}
+_BINARY = ("JKS", "PKCS12")
 _PEM = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.+?)-----END \1-----", re.DOTALL)
 
 
 def store_properties(given: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Translates Java's trust stores and key stores to properties that OpenSSL supports.
+    """Translates PEM stores to librdkafka's properties. Binary stores keep Java's names: ``key_stores`` reads them.
 
     Args:
         given: the options with their Java names.
@@ -227,37 +220,30 @@ def store_properties(given: Mapping[str, str]) -> list[tuple[str, str, str]]:
         A tuple for each property: librdkafka's name, the name of the original option, the value.
 
     Raises:
-        InvalidOption: for a JKS store, a PKCS12 trust store, or text that is not PEM.
+        InvalidOption: for a store of an unknown type, or text that is not PEM.
 
     >>> store_properties({"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"})
     [('ssl.ca.location', 'ssl.truststore.location', '/ca.pem')]
     """
     found = [(_INLINE[name], name, _pem(name, given[name])) for name in _INLINE if name in given]
-    if "ssl.keystore.password" in given:
-        found.append(("ssl.keystore.password", "ssl.keystore.password", given["ssl.keystore.password"]))
-    trusted, own = given.get("ssl.truststore.location"), given.get("ssl.keystore.location")
-    if trusted:
-        # Java's default is JKS, independent of the file name.
-        if given.get("ssl.truststore.type", "JKS").strip().upper() != "PEM":
-            raise _store("truststore", "only PEM is supported", _TRUSTSTORE_REMEDY)
-        found.append(("ssl.ca.location", "ssl.truststore.location", trusted.strip()))
-    if own:
-        # Java reads a PKCS12 file under its default type too, so the file name may show the type.
-        default = "PKCS12" if own.strip().lower().endswith((".p12", ".pfx")) else "JKS"
-        kind = given.get("ssl.keystore.type", default).strip().upper()
-        if kind not in ("PKCS12", "PEM"):
-            raise _store("keystore", "only PKCS12 and PEM are supported", _KEYSTORE_REMEDY)
-        names = ("ssl.keystore.location",) if kind == "PKCS12" else ("ssl.key.location", "ssl.certificate.location")
-        found += [(name, "ssl.keystore.location", own.strip()) for name in names]
+    for store, names in _PEM_FILES.items():
+        location, password = f"ssl.{store}.location", f"ssl.{store}.password"
+        # Kept without a store too, so that errors and logs do not show it.
+        found += [(password, password, given[password])] if password in given else []
+        if not given.get(location, "").strip():
+            continue
+        path = given[location].strip()
+        # Java's default is JKS, which reads PKCS12 too.
+        kind = given.get(f"ssl.{store}.type", "JKS").strip().upper()
+        if kind == "PEM":
+            found += [(name, location, path) for name in names]
+        elif kind in _BINARY:
+            found += [(location, location, path), (f"ssl.{store}.type", f"ssl.{store}.type", kind)]
+        else:
+            raise InvalidOption(
+                f"Option 'kafka.ssl.{store}.type' has an unsupported value.", remedy="Set it to PEM, PKCS12 or JKS."
+            )
     return found
-
-
-def _store(store: str, readable: str, remedy: str) -> InvalidOption:
-    return InvalidOption(
-        f"Option 'kafka.ssl.{store}.location': a store of this type (Java's default is JKS) cannot be read; "
-        f"{readable}.",
-        remedy=remedy,
-    )
 
 
 def _pem(option: str, text: str) -> str:

@@ -38,8 +38,7 @@ COMMON = words(
     broker.address.family socket.connection.setup.timeout.ms connections.max.idle.ms reconnect.backoff.ms
     reconnect.backoff.max.ms retry.backoff.ms retry.backoff.max.ms
     ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.providers ssl.crl.location ssl.ca.location ssl.ca.pem
-    ssl.key.location ssl.key.password ssl.key.pem ssl.certificate.location ssl.certificate.pem ssl.keystore.location
-    ssl.keystore.password https.ca.location https.ca.pem enable.ssl.certificate.verification
+    ssl.key.location ssl.key.password ssl.key.pem ssl.certificate.location ssl.certificate.pem https.ca.location https.ca.pem enable.ssl.certificate.verification
     ssl.endpoint.identification.algorithm sasl.mechanism sasl.username sasl.password sasl.kerberos.service.name
     sasl.kerberos.principal sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.oauthbearer.config sasl.oauthbearer.method sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
@@ -205,7 +204,9 @@ def translate(given: Mapping[str, str]) -> Translation:
             found.put(name, value, "sasl.jaas.config")
     found.properties.update(oauth_properties(found.properties))
     found.properties["bootstrap.servers"] = _bootstrap(found.properties.get("bootstrap.servers", ""))
-    found.ignored += [name for name in ("ssl.truststore.password",) if name in given]
+    for store in ("truststore", "keystore"):
+        password = f"ssl.{store}.password"
+        found.ignored += [password] if password in given and f"ssl.{store}.location" not in found.properties else []
     return found
 
 

@@ -22,12 +22,11 @@ def uses_tls(config: ClientConfig) -> bool:
 def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
     """Returns the TLS context for connections to the brokers; ``None`` for plaintext.
 
-    A client key in a PKCS12 store is ignored: Python cannot read one.
-
     Args:
         config: the configuration of the client.
 
     Raises:
+        InvalidOption: if a PKCS12 or JKS store cannot be read.
         OSError: if a file cannot be read or has the wrong content (``ssl.SSLError``).
 
     >>> tls_context(ClientConfig((("security.protocol", "sasl_plaintext"),))) is None
@@ -35,6 +34,7 @@ def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
     """
     if not uses_tls(config):
         return None
+    config = ClientConfig(config.with_pem)
     trusted, trusted_pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
     if trusted_pem:
         context = ssl.create_default_context(cadata=trusted_pem)
