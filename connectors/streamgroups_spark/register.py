@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from streamgroups.monitoring.query_time import UnreadableWatermarks
 from streamgroups.ports import Clock
@@ -24,10 +24,12 @@ from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.event_time.unreadable_watermarks import UnreadableCounts
 from streamgroups_spark.internals.active_queries import ActiveQueries
 from streamgroups_spark.internals.channel import Channel
+from streamgroups_spark.internals.connect import is_connect, require_classic
 from streamgroups_spark.internals.rpc import SessionServer, new_session
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.sinks.letter_counts import LETTERS
 from streamgroups_spark.source.batch_messages import LettersWritten
+from streamgroups_spark.source.connect_source import ConnectDataSource
 from streamgroups_spark.source.data_source import StreamGroupsDataSource
 from streamgroups_spark.source.unregistered import needs_registration
 from streamgroups_spark.state.reports import ReportedStates, StateReports, StateReportsRequest
@@ -55,7 +57,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
     Args:
         spark: the session.
         parallelism: the number of tasks that can run at once. A batch has at most this number of tasks, unless an
-            option requires more. Default: ``spark.sparkContext.defaultParallelism``.
+            option requires more. Default: ``spark.sparkContext.defaultParallelism``, or the cores of the server with Spark
+            Connect.
         clock: for tests: returns the time of windows by processing time and of idle timeouts, in milliseconds since the
             epoch. It is pickled. Queries that start later use it. Default: the clock of the machine.
             ``streamgroups_testkit.controlled_clock`` sets one.
@@ -72,6 +75,9 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
             .load()
         )
     """
+    if is_connect(spark):
+        _register_connect(spark, parallelism, clock)
+        return
     warn_if_plain()
     cores = parallelism if parallelism is not None else spark.sparkContext.defaultParallelism
     # Spark creates the source in other processes, which have no session. Its settings are therefore attributes of the
@@ -89,6 +95,15 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
         spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
     _answer_sources(spark)
+
+
+def _register_connect(spark: SparkSession, parallelism: int | None, clock: Clock | None) -> None:
+    """Registers the source and the sink with a session of Spark Connect (``source.connect_source``)."""
+    # A session of its own: no process of this machine answers requests about the queries of the server.
+    told: dict[str, Any] = {"session": new_session(), "clock": None if clock is None else staticmethod(clock)}
+    if parallelism is not None:
+        told["parallelism"] = parallelism
+    spark.dataSource.register(shipped_class(ConnectDataSource, told))
 
 
 @contextmanager
@@ -134,15 +149,17 @@ def _answer(request: Any) -> Any:
     return None if _queries is None else _queries.answer(request)
 
 
-def require_registered(called: str) -> None:
-    """Rejects a call of the API before a session is registered.
+def require_registered(called: str, df: DataFrame) -> None:
+    """Rejects a call of the API before a session is registered, and in a session of Spark Connect.
 
     Args:
         called: the function of the API, for the error.
+        df: its argument.
 
     Raises:
-        InvalidOption: if no session of this process is registered.
+        InvalidOption: if no session of this process is registered, or the DataFrame belongs to Spark Connect.
     """
+    require_classic(df, called)
     if _queries is None:
         raise needs_registration(called)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -16,6 +17,8 @@ from streamgroups_spark.source.data_source import BatchReader, RejectedStream, S
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 EXCLUSIVE = {**OPTIONS, "membership": "exclusive"}
+#: Any DataFrame of a classic session.
+DF: Any = object()
 VALUE = StructType([StructField("value", BinaryType())])
 
 
@@ -73,9 +76,9 @@ def test_invalid_options_keep_their_own_error() -> None:
 def test_S13_functions_of_the_api_need_a_registered_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register, "_queries", None)
     with pytest.raises(InvalidOption, match=r"sg\.windows needs the registration of this library"):
-        register.require_registered("sg.windows")
+        register.require_registered("sg.windows", DF)
     monkeypatch.setattr(register, "_queries", object())
-    register.require_registered("sg.windows")
+    register.require_registered("sg.windows", DF)
 
 
 def test_its_import_loads_no_client_and_no_arrow() -> None:

@@ -113,7 +113,7 @@ def with_event_time(
     source = _source(df)
     parsed = parse(source, streaming=df.isStreaming)
     if df.isStreaming:
-        require_registered("sg.with_event_time")
+        require_registered("sg.with_event_time", df)
         check_state(parsed, {"sg.with_event_time"})
     check_column(df.schema, column)
     _check_plan(df)

@@ -13,6 +13,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from streamgroups_spark.internals.connect import require_classic
+
 #: Operators with state across batches, besides stream-stream joins.
 _STATEFUL = frozenset(
     (
@@ -71,7 +73,12 @@ class ReadStream:
 
 
 def analyzed(df: DataFrame) -> Any:
-    """Returns the analyzed plan of a DataFrame."""
+    """Returns the analyzed plan of a DataFrame.
+
+    Raises:
+        InvalidOption: if the DataFrame belongs to Spark Connect, whose client has no plan.
+    """
+    require_classic(df, "An operation of this library on the plan of a DataFrame")
     return df._jdf.queryExecution().analyzed()
 
 

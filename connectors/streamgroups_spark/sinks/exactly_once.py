@@ -146,7 +146,7 @@ def exactly_once(
         delays = sg.KafkaSink(bootstrap_servers="localhost:9092", topic="delays")
         query = sg.exactly_once(flights.select("key", "value"), sink=delays, checkpoint="/data/delays").start()
     """
-    require_registered("sg.exactly_once")
+    require_registered("sg.exactly_once", df)
     sources = checked_sources(df)
     letters = checked_letters(df, dead_letters)
     clear_unstarted(checkpoint)

@@ -1,12 +1,14 @@
 """The source of an application that has not called ``sg.register(spark)``.
 
-Created by ``pyspark_streamgroups``, which Spark registers by itself. The user's process then answers no requests: the
+Created by ``pyspark_streamgroups``, which Spark registers by itself. ``source.connect_source`` has the same checks. The user's process then answers no requests: the
 source has neither the plan of its query, nor its checkpoint, nor the event times of its tasks. Everything that needs
 them is rejected before the query joins its group. An exclusive query and one with ``assign`` need none: a restart
 continues from the checkpoint, so that the missing commit of the last batch repeats nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -41,8 +43,12 @@ def stream_reader(source: StreamGroupsDataSource, schema: StructType) -> DataSou
     return alone.streamReader(schema)
 
 
-def check_unregistered(options: SourceOptions) -> None:
+def check_unregistered(options: SourceOptions, needs: Callable[[str], InvalidOption] = needs_registration) -> None:
     """Rejects options that need the user's process.
+
+    Args:
+        options: the options of the stream.
+        needs: returns the error for a feature.
 
     Raises:
         InvalidOption: with the first such option.
@@ -56,7 +62,7 @@ this library with the Spark session. Call sg.register(spark) once, before spark.
 membership=exclusive: one query then reads all partitions.
     """
     if options.is_shared:
-        error = needs_registration(f"The stream of group '{options.group_id}' is shared, and a shared stream")
+        error = needs(f"The stream of group '{options.group_id}' is shared, and a shared stream")
         raise InvalidOption(
             error.what,
             remedy=f"{error.remedy} Or set membership=exclusive: one query then reads all partitions.",
@@ -71,4 +77,4 @@ membership=exclusive: one query then reads all partitions.
     }
     for name, is_given in given.items():
         if is_given:
-            raise needs_registration(f"Option '{name}'")
+            raise needs(f"Option '{name}'")

@@ -210,7 +210,7 @@ def in_reading_stage(
             the operator cannot use, or the source has ``maxDrift`` and the operator does not use the watermark of the
             group.
     """
-    require_registered(called)
+    require_registered(called, records)
     if before is None:
         reject_behind(records, called)
     sources = read_options(records)

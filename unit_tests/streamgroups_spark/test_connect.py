@@ -1,0 +1,83 @@
+"""S13: the source that a session of Spark Connect registers, and the errors that name a classic session."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from streamgroups.errors import InvalidOption
+from streamgroups_spark import register
+from streamgroups_spark.internals.connect import is_connect
+from streamgroups_spark.internals.plan import analyzed
+from streamgroups_spark.source.data_source import RejectedStream, StreamReader
+
+OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
+EXCLUSIVE = {**OPTIONS, "membership": "exclusive"}
+VALUE = StructType([StructField("value", BinaryType())])
+
+
+class Remote:
+    """A session or a DataFrame whose class is in Spark's package, and that has no JVM."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self) -> None:
+        self.registered: list[Any] = []
+        self.dataSource = SimpleNamespace(register=self.registered.append)
+
+
+def registered(**settings: Any) -> Any:
+    """The source that a server of Spark Connect receives."""
+    remote: Any = Remote()
+    register.register(remote, **settings)
+    (source,) = remote.registered
+    return pickle.loads(cloudpickle.dumps(source))
+
+
+def rejection(**more: str) -> str:
+    reader = registered()({**EXCLUSIVE, **more}).streamReader(VALUE)
+    assert isinstance(reader, RejectedStream)
+    with pytest.raises(InvalidOption) as rejected:
+        reader.initialOffset()
+    return str(rejected.value)
+
+
+def test_it_is_recognized_without_its_packages() -> None:
+    assert is_connect(Remote())
+    assert not is_connect(SimpleNamespace())
+
+
+def test_S13_a_stream_of_one_member_and_its_sink_are_in_one_session() -> None:
+    source = registered(parallelism=3)
+    reader = source(EXCLUSIVE).streamReader(VALUE)
+    assert isinstance(reader, StreamReader)
+    assert reader._session == source.session != register.SESSION
+    assert source.parallelism == 3
+    assert registered().session != source.session
+
+
+@pytest.mark.parametrize("option", ["maxDrift", "targetBatchTime", "leaseTimeout"])
+def test_S13_options_that_need_the_users_process_are_rejected(option: str) -> None:
+    assert rejection(**{option: "1h"}).startswith(f"Option '{option}' needs a classic Spark session")
+
+
+def test_S13_a_shared_stream_names_both_remedies() -> None:
+    assert rejection(membership="shared") == (
+        "The stream of group 'board' is shared, and a shared stream needs a classic Spark session; this one uses Spark "
+        "Connect. Create the session on the driver, without SparkSession.builder.remote and without SPARK_REMOTE. Or set "
+        "membership=exclusive: one query then reads all partitions."
+    )
+
+
+def test_functions_of_the_api_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote: Any = Remote()
+    monkeypatch.setattr(register, "_queries", object())
+    with pytest.raises(InvalidOption, match=r"sg\.exactly_once needs a classic Spark session"):
+        register.require_registered("sg.exactly_once", remote)
+    with pytest.raises(InvalidOption, match="on the plan of a DataFrame needs a classic Spark session"):
+        analyzed(remote)
