@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.register import register as register
     from streamgroups_spark.repartition.api import read_repartitioned as read_repartitioned
     from streamgroups_spark.repartition.api import repartition as repartition
+    from streamgroups_spark.sinks.batch_write import write as write
     from streamgroups_spark.sinks.exactly_once import KafkaSink as KafkaSink
     from streamgroups_spark.sinks.exactly_once import exactly_once as exactly_once
     from streamgroups_spark.sinks.foreach_ledger import BatchLedger as BatchLedger
@@ -99,6 +100,7 @@ _NAMES = {
     "streamgroups_spark.decoding.validating": "validate",
     "streamgroups_spark.event_time.with_event_time": "with_event_time",
     "streamgroups.dlq.settings": "DeadLetters",
+    "streamgroups_spark.sinks.batch_write": "write",
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
     "streamgroups_spark.event_time.explain": "explain_time",
     "streamgroups_spark.sinks.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",

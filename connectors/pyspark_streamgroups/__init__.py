@@ -2,9 +2,9 @@
 
 Spark imports packages whose name begins with ``pyspark_`` once per application, in a Python process of its own, and
 registers their ``DefaultSource``. That process has no connection to the user's process, so this source works where
-nothing of the user's process is needed: batch reads, and streams of one member. ``sg.register(spark)`` replaces it with
-the complete source, and Spark logs that. Before 4.2 Spark rejects such a replacement, so this package contains no source
-there. Source: ``pyspark.sql.worker.lookup_data_sources`` and ``DataSourceManager`` (Spark 4.2).
+nothing of the user's process is needed: batch reads and writes, and streams of one member. ``sg.register(spark)``
+replaces it with the complete source, and Spark logs that. Before 4.2 Spark rejects such a replacement, so this package
+contains no source there. Source: ``pyspark.sql.worker.lookup_data_sources`` and ``DataSourceManager`` (Spark 4.2).
 
 Every application with PySpark imports this package for its first data source, so it imports the rest only when it is
 used.
@@ -18,7 +18,12 @@ from pyspark import __version__ as _spark
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamArrowWriter, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
     from streamgroups_spark.source.data_source import StreamGroupsDataSource
@@ -57,6 +62,10 @@ class DefaultSource(DataSource):
         from streamgroups_spark.source.unregistered import needs_registration
 
         raise needs_registration("The sink format('streamgroups')")
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """See :meth:`StreamGroupsDataSource.writer`. A batch write needs nothing of the user's process."""
+        return self._source().writer(schema, overwrite)
 
     def _source(self) -> StreamGroupsDataSource:
         from streamgroups_spark.source.data_source import StreamGroupsDataSource

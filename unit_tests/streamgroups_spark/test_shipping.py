@@ -22,6 +22,7 @@ from streamgroups_spark.event_time.punctuation_source import TimeDataSource, Tim
 from streamgroups_spark.internals import shipping
 from streamgroups_spark.internals.shipping import Shipped, shipped_class, shipped_function
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
 from streamgroups_spark.sinks.ledger import LedgerDataSource, LedgerStreamWriter
 from streamgroups_spark.source.data_source import BatchReader, RejectedStream, StreamGroupsDataSource, StreamReader
 from streamgroups_spark.windows.columns import Pack, Unpack
@@ -39,6 +40,7 @@ SPARKS = (
 )
 INSTANCES = (
     BatchReader,
+    KafkaBatchWriter,
     KafkaStreamWriter,
     LedgerStreamWriter,
     Pack,
@@ -58,9 +60,13 @@ for _ in range(int(sys.argv.pop())):
 """
 
 
+STATE = {"_query": None, "_is_written": True, "_begun": "transaction"}
+
+
 def _instance(cls: type) -> object:
     made = object.__new__(cls)
-    vars(made).update(_query=None, _is_written=True)
+    # Those that begin their output when they are pickled have begun it.
+    vars(made).update(STATE)
     return made
 
 
@@ -136,7 +142,7 @@ def test_the_next_process_checks_too(cls: type, tmp_path: Path) -> None:
 def test_objects_come_as_they_were() -> None:
     found = cloudpickle.loads(cloudpickle.dumps(_instance(StreamReader)))
     assert type(found) is StreamReader
-    assert vars(found) == {"_query": None, "_is_written": True}
+    assert vars(found) == STATE
     assert cloudpickle.loads(cloudpickle.dumps(_function()))([1, 2]) == len("KafkaStreamWriter") + 2
 
 

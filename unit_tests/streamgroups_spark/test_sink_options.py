@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 )
 
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.sinks.exactly_once import KafkaSink
 from streamgroups_spark.sinks.options import Delivery, check_output_schema, parse_sink
 
 LEAST = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "/checkpoints/board"}
@@ -92,6 +93,19 @@ def test_a_cluster_must_be_named() -> None:
 def test_at_least_once_needs_no_checkpoint() -> None:
     given = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "delivery": "At-Least-Once"}
     assert parse_sink(given).delivery is Delivery.AT_LEAST_ONCE
+
+
+def test_a_batch_write_has_no_checkpoint_and_a_timeout_for_a_job() -> None:
+    given = {"kafka.bootstrap.servers": "broker:9092", "topic": "board"}
+    assert parse_sink(given, streaming=False).transaction_timeout_ms == 900_000
+    assert parse_sink(KafkaSink(bootstrap_servers="broker:9092").options, streaming=False).topic is None
+    sink = KafkaSink(bootstrap_servers="broker:9092", transaction_timeout="2 minutes")
+    assert parse_sink(sink.options, streaming=False).transaction_timeout_ms == 120_000
+    for name in ("checkpointLocation", "group.id"):
+        with pytest.raises(InvalidOption, match=f"'{name}' is not an option of the sink"):
+            parse_sink({**given, name: "board"}, streaming=False)
+    with pytest.raises(InvalidOption, match=r"save\('/out'\) has a path.*and save\(\)"):
+        parse_sink({**given, "path": "/out"}, streaming=False)
 
 
 def test_the_name_of_a_query_is_no_option_of_the_sink() -> None:

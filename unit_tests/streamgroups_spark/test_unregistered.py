@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_streamgroups import DefaultSource
 from streamgroups.errors import InvalidOption
 from streamgroups_spark import register
+from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
 from streamgroups_spark.source.data_source import BatchReader, RejectedStream, StreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
@@ -35,6 +36,13 @@ def test_it_has_the_name_and_the_columns_of_the_complete_source() -> None:
     assert source.name() == "streamgroups"
     assert source.schema().startswith("key binary, value binary, topic string")
     assert isinstance(source.reader(VALUE), BatchReader)
+
+
+def test_batches_are_written() -> None:
+    source = DefaultSource({"kafka.bootstrap.servers": "broker:9092", "topic": "board"})
+    assert isinstance(source.writer(VALUE, False), KafkaBatchWriter)
+    with pytest.raises(InvalidOption, match=r'Use mode\("append"\)'):
+        source.writer(VALUE, True)
 
 
 @pytest.mark.parametrize("options", [EXCLUSIVE, {**OPTIONS, "subscribe": "", "assign": '{"flights":[0]}'}])

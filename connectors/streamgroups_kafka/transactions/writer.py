@@ -108,9 +108,9 @@ class TransactionWriter(TransactionSession):
             raise TransactionFailed(
                 "Another task, or an earlier attempt of this task, has written to "
                 f"{', '.join(map(str, shared))} in the transaction of '{transaction.transactional_id}'.",
-                remedy="Only one task may write to each output partition. Use sg.exactly_once(df, ...), "
-                "repartition by the column 'partition', or reduce the number of tasks. After the loss of "
-                "an executor, restart the query: it writes the batch again.",
+                remedy="Only one task may write to each output partition. Use sg.exactly_once(df, ...) for "
+                "a stream, or sg.write(df, ...) for a batch. Or reduce the number of tasks. After the loss of "
+                "an executor, restart the query or the batch write.",
             )
 
     def _in_transaction(self, transaction: OpenTransaction) -> set[TopicPartition]:

@@ -67,7 +67,8 @@ class KafkaSink:
             writes them again.
         transactional_id: the transactional id of the writer. ``None``: derived from the group, and for a shared group
             also from the id of the checkpoint.
-        transaction_timeout: a duration, after which the broker aborts a transaction. A trigger must not take longer.
+        transaction_timeout: a duration, after which the broker aborts a transaction. A trigger or a batch write must not
+            take longer. ``None``: 1 minute for a stream, and 15 minutes for :func:`write`.
         settings: more client settings by Java's or librdkafka's names, such as ``security.protocol``. Their values are
             never shown.
 
@@ -87,7 +88,7 @@ class KafkaSink:
     include_headers: bool = True
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     transactional_id: str | None = None
-    transaction_timeout: str = "1 minute"
+    transaction_timeout: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -99,19 +100,21 @@ class KafkaSink:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of the sink for ``writeStream.format("streamgroups")``."""
-        timeout_ms = parse_duration_ms(self.transaction_timeout, option="transaction_timeout")
+        """The options of the sink for ``writeStream.format("streamgroups")``, and for ``write``."""
+        timeout_ms = None
+        if self.transaction_timeout is not None:
+            timeout_ms = str(parse_duration_ms(self.transaction_timeout, option="transaction_timeout"))
         given = {
             "topic": self.topic,
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.transactional.id": self.transactional_id,
+            "kafka.transaction.timeout.ms": timeout_ms,
         }
         return {
             **{KAFKA + name.removeprefix(KAFKA): str(value) for name, value in self.settings.items()},
             **{name: value for name, value in given.items() if value is not None},
             "includeHeaders": str(self.include_headers).lower(),
             "delivery": self.delivery,
-            "kafka.transaction.timeout.ms": str(timeout_ms),
         }
 
 
@@ -246,7 +249,7 @@ def _to_kafka(
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         _reject_another_cluster(sources, cluster)
-        df = _disjoint(df, options, cluster, with_letters=letters is not None)
+        df = disjoint(df, options, cluster, with_letters=letters is not None)
         if not alone or not cluster.describe(noting).members:
             _shut_out_killed_run(options, noting, checkpoint)
     return df.writeStream.format(output_format).options(**given)
@@ -282,8 +285,11 @@ def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaClus
             )
 
 
-def _disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster, *, with_letters: bool) -> DataFrame:
-    """Assigns each output partition to one task, because two tasks must not write to one partition in a transaction."""
+def disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster, *, with_letters: bool) -> DataFrame:
+    """Assigns each output partition to one task, because two tasks must not write to one partition in a transaction.
+
+    Called by ``sinks.batch_write`` too.
+    """
     tasks = df.sparkSession.sparkContext.defaultParallelism
     counts = cluster.topics()
     if options.topic is not None and options.topic not in counts:

@@ -18,6 +18,8 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.write.compression import Compression
 from streamgroups_kafka.write.record_batches import BatchSettings
 
+#: The default of ``transaction.timeout.ms``. A whole job has one transaction, and brokers allow 15 minutes by default.
+_STREAM_TIMEOUT_MS, _BATCH_TIMEOUT_MS = 60_000, 900_000
 _NAMES = ("topic", "includeHeaders", "delivery", "checkpointLocation", "group.id")
 #: Settings of Kafka's producer without effect here: this producer sends one large batch at a time and retries until
 #: success.
@@ -79,11 +81,12 @@ class SinkOptions:
     ignored: tuple[str, ...]
 
 
-def parse_sink(options: Mapping[str, str]) -> SinkOptions:
+def parse_sink(options: Mapping[str, str], *, streaming: bool = True) -> SinkOptions:
     """Parses and checks all options.
 
     Args:
         options: the options from Spark. Names are case-insensitive.
+        streaming: whether a streaming query writes. A batch write has neither checkpoint nor group.
 
     Raises:
         InvalidOption: for the first invalid option. The error contains its name, its value and the permitted values.
@@ -94,20 +97,21 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: Option 'tpic' is not an option of the sink. Did you mean 'topic'?
     """
+    call = "start" if streaming else "save"
     known, kafka = own_and_kafkas(
         # Spark passes the name of the query as an option.
         {name: value for name, value in options.items() if name.lower() != "queryname"},
-        _NAMES,
+        _NAMES if streaming else _NAMES[:3],
         unknown="is not an option of the sink",
         no_path=lambda path: InvalidOption(
-            f"start('{path}') has a path, but topics have no path.", remedy="Use the option 'topic' and start()."
+            f"{call}('{path}') has a path, but topics have no path.", remedy=f"Use the option 'topic' and {call}()."
         ),
     )
     _reject_weaker(kafka)
     batches = BatchSettings(
         max_message_bytes=_whole(kafka, "max.request.size", 1_048_588), compression=_compression(kafka)
     )
-    timeout_ms = _whole(kafka, "transaction.timeout.ms", 60_000)
+    timeout_ms = _whole(kafka, "transaction.timeout.ms", _STREAM_TIMEOUT_MS if streaming else _BATCH_TIMEOUT_MS)
     transactional_id = kafka.pop("transactional.id", None)
     ignored = tuple(sorted(kafka.keys() & _WITHOUT_EFFECT))
     client = ClientConfig.from_options({name: value for name, value in kafka.items() if name not in ignored})
@@ -122,7 +126,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
         )
     delivery = choice(known, "delivery", Delivery, Delivery.EXACTLY_ONCE)
     checkpoint = known.get("checkpointLocation")
-    if delivery is Delivery.EXACTLY_ONCE and not checkpoint:
+    if streaming and delivery is Delivery.EXACTLY_ONCE and not checkpoint:
         raise InvalidOption(
             "The sink cannot find the query's checkpoint, which contains the offsets of a batch.",
             remedy="Set the option 'checkpointLocation' on writeStream, or delivery=at-least-once.",

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
@@ -174,6 +175,23 @@ class StreamGroupsDataSource(DataSource):
         options = parse_sink(self.options)
         check_output_schema(schema, options)
         return KafkaStreamWriter(options, self.session, self.parallelism)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Returns the writer of a batch DataFrame to Kafka.
+
+        Raises:
+            InvalidOption: if an option of the sink is wrong, the columns are not those of Spark's Kafka sink, or the mode
+                is ``overwrite``.
+        """
+        from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
+        from streamgroups_spark.sinks.options import check_output_schema, parse_sink
+
+        prepare_python_worker()
+        if overwrite:
+            raise InvalidOption("Records of a topic cannot be overwritten.", remedy='Use mode("append").')
+        options = parse_sink(self.options, streaming=False)
+        check_output_schema(schema, options)
+        return KafkaBatchWriter(options, self.parallelism)
 
 
 class RejectedStream(Shipped, DataSourceStreamReader):

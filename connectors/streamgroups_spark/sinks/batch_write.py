@@ -1,0 +1,66 @@
+"""``sg.write(df, sink=...)``: writes a batch DataFrame to Kafka in one transaction.
+
+Called by users on the driver, also in ``foreachBatch``. Spark calls a Python writer without a shuffle before it, but in a
+transaction only one task may write to a partition. This function adds the shuffle of ``sg.exactly_once``, and
+``sinks.kafka_batch`` writes. Source: SEMANTICS X1; KIP-98.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from streamgroups.dlq.letter import COLUMN
+from streamgroups.errors import InvalidOption
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_spark.register import require_registered
+from streamgroups_spark.sinks.exactly_once import KafkaSink, disjoint
+from streamgroups_spark.sinks.options import Delivery, check_output_schema, parse_sink
+
+
+def write(df: DataFrame, *, sink: KafkaSink) -> None:
+    """Writes a batch DataFrame to Kafka, and returns when all rows are committed.
+
+    The rows are one Kafka transaction: readers of committed records see all of them or none. A second call writes them
+    again (SEMANTICS X1).
+
+    Args:
+        df: a batch DataFrame with the columns of Spark's Kafka sink, also the argument of a function of
+            ``foreachBatch``.
+        sink: the topics. Without ``transaction_timeout`` the broker aborts the transaction after 15 minutes.
+
+    Raises:
+        InvalidOption: if ``df`` is a stream, a column is missing or of a wrong type, or ``sink`` is another sink.
+        UnknownTopic: if the topic does not exist.
+        StreamGroupsError: if the cluster does not respond or rejects a request.
+
+    Example::
+
+        delays = sg.KafkaSink(bootstrap_servers="localhost:9092", topic="delays")
+        sg.write(airports.select("key", "value"), sink=delays)
+    """
+    require_registered("sg.write")
+    _check(df, sink)
+    options = parse_sink(sink.options, streaming=False)
+    check_output_schema(df.schema, options)
+    if options.delivery is Delivery.EXACTLY_ONCE:
+        cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
+        df = disjoint(df, options, cluster, with_letters=False)
+    df.write.format("streamgroups").options(**sink.options).mode("append").save()
+
+
+def _check(df: DataFrame, sink: object) -> None:
+    if not isinstance(sink, KafkaSink):
+        raise InvalidOption(
+            f"'sink' is {type(sink).__name__}, but sg.write writes to Kafka only.",
+            remedy="Pass sg.KafkaSink. For other systems use df.write with their own formats, such as jdbc or delta.",
+        )
+    if df.isStreaming:
+        raise InvalidOption(
+            "The DataFrame is a stream.", remedy="Use sg.exactly_once(df, sink=..., checkpoint=...).start()."
+        )
+    if COLUMN in df.columns:
+        raise InvalidOption(
+            f"The rows have the column '{COLUMN}', and a batch write has no sink of dead letters.",
+            remedy=f"Write both parts: df.where('{COLUMN} IS NULL').drop('{COLUMN}'), and the rows with '{COLUMN}' as a "
+            "value of their own.",
+        )

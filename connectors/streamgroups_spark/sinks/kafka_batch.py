@@ -1,0 +1,109 @@
+"""Writes a batch DataFrame to Kafka: ``df.write.format("streamgroups")``.
+
+Created by ``source.data_source`` (``StreamGroupsDataSource.writer``). All tasks write in one transaction. Spark pickles
+the writer on the driver before the tasks run, and the same state returns to the driver for the commit. If the commit
+fails, Spark calls ``abort``. Source: Spark's ``DataSourceArrowWriter`` and ``WriteToDataSourceV2Exec``; KIP-98;
+SEMANTICS X1.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from streamgroups.errors import InvalidOption, SinkUnreachable, StreamGroupsError, TransactionFailed
+from streamgroups.printable import listed
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.output import OutputSettings, write_records, written_twice
+from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_spark.internals.python_worker import prepare_python_worker
+from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.sinks.base import TaskOutput
+from streamgroups_spark.sinks.options import Delivery, SinkOptions
+
+logger = logging.getLogger(__name__)
+
+
+class KafkaBatchWriter(Shipped, DataSourceArrowWriter):
+    """Writes the rows of a batch DataFrame, by default in one transaction.
+
+    Args:
+        options: the options of the user.
+        tasks: the usual number of tasks.
+    """
+
+    def __init__(self, options: SinkOptions, tasks: int) -> None:
+        self._options = options
+        self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
+        # A second write at the same time must not fence this one.
+        self._transactional_id = options.transactional_id or f"streamgroups-batch-{uuid.uuid4()}"
+        self._begun: OpenTransaction | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Begins the transaction on the driver, before the writer is pickled to the tasks."""
+        if self._begun is None and self._options.delivery is Delivery.EXACTLY_ONCE:
+            with closing(self._transactions()) as transactions:
+                self._begun = transactions.begin()
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutput:
+        """Writes the rows of a task, in the worker."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in tasks"
+        prepare_python_worker()
+        if self._begun is not None and context.attemptNumber() > 0:
+            raise TransactionFailed(
+                f"Spark retried task {context.partitionId()}, but the transaction contains the output of "
+                "its first attempt.",
+                remedy="The log of the executor contains the error of the first attempt. Write the DataFrame again: none "
+                "of its rows is visible. Set spark.speculation to false.",
+            )
+        written = write_records(iterator, self._options.client, self._settings, self._begun, task=context.partitionId())
+        return TaskOutput(self._begun, written, written.records)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commits the rows of all tasks together, on the driver."""
+        if self._begun is None:
+            return
+        written = [message.written for message in messages if isinstance(message, TaskOutput)]
+        if shared := written_twice(written):
+            raise InvalidOption(
+                f"Several tasks have written to {listed(sorted(shared))}, but in a transaction only one task may write "
+                "to a partition.",
+                remedy="Use sg.write(df, sink=sg.KafkaSink(...)), which assigns each output partition to one task. Or "
+                "write with one task (coalesce(1)), or set delivery=at-least-once.",
+            )
+        if not any(part.records for part in written):
+            # Kafka rejects the commit of a transaction without partitions.
+            self.abort(messages)
+            return
+        with closing(self._transactions()) as transactions:
+            try:
+                transactions.commit(self._begun)
+            except SinkUnreachable as e:
+                raise SinkUnreachable(
+                    e.what, remedy="Read the topic with isolation.level=read_committed before you write the rows again."
+                ) from e
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Aborts the transaction of a failed job, on the driver. None of its rows was visible."""
+        if self._begun is None:
+            return
+        try:
+            with closing(self._transactions()) as transactions:
+                transactions.abort(self._begun)
+        except StreamGroupsError as e:
+            # The error of the job must not be lost.
+            logger.warning("The transaction of a batch write stays open until it times out: %s", e)
+
+    def _transactions(self) -> Transactions:
+        return Transactions(
+            self._options.client, self._transactional_id, timeout_ms=self._options.transaction_timeout_ms
+        )
