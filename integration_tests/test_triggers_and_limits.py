@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets
@@ -57,6 +58,28 @@ def test_once_lifts_the_limits(spark: SparkSession, options: dict[str, str], tmp
     assert run(spark, {**options, "maxOffsetsPerTrigger": "300"}, tmp_path, once=True) == [1_000]
     produce(bootstrap, options["subscribe"], 8, partitions=4)
     assert run(spark, options, tmp_path, once=True) == [8]
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ({"minPartitions": "8"}, [125] * 8),
+        ({"maxRecordsPerPartition": "100"}, [83] * 8 + [84] * 4),
+    ],
+)
+def test_tasks_that_share_a_partition(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path, option: dict[str, str], expected: list[int]
+) -> None:
+    tasks: list[list[int]] = []
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        counts = batch.groupBy(F.spark_partition_id().alias("task")).count()
+        tasks.append(sorted(row["count"] for row in counts.collect()))
+
+    reader = spark.readStream.format("streamgroups").options(**options, **option).load()
+    writer = reader.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+    assert writer.trigger(availableNow=True).start().awaitTermination(90)
+    assert [batch for batch in tasks if batch] == [expected]
 
 
 def test_min_offsets_wait_for_more_or_for_time(spark: SparkSession, options: dict[str, str], bootstrap: str) -> None:
