@@ -64,6 +64,7 @@ def _play(console: Console, folders: Folders, protocol: str) -> int:
         )
     names = airport_names()
     folders.report.write_text(report.html(outcome, results, names), encoding="utf-8")
+    folders.image.write_text(report.image(outcome), encoding="utf-8")
     report.show(console, outcome, results, names)
     good = all(result.good for result in results)
     took = f"The demo took {time.monotonic() - began_s:.0f} s"
@@ -79,7 +80,8 @@ def _prepare(folders: Folders) -> Folders:
         shutil.rmtree(folder, ignore_errors=True)
     for folder in (folders.history, folders.logs):
         folder.mkdir(parents=True)
-    folders.report.unlink(missing_ok=True)
+    for file in (folders.report, folders.image):
+        file.unlink(missing_ok=True)
     return folders
 
 

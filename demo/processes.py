@@ -56,6 +56,11 @@ class Folders:
         """The HTML report."""
         return self.top / "report.html"
 
+    @property
+    def image(self) -> Path:
+        """The timeline of the report, as an SVG file."""
+        return self.top / "timeline.svg"
+
 
 class Query:
     """One query.

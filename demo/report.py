@@ -15,9 +15,12 @@ from rich.table import Table
 from demo.check import CheckResult
 from demo.flights import AirportHour, Delays
 from demo.scenario import GROUP, Outcome
+from streamgroups_reports.clocks import Clock
 from streamgroups_reports.html_page import templates
 from streamgroups_reports.ownership import timeline
+from streamgroups_reports.svg import Chart
 
+_REPORT_TITLE = f"Group “{GROUP}”: three Spark queries, one killed"
 _HEADERS = ("airport", "hour (UTC)", "flights", "arrived", "mean", "worst")
 #: The table contains this number of hours, and no hour with fewer arrivals.
 _ROWS, _MIN_ARRIVED = 12, 5
@@ -65,10 +68,10 @@ def html(outcome: Outcome, results: Sequence[CheckResult], names: Mapping[str, s
         templates("demo")
         .get_template("report.html")
         .render(
-            title=f"Group “{GROUP}”: three Spark queries, one killed",
+            title=_REPORT_TITLE,
             intro="The owners of each partition of the topic over time, from the histories of the members. "
             "Hover over an element for details.",
-            chart=timeline(outcome.events, outcome.marks, outcome.states),
+            chart=_chart(outcome).html(),
             results=results,
             by_member=_by_member(outcome),
             heading=_TITLE,
@@ -76,6 +79,15 @@ def html(outcome: Outcome, results: Sequence[CheckResult], names: Mapping[str, s
             rows=rows(outcome.output.delays, names),
         )
     )
+
+
+def image(outcome: Outcome) -> str:
+    """The timeline as an SVG file."""
+    return _chart(outcome).image(_REPORT_TITLE)
+
+
+def _chart(outcome: Outcome) -> Chart:
+    return timeline(outcome.events, outcome.marks, outcome.states, Clock.ELAPSED)
 
 
 def _by_member(outcome: Outcome) -> str:

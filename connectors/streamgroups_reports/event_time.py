@@ -1,4 +1,4 @@
-"""The event time of a query as a self-contained HTML page, from recorded observations.
+"""The event time of a query as a self-contained HTML page or SVG file, from recorded observations.
 
 ``streamgroups_spark.event_time.recorder`` calls this module. The horizontal axis is the clock, the vertical axis is
 event time. Each partition has a line. The watermark is a broad line below them, with a diamond for closed windows and a
@@ -12,11 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from markupsafe import Markup
-
 from streamgroups.partitions import TopicPartition
-from streamgroups.times import utc
 from streamgroups_reports import svg
+from streamgroups_reports.clocks import Clock, Times
 from streamgroups_reports.html_page import templates
 
 _LEFT, _TOP = 150, 12
@@ -52,12 +50,13 @@ class Moment:
     closed: int = 0
 
 
-def time_page(moments: Sequence[Moment], *, title: str) -> str:
+def time_page(moments: Sequence[Moment], *, title: str, clock: Clock = Clock.UTC) -> str:
     """Returns a whole HTML page.
 
     Args:
         moments: the observations, in any order.
         title: the page's heading, as plain text.
+        clock: how the page shows times. Event time is in UTC, or in the local time zone with ``Clock.LOCAL``.
 
     >>> p0 = TopicPartition("flights", 0)
     >>> html = time_page([Moment(0, None, {p0: 900}), Moment(1_000, 900, {p0: 2_000}, late=3, closed=1)], title="Flights")
@@ -66,26 +65,33 @@ def time_page(moments: Sequence[Moment], *, title: str) -> str:
     >>> "No events were recorded." in time_page([], title="Flights")
     True
     """
-    in_order = sorted(moments, key=lambda moment: moment.time_ms)
-    late, closed = sum(m.late for m in in_order), sum(m.closed for m in in_order)
+    late, closed = sum(m.late for m in moments), sum(m.closed for m in moments)
     intro = f"{late:,} late records, {closed:,} closed windows, counted for each key."
-    drawn = _chart(in_order) if in_order else Markup("<p>No events were recorded.</p>")
-    return templates().get_template("page.html").render(title=title, intro=intro, chart=drawn)
+    chart = time_chart(moments, clock).html()
+    return templates().get_template("page.html").render(title=title, intro=intro, chart=chart)
+
+
+def time_chart(moments: Sequence[Moment], clock: Clock = Clock.UTC) -> svg.Chart:
+    """Returns only the chart, for an SVG file. Its arguments are those of :func:`time_page`."""
+    return _chart(sorted(moments, key=lambda moment: moment.time_ms), clock) if moments else svg.NO_EVENTS
 
 
 @dataclass(frozen=True, slots=True)
 class _Scales:
-    """The scales of the clock and of event time."""
+    """The scales of the clock and of event time, and the format of times."""
 
     x: svg.Scale
     y: svg.Scale
+    times: Times
 
 
-def _chart(moments: Sequence[Moment]) -> Markup:
+def _chart(moments: Sequence[Moment], clock: Clock) -> svg.Chart:
     times = [ms for m in moments for ms in (m.watermark_ms, *m.event_times_ms.values()) if ms is not None] or [0]
+    clocked = Times(clock, moments[0].time_ms, moments[-1].time_ms)
     at = _Scales(
         svg.Scale(moments[0].time_ms, moments[-1].time_ms, _LEFT, svg.WIDTH_PX - svg.RIGHT_PX),
         svg.Scale(min(times), max(times), _TOP + _CHART, _TOP),
+        clocked,
     )
     colours = {
         tp: f"s{i % svg.COLOURS}" for i, tp in enumerate(sorted({tp for m in moments for tp in m.event_times_ms}))
@@ -93,23 +99,24 @@ def _chart(moments: Sequence[Moment]) -> Markup:
     bars_top = _TOP + _CHART + _BETWEEN
     bottom = bars_top + _BARS
     shapes = [
-        *_event_time_axis(at.y),
-        *svg.time_axis(at.x, _TOP, bottom),
+        *_event_time_axis(at),
+        *svg.time_axis(at.x, _TOP, bottom, at.times),
         *_watermark(at, moments),
         *(line for tp, colour in colours.items() for line in _partition(at, moments, tp, colour)),
         *_closings(at, moments),
-        *_late(at.x, moments, bars_top),
+        *_late(at, moments, bars_top),
     ]
     partitions = [([svg.path("M0 7H18", f"line {colour}")], str(tp)) for tp, colour in colours.items()]
-    return svg.chart("Event time of each partition over time", shapes, bottom + 34, [*partitions, *_SAMPLES])
+    return svg.Chart("Event time of each partition over time", shapes, bottom + 34, [*partitions, *_SAMPLES])
 
 
-def _event_time_axis(y: svg.Scale) -> Iterator[Element]:
+def _event_time_axis(at: _Scales) -> Iterator[Element]:
+    y = at.y
     step_ms = svg.time_step_ms(y.last - y.first, _MAX_EVENT_TIMES)
     round_times_ms = range(-(-y.first // step_ms) * step_ms, y.last + 1, step_ms)
     for event_time_ms in round_times_ms or [y.first]:
         yield svg.path(f"M{_LEFT} {y(event_time_ms):g}H{svg.WIDTH_PX - svg.RIGHT_PX}", "grid")
-        yield svg.text(_LEFT - 10, y(event_time_ms) + 4, (utc(event_time_ms) or "")[:19].replace("T", " "), "end soft")
+        yield svg.text(_LEFT - 10, y(event_time_ms) + 4, at.times.date_and_time(event_time_ms), "end soft")
 
 
 def _partition(at: _Scales, moments: Sequence[Moment], tp: TopicPartition, colour: str) -> Iterator[Element]:
@@ -135,10 +142,14 @@ def _watermark(at: _Scales, moments: Sequence[Moment]) -> Iterator[Element]:
 def _closings(at: _Scales, moments: Sequence[Moment]) -> Iterator[Element]:
     for moment in moments:
         if moment.closed and (ms := moment.watermark_ms) is not None:
-            yield svg.diamond(at.x(moment.time_ms), at.y(ms), f"{moment.closed:,} closed by the watermark of {utc(ms)}")
+            yield svg.diamond(
+                at.x(moment.time_ms),
+                at.y(ms),
+                f"{moment.closed:,} closed by the watermark of {at.times.date_and_time(ms)}",
+            )
 
 
-def _late(x: svg.Scale, moments: Sequence[Moment], top: int) -> Iterator[Element]:
+def _late(at: _Scales, moments: Sequence[Moment], top: int) -> Iterator[Element]:
     most = max((m.late for m in moments), default=0)
     base = top + _BARS
     yield svg.text(_LEFT - 10, top + 10, f"{most or 'none'} late", "end soft")
@@ -146,5 +157,5 @@ def _late(x: svg.Scale, moments: Sequence[Moment], top: int) -> Iterator[Element
     for moment in moments:
         if moment.late:
             height = round(moment.late / most * _BARS, 1)
-            title = f"{moment.late:,} late records, {(moment.time_ms - x.first) / 1000:.1f} s"
-            yield svg.rect(x(moment.time_ms) - 3, base - height, 6, height, "flight", title, radius=0)
+            title = f"{moment.late:,} late records, {at.times.text(moment.time_ms)}"
+            yield svg.rect(at.x(moment.time_ms) - 3, base - height, 6, height, "flight", title, radius=0)

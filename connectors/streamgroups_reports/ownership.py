@@ -1,8 +1,8 @@
-"""The ownership timeline of a group as a self-contained HTML page, from recorded events.
+"""The ownership timeline of a group as a self-contained HTML page or SVG file, from recorded events.
 
-The demo's report calls it, and users with a recorded history (:mod:`streamgroups.groups.history`) can call it to see
-the readers of each partition over time. The page contains one inline SVG: a row per partition, a colour per member,
-ticks for commits, diamonds with the sizes of states for handovers, lines for :class:`Mark`. Source: SEMANTICS G11, G12.
+The demo's report and :mod:`streamgroups_reports.ownership_timeline` call it. The chart has a row per partition, a colour
+per member, ticks for commits, diamonds with the sizes of states for handovers, and lines for :class:`Mark`. Source:
+SEMANTICS G11, G12.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from types import MappingProxyType
 from typing import TypeAlias
 from xml.etree.ElementTree import Element
 
-from markupsafe import Markup
-
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize
 from streamgroups_reports import svg
+from streamgroups_reports.clocks import Clock, Times
 from streamgroups_reports.html_page import templates
 from streamgroups_reports.ownership_picture import Mark, MarkKind, Picture, Stay, picture
 
@@ -47,7 +46,13 @@ _STATE_SAMPLE = ([svg.text(-4, 12, "kB", "soft")], "size of the state that follo
 
 
 def page(
-    events: Iterable[Event], *, title: str, intro: str = "", marks: Iterable[Mark] = (), states: StateSizes = NO_STATES
+    events: Iterable[Event],
+    *,
+    title: str,
+    intro: str = "",
+    marks: Iterable[Mark] = (),
+    states: StateSizes = NO_STATES,
+    clock: Clock = Clock.UTC,
 ) -> str:
     """Returns a whole HTML page.
 
@@ -58,39 +63,45 @@ def page(
         marks: actions on the members.
         states: the sizes of states, by partition and offset (``streamgroups_state.inspection``). A handover shows the
             size of the state that follows its partition.
+        clock: how the page shows times.
 
     >>> html = page([], title="Nobody <yet>")
     >>> "Nobody &lt;yet&gt;" in html, "No events were recorded." in html
     (True, True)
     """
-    return templates().get_template("page.html").render(title=title, intro=intro, chart=timeline(events, marks, states))
+    chart = timeline(events, marks, states, clock).html()
+    return templates().get_template("page.html").render(title=title, intro=intro, chart=chart)
 
 
-def timeline(events: Iterable[Event], marks: Iterable[Mark] = (), states: StateSizes = NO_STATES) -> Markup:
-    """Returns only the legend and the drawing, for a template that extends ``page.html``.
+def timeline(
+    events: Iterable[Event], marks: Iterable[Mark] = (), states: StateSizes = NO_STATES, clock: Clock = Clock.UTC
+) -> svg.Chart:
+    """Returns only the chart, for a template that extends ``page.html`` or for an SVG file.
 
     Args:
         events: the recorded events of the members, in any order.
         marks: actions on the members.
         states: see :func:`page`.
+        clock: how the chart shows times.
     """
     recorded = sorted(events, key=lambda e: e.time_ms)
     if not recorded:
-        return Markup("<p>No events were recorded.</p>")
+        return svg.NO_EVENTS
     content = picture(recorded, sorted(marks, key=lambda m: m.time_ms))
     colours = {member: f"m{i % svg.COLOURS}" for i, member in enumerate(content.lives)}
     x = svg.Scale(content.begin_ms, content.end_ms, _LEFT, svg.WIDTH_PX - svg.RIGHT_PX)
-    drawing = _Drawing(content, x, colours, states)
+    drawing = _Drawing(content, x, Times(clock, content.begin_ms, content.end_ms), colours, states)
     members = [([svg.rect(2, 0, 14, 14, colour)], member) for member, colour in colours.items()]
     shapes, height = drawing.shapes()
     samples = [*_SAMPLES, _STATE_SAMPLE] if states else _SAMPLES
-    return svg.chart("Owners of each partition over time", shapes, height, [*members, *samples])
+    return svg.Chart("Owners of each partition over time", shapes, height, [*members, *samples])
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
     picture: Picture
     x: svg.Scale
+    times: Times
     colours: dict[str, str]
     states: StateSizes
 
@@ -102,7 +113,7 @@ class _Drawing:
         rows_end = rows_top + len(self.picture.stays) * _ROW
         axis = rows_end + 28 + _CHART
         drawn = [
-            *svg.time_axis(self.x, lives_top, axis),
+            *svg.time_axis(self.x, lives_top, axis, self.times),
             *(it for i, member in enumerate(self.picture.lives) for it in self._life(member, lives_top + i * _LIFE)),
             *(it for i, tp in enumerate(self.picture.stays) for it in self._row(tp, rows_top + i * _ROW)),
             *self._rates(rows_end + 28),
@@ -113,7 +124,7 @@ class _Drawing:
 
     def _life(self, member: str, y: int) -> Iterator[Element]:
         yield svg.text(_LEFT - 12, y + 13, member, "end")
-        clock, colour = self.picture.clock, self.colours[member]
+        clock, colour = self.times.text, self.colours[member]
         for life in self.picture.lives[member]:
             begin, joined = self.x(life.started_ms), self.x(life.joined_ms)
             if joined > begin:
@@ -131,7 +142,7 @@ class _Drawing:
             yield from self._handover(before, after, top)
 
     def _bar(self, stay: Stay, top: int) -> Iterator[Element]:
-        epoch, clock, begin = stay.ownership_epoch, self.picture.clock, self.x(stay.ownership_epoch.begin_ms)
+        epoch, clock, begin = stay.ownership_epoch, self.times.text, self.x(stay.ownership_epoch.begin_ms)
         reached = max([stay.first_offset, *(offset for _, offset in stay.commits)])
         title = (
             f"{epoch.member} owned {epoch.topic_partition} from {clock(epoch.begin_ms)} to {clock(stay.end_ms)}, committed "
@@ -158,7 +169,7 @@ class _Drawing:
             title = f"{epoch.topic_partition}: no owner for {wait_ms / 1000:.1f} s"
             yield svg.rect(left, top + 4, x - left, _BAR - 8, "gap", title)
         members = f"{before.ownership_epoch.member} → {epoch.member}"
-        clock = self.picture.clock(epoch.begin_ms)
+        clock = self.times.text(epoch.begin_ms)
         title = f"{epoch.topic_partition}: {members} at offset {after.first_offset:,}, {clock}"
         state = self.states.get((epoch.topic_partition, after.first_offset))
         if state is not None:
@@ -190,7 +201,7 @@ class _Drawing:
                 if (count := by_member.get(member, 0)) > 0:
                     height = round(count / highest * _CHART, 1)
                     y -= height
-                    title = f"{member} committed {count * 1000 // step_ms:,} offsets/s at {self.picture.clock(from_ms)}"
+                    title = f"{member} committed {count * 1000 // step_ms:,} offsets/s at {self.times.text(from_ms)}"
                     yield svg.rect(x + 0.5, y, right - x - 1, height, colour, title, radius=0)
 
     def _mark_labels(self) -> tuple[list[Element], int]:
@@ -210,5 +221,5 @@ class _Drawing:
 
     def _mark_lines(self, top: int, bottom: int) -> Iterator[Element]:
         for mark in self.picture.marks:
-            title = f"{mark.text}, {self.picture.clock(mark.time_ms)}"
+            title = f"{mark.text}, {self.times.text(mark.time_ms)}"
             yield svg.path(f"M{self.x(mark.time_ms):g} {top}V{bottom}", f"mark {mark.kind.value}", title)

@@ -86,10 +86,6 @@ class Picture:
         """Returns the part of the whole time that has passed by then, from 0 to 1."""
         return (time_ms - self.begin_ms) / max(1, self.end_ms - self.begin_ms)
 
-    def clock(self, time_ms: int) -> str:
-        """Returns a time for people: seconds since the beginning."""
-        return f"{(time_ms - self.begin_ms) / 1000:.1f} s"
-
 
 def picture(events: Sequence[Event], marks: Sequence[Mark]) -> Picture:
     """Returns the content of the drawing.

@@ -1,17 +1,19 @@
 """Shapes, scales and axes of the charts in reports.
 
 :mod:`streamgroups_reports.ownership` and :mod:`streamgroups_reports.event_time` draw with this module. The styles are
-the classes of ``templates/style.css``. Source: SVG 1.1.
+the classes of ``templates/style.css``. A chart is a part of an HTML page, or a file of its own for a README. Source: SVG
+1.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
 
+from streamgroups_reports.clocks import Times
 from streamgroups_reports.html_page import templates
 
 #: The width of a chart, and the space to the right of its axis.
@@ -19,7 +21,9 @@ WIDTH_PX, RIGHT_PX = 1160, 16
 #: The number of colours in the style sheet, for members or partitions. More of them share colours.
 COLOURS = 6
 _MAX_TIMES = 14
-_UNITS_S = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
+#: The estimated width of a character, and the height of a line of the legend.
+_CHAR_PX, _LEGEND_LINE_PX = 6.4, 22
+_TITLE_PX = 34
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400)
 
 
@@ -65,18 +69,20 @@ def time_step_ms(span_ms: int, max_times: int) -> int:
     return step_s * 1_000
 
 
-def time_axis(x: Scale, top: float, bottom: float) -> Iterator[Element]:
-    """Draws vertical lines, and below each the time since the first value of a scale in milliseconds.
+def time_axis(x: Scale, top: float, bottom: float, times: Times) -> Iterator[Element]:
+    """Draws vertical lines at round times, and below each its label.
 
-    >>> [shape.text for shape in time_axis(Scale(0, 1_200_000, 0, 100), 0, 50) if shape.text][:3]
+    >>> from streamgroups_reports.clocks import Clock
+    >>> axis = time_axis(Scale(0, 1_200_000, 0, 100), 0, 50, Times(Clock.ELAPSED, 0, 1_200_000))
+    >>> [shape.text for shape in axis if shape.text][:3]
     ['0 min', '2 min', '4 min']
     """
-    step_ms = time_step_ms(x.last - x.first, _MAX_TIMES)
-    unit, unit_s = next((unit, unit_s) for unit, unit_s in _UNITS_S.items() if step_ms % (unit_s * 1_000) == 0)
-    for time_ms in range(0, x.last - x.first + 1, step_ms):
-        at = x(x.first + time_ms)
+    for time_ms, label, below in times.labels(time_step_ms(x.last - x.first, _MAX_TIMES)):
+        at = x(time_ms)
         yield path(f"M{at:g} {top:g}V{bottom:g}", "grid")
-        yield text(at, bottom + 17, f"{time_ms // (unit_s * 1_000)} {unit}", "mid soft")
+        yield text(at, bottom + 17, label, "mid soft")
+        if below:
+            yield text(at, bottom + 31, below, "mid soft")
 
 
 def path(d: str, style: str, title: str = "") -> Element:
@@ -110,32 +116,85 @@ def _titled(element: Element, title: str) -> Element:
     return element
 
 
-def chart(
-    label: str, shapes: Iterable[Element], height_px: float, legend: Iterable[tuple[Sequence[Element], str]]
-) -> Markup:
-    """Returns a legend and a drawing.
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A drawing with its legend.
 
     Args:
         label: the description of the drawing for screen readers.
         shapes: its content; later ones cover earlier ones.
         height_px: its height.
         legend: samples in a frame of 18 by 14 pixels, and their meaning.
-
-    >>> "flights &lt;0&gt;</li>" in chart("An example", [], 100, [([rect(2, 0, 14, 14, "m0")], "flights <0>")])
-    True
     """
-    return Markup(
-        templates()
-        .get_template("chart.html")
-        .render(
-            label=label,
-            shapes=map(_markup, shapes),
-            width=WIDTH_PX,
-            height=f"{height_px:g}",
-            legend=[(Markup().join(map(_markup, samples)), words) for samples, words in legend],
+
+    label: str
+    shapes: Sequence[Element]
+    height_px: float
+    legend: Sequence[tuple[Sequence[Element], str]]
+
+    def html(self) -> Markup:
+        """Returns the legend and the drawing, for a template that extends ``page.html``.
+
+        >>> "flights &lt;0&gt;</li>" in Chart("An example", [], 100, [([rect(2, 0, 14, 14, "m0")], "flights <0>")]).html()
+        True
+        """
+        return Markup(
+            templates()
+            .get_template("chart.html")
+            .render(
+                label=self.label,
+                shapes=map(_markup, self.shapes),
+                width=WIDTH_PX,
+                height=f"{self.height_px:g}",
+                legend=[(Markup().join(map(_markup, samples)), words) for samples, words in self.legend],
+            )
         )
-    )
+
+    def image(self, title: str) -> str:
+        """Returns a whole SVG file: the title, the legend and the drawing. It loads no other files.
+
+        Args:
+            title: the heading, as plain text.
+
+        >>> "<b>" in Chart("An example", [], 100, [([rect(2, 0, 14, 14, "m0")], "flights <b>")]).image("A <b>")
+        False
+        """
+        places, legend_px = _legend_places([words for _, words in self.legend])
+        top = _TITLE_PX + legend_px
+        return (
+            templates()
+            .get_template("image.svg")
+            .render(
+                title=title,
+                label=self.label,
+                shapes=map(_markup, self.shapes),
+                width=WIDTH_PX,
+                height=f"{top + self.height_px:g}",
+                top=f"{top:g}",
+                legend=[
+                    (f"{x:g}", f"{_TITLE_PX + y:g}", Markup().join(map(_markup, samples)), words)
+                    for (x, y), (samples, words) in zip(places, self.legend, strict=True)
+                ],
+            )
+        )
+
+
+def _legend_places(entries: Sequence[str]) -> tuple[list[tuple[float, float]], float]:
+    """Returns the place of each entry of a legend, in lines as wide as the chart, and the height of all lines."""
+    x = y = 0.0
+    places = []
+    for words in entries:
+        width = 25 + _CHAR_PX * len(words) + 20
+        if x and x + width > WIDTH_PX:
+            x, y = 0.0, y + _LEGEND_LINE_PX
+        places.append((x, y))
+        x += width
+    return places, y + _LEGEND_LINE_PX + 10
 
 
 def _markup(element: Element) -> Markup:
     return Markup(tostring(element, encoding="unicode"))
+
+
+#: The chart of an empty recording.
+NO_EVENTS = Chart("An empty chart", [text(0, 24, "No events were recorded.", "soft")], 40, [])

@@ -36,8 +36,8 @@ def test_partitions_the_watermark_and_what_it_did() -> None:
         str(P0),
         str(P1),
         f"{P1}, idle",
-        "2 closed by the watermark of 1970-01-01T00:10:00.000Z",
-        "4 late records, 1.0 s",
+        "2 closed by the watermark of 1970-01-01 00:10:00",
+        "4 late records, 00:00:02.000",
     ]
     assert "4 late records, 2 closed windows" in time_page(moments, title="<Flights>")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import StateSize
-from streamgroups_reports.ownership import Mark, MarkKind, page, timeline
+from streamgroups_reports import ownership
+from streamgroups_reports.clocks import Clock
+from streamgroups_reports.ownership import Mark, MarkKind, StateSizes, page
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -43,6 +46,11 @@ HISTORY = [
     event(10_500, "alice", Kind.CLOSED),
 ]
 KILL = Mark(3_500, MarkKind.KILL, "kill -9 bob", "bob")
+
+
+def timeline(events: list[Event], marks: list[Mark] | None = None, states: StateSizes = ownership.NO_STATES) -> str:
+    """The chart with the seconds since its first event."""
+    return str(ownership.timeline(events, marks or [], states, Clock.ELAPSED).html())
 
 
 def titles(html: str, *, of_class: str = "") -> list[str]:
@@ -165,3 +173,31 @@ def test_names_are_escaped_and_nothing_is_loaded() -> None:
 
 def test_the_same_history_makes_the_same_page_whatever_its_order() -> None:
     assert page(reversed(HISTORY), title="t", marks=[KILL]) == page(HISTORY, title="t", marks=[KILL])
+
+
+def test_times_by_the_clock_have_their_date_and_zone_once() -> None:
+    html = str(ownership.timeline(HISTORY, [KILL]).html())
+    assert "alice committed 10 at 00:00:02.000" in titles(html, of_class="tick")
+    assert re.findall(r'class="mid soft">([^<]*)<', html)[:3] == ["00:00:01", "1970-01-01 UTC", "00:00:02"]
+
+
+def test_the_local_clock_is_that_of_the_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XST-05:30")
+    time.tzset()
+    try:
+        html = str(ownership.timeline(HISTORY, [KILL], clock=Clock.LOCAL).html())
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert "alice committed 10 at 05:30:02.000" in titles(html, of_class="tick")
+    assert "1970-01-01 XST" in html
+
+
+def test_the_image_is_one_well_formed_file_with_legend_and_title() -> None:
+    image = ownership.timeline(HISTORY, [KILL]).image("<Flights>")
+    root = ElementTree.fromstring(image)
+    words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert words[0] == "<Flights>"
+    assert {"alice", "bob", "commit"} <= set(words)
+    assert not re.search(r"@import|\burl\((?!#)|\b(src|href)=", image)
+    ElementTree.fromstring(ownership.timeline([]).image("Nothing"))
