@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
     from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
     from streamgroups_postgres.sink import PostgresSink as PostgresSink
+    from streamgroups_reports.ownership_timeline import OwnershipTimeline as OwnershipTimeline
+    from streamgroups_reports.ownership_timeline import ownership_timeline as ownership_timeline
     from streamgroups_spark.decoding.api import decode as decode
     from streamgroups_spark.decoding.api import encode as encode
     from streamgroups_spark.decoding.validating import validate as validate
@@ -96,6 +98,7 @@ _NAMES = {
     "streamgroups_kafka.write.watermark_markers": "emit_watermark",
     "streamgroups_postgres.sink": "PostgresSink",
     "streamgroups_spark.dlq.safely": "safely",
+    "streamgroups_reports.ownership_timeline": "OwnershipTimeline ownership_timeline",
     "streamgroups_spark.decoding.api": "decode encode",
     "streamgroups_spark.decoding.validating": "validate",
     "streamgroups_spark.event_time.with_event_time": "with_event_time",

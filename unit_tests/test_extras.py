@@ -32,7 +32,7 @@ NEEDED = {
     "postgres": {"PostgresSink"},
     "delta": {"DeltaSink"},
     "metrics": {"MetricsListener"},
-    "reports": {"TimeRecorder", "record_time"},
+    "reports": {"OwnershipTimeline", "TimeRecorder", "ownership_timeline", "record_time"},
     "jsonschema": {"validate"},
     "cli": set[str](),
 }

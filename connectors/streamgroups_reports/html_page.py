@@ -7,8 +7,11 @@ Adjustment (``color-scheme``).
 from __future__ import annotations
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import escape
 
 _HERE = "streamgroups_reports"
+#: The height of a page without its chart: margins, the heading and the legend.
+_PAGE_PX = 230
 
 
 def templates(package: str = _HERE) -> Environment:
@@ -32,3 +35,17 @@ def templates(package: str = _HERE) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+def in_frame(page: str, *, height_px: float) -> str:
+    """Returns a page as a part of a notebook. The frame keeps the styles of the page and of the notebook apart.
+
+    Args:
+        page: a whole HTML page.
+        height_px: the height of its chart. The page can be scrolled.
+
+    >>> in_frame('<p class="x">', height_px=100)
+    '<iframe srcdoc="&lt;p class=&#34;x&#34;&gt;" style="width: 100%; height: 330px; border: 0"></iframe>'
+    """
+    style = f"width: 100%; height: {round(height_px) + _PAGE_PX}px; border: 0"
+    return f'<iframe srcdoc="{escape(page)}" style="{style}"></iframe>'

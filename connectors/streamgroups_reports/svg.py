@@ -169,7 +169,7 @@ class Chart:
                 label=self.label,
                 shapes=map(_markup, self.shapes),
                 width=WIDTH_PX,
-                height=f"{top + self.height_px:g}",
+                height=round(top + self.height_px),
                 top=f"{top:g}",
                 legend=[
                     (f"{x:g}", f"{_TITLE_PX + y:g}", Markup().join(map(_markup, samples)), words)

@@ -21,5 +21,6 @@ app = lazy_app(
         "delete": "streamgroups_cli.groups.deleting:delete",
         "delete-offsets": "streamgroups_cli.groups.deleting:delete_offsets",
         "watch": "streamgroups_cli.groups.watching:watch",
+        "timeline": "streamgroups_cli.groups.timeline:timeline",
     },
 )

@@ -20,7 +20,9 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.watermark import NOT_YET
 from streamgroups.monitoring.query_progress import QueryProgress, read_progress
 from streamgroups_kafka.client.clock import now_ms
-from streamgroups_reports.event_time import Moment, time_page
+from streamgroups_reports.clocks import parse_clock
+from streamgroups_reports.event_time import Moment, time_chart, time_page
+from streamgroups_reports.html_page import in_frame
 from streamgroups_spark.event_time.explain import groups_of
 from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 from streamgroups_spark.internals.rpc import request_all
@@ -66,17 +68,34 @@ class TimeRecorder:
         with self._lock:
             return sorted(self._moments, key=lambda it: it.time_ms)
 
-    def write_html(self, path: str | Path) -> None:
+    def write_html(self, path: str | Path, *, clock: str = "utc") -> None:
         """Writes an HTML page with the recording. It loads no other files, so it can be sent to other people.
 
         Args:
             path: the file, which is replaced.
+            clock: how the page shows times: ``utc``, ``local`` for the time zone of this machine, or ``elapsed`` for the
+                seconds since the beginning.
 
         Raises:
-            OSError: if it cannot be written.
+            InvalidOption: if there is no such clock.
+            OSError: if the file cannot be written.
         """
-        title = f"Event time of {self._query.name or 'the query'}"
-        Path(path).write_text(time_page(self.moments, title=title), encoding="utf-8")
+        html = time_page(self.moments, title=self._title, clock=parse_clock(clock))
+        Path(path).write_text(html, encoding="utf-8")
+
+    def write_svg(self, path: str | Path, *, clock: str = "utc") -> None:
+        """Writes the chart as an image, for a README or a ticket. The arguments are those of :meth:`write_html`."""
+        image = time_chart(self.moments, parse_clock(clock)).image(self._title)
+        Path(path).write_text(image, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        """A notebook displays the recording so far."""
+        moments = self.moments
+        return in_frame(time_page(moments, title=self._title), height_px=time_chart(moments).height_px)
+
+    @property
+    def _title(self) -> str:
+        return f"Event time of {self._query.name or 'the query'}"
 
     def close(self) -> None:
         """Stops recording. The recorded moments remain."""
