@@ -28,6 +28,7 @@ extensions = [
     "sphinxcontrib.mermaid",
     "links",
     "commands",
+    "option_tables",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False
