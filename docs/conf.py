@@ -25,10 +25,11 @@ extensions = [
     "sphinx.ext.intersphinx",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "sphinxcontrib.mermaid",
     "links",
+    "diagrams",
     "commands",
     "option_tables",
+    "metric_tables",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False
@@ -47,6 +48,8 @@ copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
 html_title = "streamgroups"
+html_static_path = ["site/static"]
+html_css_files = ["site.css"]
 html_show_copyright = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#b34700", "color-brand-content": "#b34700"},

@@ -1,9 +1,8 @@
-"""Turns links between files of the repository into links of the site, and Mermaid code into diagrams.
+"""Turns links between files of the repository into links of the site.
 
 Sphinx loads this extension (``docs/conf.py``). A link such as ``source.rst#options`` becomes the page of that document.
 If its text is the path, it shows the title of the page. A page or heading that does not exist is a warning, and so an
-error of ``make docs``. GitHub draws code blocks of the language ``mermaid``; here they become nodes of
-``sphinxcontrib.mermaid``.
+error of ``make docs``.
 """
 
 from __future__ import annotations
@@ -14,24 +13,14 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
-from sphinxcontrib.mermaid import mermaid
 
 logger = logging.getLogger(__name__)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
-    app.connect("doctree-read", _draw)
     app.connect("doctree-resolved", _resolve)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def _draw(app: Sphinx, doctree: nodes.document) -> None:
-    for block in list(doctree.findall(nodes.literal_block)):
-        if block.get("language") == "mermaid":
-            diagram = mermaid()
-            diagram["code"], diagram["options"] = block.astext(), {}
-            block.replace_self(diagram)
 
 
 def _resolve(app: Sphinx, doctree: nodes.document, page: str) -> None:

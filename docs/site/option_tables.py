@@ -142,11 +142,15 @@ class Options(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
-        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 26 24 18 32", ""]
-        for row in (("Option", "Values", "Default", "Meaning"), *rows(self.arguments[0])):
-            first, *more = row
-            name = first if first == "Option" else f"``{first}``"
-            lines += [f"   * - {name}", *(f"     - {text}" for text in more)]
+        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 40 60", "", "   * - Option", "     - Meaning"]
+        for name, values, default, meaning in rows(self.arguments[0]):
+            lines += [
+                f"   * - ``{name}``",
+                f"     - {meaning}",
+                "",
+                f"       | Values: {values}",
+                f"       | Default: {default}",
+            ]
         section = nodes.Element()
         self.state.nested_parse(StringList(lines), self.content_offset, section)
         return section.children
