@@ -6,6 +6,7 @@ has a prelude here that defines them.
 
 from __future__ import annotations
 
+import base64
 import re
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from textwrap import dedent
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from google.protobuf import descriptor_pb2
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
@@ -41,6 +43,17 @@ PRELUDES = {
     "README.rst": "",
     "cursors.rst": "",
     "dead-letters.rst": "",
+    "decoding.rst": """
+        from pathlib import Path
+        from google.protobuf import descriptor_pb2
+        fields = '[{"name": "airport", "type": "string"}, {"name": "delay", "type": "int"}]'
+        Path("flight.avsc").write_text(f'{{"type": "record", "name": "Flight", "fields": {fields}}}')
+        files = descriptor_pb2.FileDescriptorSet()
+        board = files.file.add(name="board.proto", package="board", syntax="proto3")
+        board.message_type.add(name="Flight").field.add(name="airport", number=1, type=9)
+        Path("board.desc").write_bytes(files.SerializeToString())
+        delays = read("delays").selectExpr("key", "'JFK' AS airport", "1 AS delay")
+        """,
     "dedup.rst": "",
     "delta.rst": "",
     "event-time.rst": """
@@ -48,6 +61,13 @@ PRELUDES = {
         trades = read("trades", membership="exclusive")
         prices = read("prices", membership="exclusive").selectExpr("*", "timestamp + interval 1 hour AS valid_until")
         query = read("orders").writeStream.format("noop").option("checkpointLocation", "/data/recorded").start()
+        """,
+    "functions.rst": """
+        import pandas as pd
+        def parse(flights):
+            return pd.DataFrame([json.loads(value) for value in flights["value"]], index=flights.index)
+        def enrich(flight):
+            return {"country": "US"}
         """,
     "metrics.rst": "",
     "migration.rst": """
@@ -109,6 +129,14 @@ PRELUDES = {
         options = {"kafka.bootstrap.servers": "localhost:9092", "group.id": "windows", "subscribe": "flights"}
         """,
 }
+#: Queries that run the last DataFrames of a page which starts none.
+AFTER = {
+    "decoding.rst": 'flights.writeStream.format("noop").option("checkpointLocation", "/data/decoded").start()',
+    "functions.rst": """
+        for name, df in (("prices", prices), ("enriched", enriched)):
+            df.writeStream.format("noop").option("checkpointLocation", "/data/" + name).start()
+        """,
+}
 #: Text that a test cannot run as it is.
 REPLACED = (
     (r"query\.awaitTermination\(\w*\)", "query.processAllAvailable()"),
@@ -163,10 +191,14 @@ def topics(bootstrap: str) -> None:
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    """The URL of a schema registry with the schema of the documents."""
+    """The URL of a schema registry with the schemas of the documents."""
     fields = '[{"name": "airport", "type": "string"}, {"name": "delay", "type": "int"}]'
     with FakeSchemaRegistry() as registry:
-        registry.add("flights-value", f'{{"type": "record", "name": "Flight", "fields": {fields}}}')
+        for subject in ("flights-value", "delays-value"):
+            registry.add(subject, f'{{"type": "record", "name": "Flight", "fields": {fields}}}')
+        arrival = descriptor_pb2.FileDescriptorProto(name="arrivals.proto", package="board", syntax="proto3")
+        arrival.message_type.add(name="Arrival").field.add(name="airport", number=1, type=9)
+        registry.add("arrivals-value", base64.b64encode(arrival.SerializeToString()).decode(), "PROTOBUF")
         yield registry.url
 
 
@@ -216,6 +248,7 @@ def test_the_code_of_a_page_runs(
         if before := BEFORE.get(page, {}).get(i):
             run(before, f"before {block}")
         run(block.code, str(block))
+    run(dedent(AFTER.get(page, "")), f"the queries of {page}")
     _finish(spark, block)
     # Clients that the page has left open would outlive the broker, and a thread the session.
     if isinstance(ended := names.get("ended"), threading.Event):
