@@ -75,7 +75,15 @@ class Metrics(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
-        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 50 50", "", "   * - Metric", "     - Meaning"]
+        lines = [
+            ".. list-table::",
+            "   :header-rows: 1",
+            "   :widths: 50 50",
+            "   :class: long-names",
+            "",
+            "   * - Metric",
+            "     - Meaning",
+        ]
         for name, labels, meaning in sorted(rows(self.arguments[0])):
             lines += [f"   * - ``{name}``", f"     - {meaning}", "", f"       Labels: {labels or 'none'}."]
         section = nodes.Element()

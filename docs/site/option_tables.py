@@ -142,15 +142,17 @@ class Options(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
-        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 40 60", "", "   * - Option", "     - Meaning"]
+        lines = [
+            ".. list-table::",
+            "   :header-rows: 1",
+            "   :widths: 40 60",
+            "   :class: long-names",
+            "",
+            "   * - Option",
+            "     - Meaning",
+        ]
         for name, values, default, meaning in rows(self.arguments[0]):
-            lines += [
-                f"   * - ``{name}``",
-                f"     - {meaning}",
-                "",
-                f"       | Values: {values}",
-                f"       | Default: {default}",
-            ]
+            lines += [f"   * - ``{name}``", f"     - {meaning}", "", f"       Values: {values}. Default: {default}."]
         section = nodes.Element()
         self.state.nested_parse(StringList(lines), self.content_offset, section)
         return section.children
