@@ -1,11 +1,15 @@
-"""A broker with one listener for each authentication: without login, with a login, and TLS; and one with a wrong
-advertised address.
+"""Brokers with one listener for each authentication: without login, with a login, TLS, and mutual TLS; and one with a
+wrong advertised address.
+
+Used by tests, which write the certificates and stores of the clients with Java's ``keytool``. Source: Kafka's
+documentation, "Security".
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +22,7 @@ from streamgroups_broker._ports import free_ports
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 FAR_AWAY = "kafka.invalid:9092"
+STORE_PASSWORD, KEY_PASSWORD = "store-password", "key-password"
 
 
 class Listeners(NamedTuple):
@@ -34,40 +39,123 @@ class Listeners(NamedTuple):
     certificate: Path
 
 
+class TlsListeners(NamedTuple):
+    """The addresses of the listeners of a broker that requires certificates, and the stores of a client."""
+
+    kafka: EmbeddedKafka
+    #: Without TLS.
+    plain: str
+    #: Requires a certificate of the client.
+    mutual: str
+    #: TLS, and a login with SCRAM-SHA-512. It has no users yet.
+    scram: str
+    #: ``trust`` and ``client`` with the extensions ``pem``, ``p12`` and ``jks``.
+    stores: Path
+
+
 @contextmanager
 def secured_broker(directory: Path) -> Iterator[Listeners]:
     """A broker whose super user needs no login. Its data and certificates are in an empty directory."""
-    store, certificate = _certificate(directory)
-    ports = free_ports(5)
-    # The controller's port must be fixed, because the property lists all listeners together.
-    data = DataDir(directory / "kafka")
-    data.save(Cluster(new_id(), 1, ports[:1], ports[4:]))
-    data.close()
-    plain, misled, login, tls, controller = (f"127.0.0.1:{port}" for port in ports)
+    store, certificate = _key_pair(directory, "broker")
+    protocols = {"PLAINTEXT": "PLAINTEXT", "MISLED": "PLAINTEXT", "LOGIN": "SASL_PLAINTEXT", "TLS": "SSL"}
     properties = {
-        "listeners": f"PLAINTEXT://{plain},MISLED://{misled},LOGIN://{login},TLS://{tls},CONTROLLER://{controller}",
-        "advertised.listeners": f"PLAINTEXT://{plain},MISLED://{FAR_AWAY},LOGIN://{login},TLS://{tls}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,MISLED:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT",
         "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "listener.name.login.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
         "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} user_ann="right horse";',
-        "listener.name.tls.ssl.keystore.type": "PKCS12",
-        "listener.name.tls.ssl.keystore.location": str(store),
-        "listener.name.tls.ssl.keystore.password": "store-password",
+        **_store("tls", "keystore", "PKCS12", store),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    with EmbeddedKafka(data_dir=directory / "kafka", ports=ports[:1], properties=properties) as kafka:
-        yield Listeners(kafka, plain, misled, login, tls, certificate)
+    with _broker(directory, protocols, properties, {"MISLED": FAR_AWAY}) as (kafka, at):
+        yield Listeners(kafka, at["PLAINTEXT"], at["MISLED"], at["LOGIN"], at["TLS"], certificate)
 
 
-def _certificate(directory: Path) -> tuple[Path, Path]:
-    """A key store for the broker and its certificate for clients, created by the Java that runs the broker."""
-    keytool = Path(find_java().executable).resolve().with_name("keytool")
-    store, certificate = directory / "broker.p12", directory / "broker.pem"
-    access = ["-keystore", str(store), "-storepass", "store-password", "-alias", "broker"]
-    name = ["-dname", "CN=broker", "-ext", "SAN=ip:127.0.0.1", "-validity", "2"]
-    made = ["-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", *name]
-    subprocess.run([keytool, *made, *access], check=True, capture_output=True)
-    subprocess.run([keytool, "-exportcert", "-rfc", "-file", certificate, *access], check=True, capture_output=True)
+@contextmanager
+def tls_broker(directory: Path) -> Iterator[TlsListeners]:
+    """A broker that requires certificates of its clients, with the stores of one client in all types.
+
+    The password of all stores is ``STORE_PASSWORD``, and that of the keys in PEM and JKS is ``KEY_PASSWORD``.
+    """
+    store, _ = _key_pair(directory, "broker")
+    trusted = _client_stores(directory)
+    protocols = {"PLAINTEXT": "PLAINTEXT", "MUTUAL": "SSL", "SCRAM": "SASL_SSL"}
+    properties = {
+        **_store("mutual", "keystore", "PKCS12", store),
+        **_store("scram", "keystore", "PKCS12", store),
+        "listener.name.mutual.ssl.truststore.type": "PEM",
+        "listener.name.mutual.ssl.truststore.location": str(trusted),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.scram.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
+    }
+    with _broker(directory, protocols, properties, {}) as (kafka, at):
+        yield TlsListeners(kafka, at["PLAINTEXT"], at["MUTUAL"], at["SCRAM"], directory)
+
+
+@contextmanager
+def _broker(
+    directory: Path, protocols: Mapping[str, str], properties: Mapping[str, str], advertised: Mapping[str, str]
+) -> Iterator[tuple[EmbeddedKafka, dict[str, str]]]:
+    """A broker with these listeners; the first one is PLAINTEXT. Returns their addresses by name."""
+    *ports, controller = free_ports(len(protocols) + 1)
+    # The controller's port must be fixed, because the property lists all listeners together.
+    data = DataDir(directory / "kafka")
+    data.save(Cluster(new_id(), 1, tuple(ports[:1]), (controller,)))
+    data.close()
+    at = {name: f"127.0.0.1:{port}" for name, port in zip(protocols, ports, strict=True)}
+    listeners = {
+        "listeners": _joined("://", {**at, "CONTROLLER": f"127.0.0.1:{controller}"}),
+        "advertised.listeners": _joined("://", {**at, **advertised}),
+        "listener.security.protocol.map": _joined(":", {**protocols, "CONTROLLER": "PLAINTEXT"}),
+    }
+    with EmbeddedKafka(
+        data_dir=directory / "kafka", ports=tuple(ports[:1]), properties={**listeners, **properties}
+    ) as kafka:
+        yield kafka, at
+
+
+def _joined(separator: str, pairs: Mapping[str, str]) -> str:
+    return ",".join(f"{name}{separator}{value}" for name, value in pairs.items())
+
+
+def _store(listener: str, store: str, kind: str, path: Path) -> dict[str, str]:
+    prefix = f"listener.name.{listener}.ssl.{store}"
+    return {f"{prefix}.type": kind, f"{prefix}.location": str(path), f"{prefix}.password": STORE_PASSWORD}
+
+
+def _key_pair(directory: Path, name: str) -> tuple[Path, Path]:
+    """A PKCS12 key store, and its certificate in PEM."""
+    store, certificate = directory / f"{name}.p12", directory / f"{name}.pem"
+    access = ["-keystore", str(store), "-storepass", STORE_PASSWORD, "-alias", name]
+    subject = ["-dname", f"CN={name}", "-ext", "SAN=ip:127.0.0.1", "-validity", "2"]
+    _keytool("-genkeypair", "-keyalg", "EC", "-storetype", "PKCS12", *subject, *access)
+    _keytool("-exportcert", "-rfc", "-file", str(certificate), *access)
     return store, certificate
+
+
+def _client_stores(directory: Path) -> Path:
+    """Writes the stores of a client that trusts the broker. Returns the certificate of the client."""
+    # Imported late: the other broker does not need the package.
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
+
+    store, certificate = _key_pair(directory, "client")
+    certificate = certificate.rename(directory / "certificate.pem")
+    source = ["-srckeystore", str(store), "-srcstoretype", "PKCS12", "-srcstorepass", STORE_PASSWORD]
+    target = ["-destkeystore", str(directory / "client.jks"), "-deststoretype", "JKS", "-deststorepass", STORE_PASSWORD]
+    _keytool("-importkeystore", "-srcalias", "client", "-destkeypass", KEY_PASSWORD, *source, *target)
+    for extension, kind in (("p12", "PKCS12"), ("jks", "JKS")):
+        trust = ["-keystore", str(directory / f"trust.{extension}"), "-storetype", kind, "-storepass", STORE_PASSWORD]
+        _keytool("-importcert", "-noprompt", "-alias", "broker", "-file", str(directory / "broker.pem"), *trust)
+    shutil.copy(directory / "broker.pem", directory / "trust.pem")
+    key, _, _ = load_key_and_certificates(store.read_bytes(), STORE_PASSWORD.encode())
+    assert key is not None
+    protected = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(KEY_PASSWORD.encode()))
+    (directory / "client.pem").write_bytes(protected + certificate.read_bytes())
+    return certificate
+
+
+def _keytool(*arguments: str) -> None:
+    """The tool of the Java that runs the broker."""
+    tool = Path(find_java().executable).resolve().with_name("keytool")
+    subprocess.run([tool, *arguments], check=True, capture_output=True)

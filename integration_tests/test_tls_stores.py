@@ -1,0 +1,126 @@
+"""Sources, exactly-once sinks and commands use the trust stores and key stores of Java with a broker that requires
+certificates, and with one that requires a login over TLS.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from pyspark.sql import SparkSession
+
+import streamgroups as sg
+from integration_tests.test_kafka_sink_is_exactly_once import run
+from integration_tests.tiers import LONG
+from streamgroups_cli.exits import ExitCode
+from streamgroups_kafka import native
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.queries import shared_options
+from streamgroups_testkit.reading import committed_offsets, read_committed
+from streamgroups_testkit.security import KEY_PASSWORD, SCRAM, STORE_PASSWORD, TlsListeners, tls_broker
+
+N = 20
+KINDS = ("pem", "p12", "jks")
+TYPES = {"pem": "PEM", "p12": "PKCS12", "jks": "JKS"}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsListeners]:
+    """A broker with a topic, and the user bob."""
+    with tls_broker(tmp_path_factory.mktemp("tls")) as listeners:
+        admin = AdminClient({"bootstrap.servers": listeners.plain})
+        for made in admin.create_topics([NewTopic(it, 2, 1) for it in ("flights", *KINDS)]).values():
+            made.result(30)
+        secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        bob = UserScramCredentialUpsertion("bob", secret, b"right horse")
+        admin.alter_user_scram_credentials([bob])["bob"].result(30)
+        produce(listeners.plain, "flights", N, partitions=2)
+        yield listeners
+
+
+def trust(broker: TlsListeners, kind: str) -> dict[str, str]:
+    password = {} if kind == "pem" else {"ssl.truststore.password": STORE_PASSWORD}
+    return {"ssl.truststore.location": f"{broker.stores}/trust.{kind}", "ssl.truststore.type": TYPES[kind], **password}
+
+
+def mutual(broker: TlsListeners, kind: str) -> dict[str, str]:
+    """The settings of a client with a certificate."""
+    store = {"ssl.keystore.location": f"{broker.stores}/client.{kind}", "ssl.keystore.type": TYPES[kind]}
+    store |= {} if kind == "pem" else {"ssl.keystore.password": STORE_PASSWORD}
+    store |= {} if kind == "p12" else {"ssl.key.password": KEY_PASSWORD}
+    return {"security.protocol": "SSL", **trust(broker, kind), **store}
+
+
+def scram(broker: TlsListeners, kind: str) -> dict[str, str]:
+    """The settings of a client that logs in over TLS."""
+    jaas = f'{SCRAM} username="bob" password="right horse";'
+    login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
+    return {"security.protocol": "SASL_SSL", **trust(broker, kind), **login}
+
+
+def prefixed(settings: Mapping[str, str]) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in settings.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_query_reads_over_mutual_tls(broker: TlsListeners, spark: SparkSession, kind: str) -> None:
+    assert native.status().available, native.status().reason
+    options = {"kafka.bootstrap.servers": broker.mutual, "subscribe": "flights", **prefixed(mutual(broker, kind))}
+    assert spark.read.format("streamgroups").options(**options).load().count() == N
+
+
+@pytest.mark.parametrize("kind", [pytest.param("pem", marks=LONG), pytest.param("p12", marks=LONG), "jks"])
+def test_a_member_and_a_transaction_over_mutual_tls(
+    broker: TlsListeners, spark: SparkSession, kind: str, tmp_path: Path
+) -> None:
+    group, settings = f"board-{uuid.uuid4().hex[:8]}", mutual(broker, kind)
+    source = shared_options(broker.mutual, group, "flights") | prefixed(settings)
+    flights = spark.readStream.format("streamgroups").options(**source).load().select("key", "value")
+    sink = sg.KafkaSink(bootstrap_servers=broker.mutual, topic=kind, settings=settings)
+    run(sg.exactly_once(flights, sink=sink, checkpoint=str(tmp_path)))
+    assert {record.key for record in read_committed(broker.plain, kind)} == {str(i).encode() for i in range(N)}
+    assert committed_offsets(broker.plain, group, "flights") == {0: N // 2, 1: N // 2}
+
+
+@pytest.mark.parametrize(
+    ("listener", "kind"),
+    [
+        ("mutual", "jks"),
+        ("scram", "p12"),
+        *(
+            pytest.param(listener, kind, marks=LONG)
+            for listener, kind in (("mutual", "pem"), ("mutual", "p12"), ("scram", "pem"), ("scram", "jks"))
+        ),
+    ],
+)
+def test_a_command_with_a_properties_file(broker: TlsListeners, listener: str, kind: str, tmp_path: Path) -> None:
+    settings = mutual(broker, kind) if listener == "mutual" else scram(broker, kind)
+    group, server = f"board-{uuid.uuid4().hex[:8]}", getattr(broker, listener)
+    reset = cli(tmp_path, server, settings, "reset", group, "--topic", "flights", "--to-offset", "5", "--execute")
+    assert reset.returncode == ExitCode.DONE, reset.stderr
+    assert committed_offsets(broker.plain, group, "flights") == {0: 5, 1: 5}
+    described = cli(tmp_path, server, settings, "describe", group, "-o", "json")
+    assert described.returncode == ExitCode.DONE, described.stderr
+    (found,) = json.loads(described.stdout)["groups"]
+    # librdkafka reads the time lag, kafka-python the rest.
+    assert found["time_lag_ms"] is not None
+
+
+def cli(directory: Path, server: str, settings: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    file = directory / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    run_main = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", *arguments]
+    to = ["--bootstrap-server", server, "--command-config", str(file), "--timeout", "5s"]
+    return subprocess.run([*run_main, *to], capture_output=True, text=True, check=False)
