@@ -24,7 +24,7 @@ def timeline(
         typer.Option("--file", metavar="FILE", help="A file .html or .svg, which is replaced.", show_default=False),
     ],
     group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="The group, if the directory contains several.")
+        str | None, typer.Option("--group", "-g", metavar="GROUP", help="The group, if the directory contains several.")
     ] = None,
     clock: Annotated[Clock, typer.Option("--clock", help="Times by the clock, or since the first event.")] = Clock.UTC,
 ) -> None:
