@@ -23,6 +23,7 @@ EXTRAS = {
     "javaproperties": "cli",
     "packaging": "cli",
     "platformdirs": "cli",
+    "tomlkit": "cli",
     "cryptography": "keystores",
     "prometheus_client": "metrics",
     "psycopg": "postgres",

@@ -14,6 +14,7 @@ from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, Fak
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups_cli import connection as connecting
 from streamgroups_cli import main
+from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.properties_file import command_config
 
 
@@ -33,16 +34,20 @@ class CommandLine:
         self.clock = FakeClock(1_000_000)
         self.cluster = FakeCluster(self.clock)
         self.admin = FakeAdmin(self.cluster)
+        #: The settings of the last connection.
+        self.config: ClientConfig | None = None
         self._monkeypatch, self._capsys = monkeypatch, capsys
         monkeypatch.setattr(connecting, "open_cluster", self._open)
         monkeypatch.setenv("COLUMNS", "200")
+        # The contexts of the developer.
+        monkeypatch.setenv("STREAMGROUPS_CONFIG", "/nonexistent/config.toml")
 
     @contextmanager
     def _open(
         self, bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
     ) -> Iterator[connecting.Cluster]:
         self.cluster.check_reachable()
-        config = command_config(bootstrap_server or "broker:9092", file, settings)
+        config = self.config = command_config(bootstrap_server or "broker:9092", file, settings)
         yield connecting.Cluster(config, self.admin, self.admin, {"Metadata": 1}, self.clock)
 
     def __call__(self, *arguments: str) -> Result:

@@ -39,6 +39,7 @@ app = lazy_app(
     {
         "groups": "streamgroups_cli.groups:app",
         "topics": "streamgroups_cli.topics:app",
+        "contexts": "streamgroups_cli.contexts:app",
         "gaps": "streamgroups_cli.gaps:gaps",
         "dlq": "streamgroups_cli.dlq:app",
         "cursors": "streamgroups_cli.cursors:app",

@@ -12,12 +12,13 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamgroups.contexts import Choice, Given, choose
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups_cli.output import say
@@ -32,10 +33,45 @@ _MIN_TIMEOUT_MS = 100
 _SETTINGS_HELP = "A client setting by its Java or librdkafka name; repeatable. Overrides the file."
 
 
+class FromVariable(str):
+    """The value of an option that an environment variable has set. The command line is stronger."""
+
+
+def _with_source(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+    source = context.get_parameter_source(parameter.name or "")
+    return FromVariable(value) if value is not None and source is not None and source.name == "ENVIRONMENT" else value
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The options of a command after its context was applied.
+
+    Args:
+        bootstrap_server: one or more brokers.
+        file: a Java properties file.
+        settings: client settings, which can contain secrets.
+    """
+
+    bootstrap_server: str | None
+    file: Path | None
+    settings: Mapping[str, str] = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """The options with the settings of a client."""
 
+    context: Annotated[
+        str | None,
+        typer.Option(
+            "--context",
+            metavar="NAME",
+            envvar="STREAMGROUPS_CONTEXT",
+            callback=_with_source,
+            help="The cluster of a context (streamgroups contexts), instead of --bootstrap-server.",
+            rich_help_panel="Cluster",
+        ),
+    ] = None
     bootstrap_server: Annotated[
         str | None,
         typer.Option(
@@ -43,6 +79,7 @@ class ClusterOptions:
             "-b",
             metavar="HOST:PORT",
             envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
+            callback=_with_source,
             help="One or more brokers of the cluster, separated by commas.",
             rich_help_panel="Cluster",
         ),
@@ -64,6 +101,39 @@ class ClusterOptions:
     def settings(self) -> dict[str, str]:
         """The settings of ``--kafka``; see :func:`parse_settings`."""
         return parse_settings(self.kafka or [])
+
+    def connection(self) -> Connection:
+        """Applies the context that :func:`streamgroups.contexts.choose` names. ``--kafka`` overrides its settings.
+
+        Raises:
+            InvalidOption: if options contradict each other, or the context does not exist.
+        """
+        settings = self.settings
+        context, context_variable = _by_source(self.context)
+        bootstrap_server, bootstrap_variable = _by_source(self.bootstrap_server)
+        chosen = choose(
+            Given(
+                context,
+                bootstrap_server,
+                self.command_config is not None,
+                frozenset(map(str.lower, settings)),
+                context_variable,
+                bootstrap_variable,
+            )
+        )
+        if chosen is not Choice.NONE:
+            from streamgroups_cli.contexts.config_file import config_path, read_contexts
+
+            contexts = read_contexts()
+            name = contexts.current if isinstance(chosen, Choice) else chosen
+            if name is not None:
+                found = contexts.get(name)
+                if context is None:
+                    say(f"Context: {name}")
+                file = found.command_config
+                at = None if file is None else config_path().parent / Path(file).expanduser()
+                return Connection(found.bootstrap_servers, at, {**found.settings, **settings})
+        return Connection(self.bootstrap_server, self.command_config, settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +174,8 @@ class Connect(ClusterOptions):
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
         started_s = time.monotonic()
         try:
-            with open_cluster(
-                self.bootstrap_server, self.command_config, self.settings, timeout_s(self.timeout)
-            ) as cluster:
+            to, limit_s = self.connection(), timeout_s(self.timeout)
+            with open_cluster(to.bootstrap_server, to.file, to.settings, limit_s) as cluster:
                 try:
                     yield cluster
                 finally:
@@ -116,6 +185,11 @@ class Connect(ClusterOptions):
             from streamgroups_kafka.client.properties_file import as_in_a_file
 
             raise as_in_a_file(e) from None
+
+
+def _by_source(value: str | None) -> tuple[str | None, str | None]:
+    """Returns the value of an option as that of the command line, and as that of its environment variable."""
+    return (None, str(value)) if isinstance(value, FromVariable) else (value, None)
 
 
 def _say_what_it_took(requests: Mapping[str, int], elapsed_s: float) -> None:

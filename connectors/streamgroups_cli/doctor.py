@@ -67,7 +67,7 @@ def doctor(
     """Show the versions in use, and the problems.
 
     Checks Python, the reader, librdkafka, Java, Spark, the Python of Spark's workers, the embedded broker's jars and
-    the machine. With --bootstrap-server it also checks a Kafka cluster: reachable brokers, release, group protocols and
+    the machine. With --bootstrap-server or a context it also checks a Kafka cluster: reachable brokers, release, group protocols and
     retention of offsets. With --executors it runs a check on every executor of a Spark application. Changes nothing,
     prints no secrets.
 
@@ -104,14 +104,15 @@ def doctor(
 
 def _client_config(cluster: ClusterOptions) -> ClientConfig | None:
     """The settings of the cluster to check, validated before any other check; None without a cluster."""
-    if cluster.bootstrap_server is None and cluster.command_config is None and not cluster.settings:
+    to = cluster.connection()
+    if to.bootstrap_server is None and to.file is None and not to.settings:
         return None
     try:
         from streamgroups_kafka.client.properties_file import command_config
     except ImportError as e:
         remedy = "Run `streamgroups doctor` without --bootstrap-server first."
         raise InvalidOption(f"A check of the cluster requires a Kafka client: {e}.", remedy=remedy) from e
-    return command_config(cluster.bootstrap_server, cluster.command_config, cluster.settings)
+    return command_config(to.bootstrap_server, to.file, to.settings)
 
 
 def _local_findings(script: Path | None) -> list[Finding]:
