@@ -29,6 +29,8 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
+        # The page depends on the code, so each build reads it again.
+        self.env.note_reread()
         names = self.arguments[0].split() if self.arguments else []
         command: Any = typer.main.get_command(command_line)
         for name in names:

@@ -75,6 +75,8 @@ class Metrics(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
+        # The page depends on the code, so each build reads it again.
+        self.env.note_reread()
         lines = [
             ".. list-table::",
             "   :header-rows: 1",

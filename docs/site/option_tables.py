@@ -142,6 +142,8 @@ class Options(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
+        # The page depends on the code, so each build reads it again.
+        self.env.note_reread()
         lines = [
             ".. list-table::",
             "   :header-rows: 1",
