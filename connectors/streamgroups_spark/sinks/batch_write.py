@@ -38,7 +38,7 @@ def write(df: DataFrame, *, sink: KafkaSink) -> None:
         delays = sg.KafkaSink(bootstrap_servers="localhost:9092", topic="delays")
         sg.write(airports.select("key", "value"), sink=delays)
     """
-    require_registered("sg.write")
+    require_registered("sg.write", df)
     _check(df, sink)
     options = parse_sink(sink.options, streaming=False)
     check_output_schema(df.schema, options)
