@@ -23,6 +23,7 @@ from streamgroups_spark.event_time.observed_times import ObservationStore, Tell
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.event_time.unreadable_watermarks import UnreadableCounts
 from streamgroups_spark.internals.active_queries import ActiveQueries
+from streamgroups_spark.internals.active_session import active
 from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.connect import is_connect, require_classic
 from streamgroups_spark.internals.rpc import SessionServer, new_session
@@ -47,6 +48,7 @@ _tells: dict[str, Tell] = {}
 _state_channels: dict[str, Channel[StateReport]] = {}
 _unreadable_channels: dict[str, Channel[UnreadableWatermarks]] = {}
 _lock = threading.Lock()
+_session: SparkSession | None = None
 _queries: ActiveQueries | None = None
 _rpc_server: SessionServer | None = None
 
@@ -91,7 +93,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         "unreadable": _unreadable_channel_of(spark),
         "clock": None if clock is None else staticmethod(clock),
     }
-    with _active(spark):
+    # Spark would reject a name that is registered with the active session, if that is another one.
+    with active(spark):
         spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
         spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
     _answer_sources(spark)
@@ -106,33 +109,12 @@ def _register_connect(spark: SparkSession, parallelism: int | None, clock: Clock
     spark.dataSource.register(shipped_class(ConnectDataSource, told))
 
 
-@contextmanager
-def _active(spark: SparkSession) -> Iterator[None]:
-    """Makes a session the active one for the time of a registration.
-
-    Spark checks a new name with the active session, and would reject one that another session has registered.
-    """
-    before = SparkSession.getActiveSession()
-    _activate(spark)
-    try:
-        yield
-    finally:
-        if before is not None:
-            _activate(before)
-
-
-def _activate(spark: SparkSession) -> None:
-    SparkSession._activeSession = spark
-    assert spark._jvm is not None
-    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
-
-
 def _answer_sources(spark: SparkSession) -> None:
     """Starts the server that answers requests of sources about their queries."""
-    global _rpc_server, _queries
+    global _rpc_server, _session, _queries
     with _lock:
         # A process runs one application at a time, and the latest session belongs to it.
-        _queries = ActiveQueries(spark)
+        _session, _queries = spark, ActiveQueries(spark)
         if _rpc_server is None:
             _rpc_server = SessionServer(SESSION, _answer)
             atexit.register(_rpc_server.close)
@@ -162,6 +144,19 @@ def require_registered(called: str, df: DataFrame) -> None:
     require_classic(df, called)
     if _queries is None:
         raise needs_registration(called)
+
+
+@contextmanager
+def registered_session() -> Iterator[None]:
+    """Makes the session that was registered last the active one, if the calling thread has none.
+
+    ``ops.supervise`` starts queries in it, because their sink can be ``format("streamgroups")``.
+    """
+    if _session is None or SparkSession.getActiveSession() is not None:
+        yield
+        return
+    with active(_session):
+        yield
 
 
 def active_checkpoints() -> frozenset[str]:

@@ -17,6 +17,8 @@ from streamgroups.errors import StreamGroupsError
 
 _TRACEBACK = "Traceback (most recent call last):"
 _OURS = re.compile(r"\bstreamgroups\.errors\.(?P<name>\w+)(?:: |$)")
+#: Py4J's first line of an exception of Java, whose class and message are the next line. Source: Py4J's ``get_return_value``.
+_CALLING = re.compile(r"An error occurred while calling \S+\.(?: Trace:)?\n(?:: )?")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _MAX_CHARACTERS = 500
 
@@ -53,8 +55,10 @@ def failure_in(text: str) -> Failure:
     Failure(what="UnknownTopic: Topic 'flihgts' does not exist. Create it.", error=<class 'streamgroups.errors.UnknownTopic'>)
     >>> failure_in("org.apache.spark.SparkException: Job aborted")
     Failure(what='org.apache.spark.SparkException: Job aborted', error=None)
+    >>> failure_in("An error occurred while calling o374.start.\\n: java.io.IOException: No space left on device").what
+    'java.io.IOException: No space left on device'
     """
-    lines = text.splitlines()
+    lines = _CALLING.sub("", text, count=1).splitlines()
     ends = list(_ends_of_tracebacks(lines))
     # Without a traceback, a line with an error of this library is more useful than the first line.
     named = [line for line in lines if _OURS.search(line)]

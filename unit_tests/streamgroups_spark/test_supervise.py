@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError, escape_new_line
 
 from streamgroups.errors import InvalidOption, QueryGivenUp, StreamGroupsError
 from streamgroups.supervision.policy import NEVER_PASS, NEVER_PASS_AT_FIRST, RestartPolicy
@@ -83,6 +86,33 @@ def test_other_threads_leave_signals_alone() -> None:
     assert handlers == [before]
     assert isinstance(given_up[0].__cause__, InvalidOption)
     assert "InvalidOption: No." in str(given_up[0])
+
+
+def java_error(trace: str) -> Py4JJavaError:
+    """An exception of Java as Py4J raises it. It requests its text from the JVM."""
+    jvm = SimpleNamespace(send_command=lambda _command: "ys" + escape_new_line(trace))
+    return Py4JJavaError(
+        "An error occurred while calling o374.start.\n", SimpleNamespace(_target_id="o9", _gateway_client=jvm)
+    )
+
+
+def test_the_cause_in_java_is_logged_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    error = java_error(
+        "org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed: kite, password=hunter2 SQLSTATE: 42K02\n"
+        "\tat org.apache.spark.sql.classic.DataStreamWriter.start(DataStreamWriter.scala:145)\n"
+        "Caused by: java.lang.ClassNotFoundException: kite.DefaultSource\n"
+    )
+
+    def start() -> Any:
+        raise error
+
+    with pytest.raises(QueryGivenUp) as given_up:
+        supervise(start, policy=RestartPolicy(first_wait_ms=1, max_failures=2))
+    cause = "org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed: kite, password=***"
+    restarted, ended = [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
+    assert restarted.endswith(f"(failure 1 of 2 without a finished batch): {cause}")
+    assert ended.endswith(cause)
+    assert cause in str(given_up.value)
 
 
 def test_the_documents_name_every_error_that_the_rule_distinguishes() -> None:

@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
 from py4j.protocol import Py4JError
@@ -38,7 +38,9 @@ from streamgroups.supervision.policy import (
     decide,
 )
 from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.internals.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
+from streamgroups_spark.register import registered_session
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +140,8 @@ class _Supervisor:
         if self._stop_requested.is_set():
             return StopRequested()
         self._runs += 1
-        query = run.query = self._start_query()
+        with registered_session():
+            query = run.query = self._start_query()
         self._name = f"Query {query.name or query.id}"
         while not self._stop_requested.is_set():
             if query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions
@@ -184,6 +187,12 @@ class _Run:
 
 
 def _failure(error: Exception) -> Failure:
+    found = _found(error)
+    # Messages of Java can contain options of any source or sink.
+    return replace(found, what=redacted(found.what, ()))
+
+
+def _found(error: Exception) -> Failure:
     if isinstance(error, StreamGroupsError):
         return failure_of(error)
     if isinstance(error, PySparkException | Py4JError):

@@ -29,6 +29,7 @@ from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
+from streamgroups_spark.internals.active_session import SessionWriter
 from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
@@ -252,7 +253,7 @@ def _to_kafka(
         df = disjoint(df, options, cluster, with_letters=letters is not None)
         if not alone or not cluster.describe(noting).members:
             _shut_out_killed_run(options, noting, checkpoint)
-    return df.writeStream.format(output_format).options(**given)
+    return SessionWriter(df).format(output_format).options(**given)
 
 
 def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -> None:
@@ -340,7 +341,7 @@ def _to_ledger(
         "dead_letters": output,
     }
     df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
-    writer = df.writeStream.format(name).option("checkpointLocation", checkpoint)
+    writer = SessionWriter(df).format(name).option("checkpointLocation", checkpoint)
     keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
     return writer
 
