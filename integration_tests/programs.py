@@ -31,6 +31,10 @@ class Program:
         """Fails with the end of the log if the process has ended."""
         assert self._process.poll() is None, self._log.read_text(errors="replace")[-6_000:]
 
+    def wait_for_end(self, timeout_s: float) -> None:
+        """Waits until it ends by itself; fails with the end of the log if it fails."""
+        assert self._process.wait(timeout_s) == 0, self._log.read_text(errors="replace")[-6_000:]
+
     def kill(self) -> None:
         """Kills all its processes. A second call has no effect."""
         with suppress(ProcessLookupError):

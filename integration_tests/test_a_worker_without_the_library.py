@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,36 +13,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from integration_tests.choosing_python import choosing_python
 from streamgroups_spark.ops.executors import driver_versions, probe_executors
 from streamgroups_testkit.producing import produce
-from unit_tests.bare_python import packages_without_us
-
-#: Every Python process of Spark runs this script. It starts processes of one kind with another Python. Spark sets
-#: PYTHONPATH and the working directory; the script replaces both.
-CHOOSING = """#!/bin/sh
-case "$*" in
-*{kind}*) cd "{bare}" && PYTHONPATH="{packages}" exec "{bare}/python" -S "$@" ;;
-esac
-exec "{python}" "$@"
-"""
 
 
 @pytest.fixture
 def without_us(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
     """``without_us("pyspark.worker")``: these processes then have a Python without the library. Returns its path."""
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    python = bare / "python"
-    python.symlink_to(sys.executable)
-    packages = packages_without_us(tmp_path)
 
     def choose(kind: str) -> Path:
-        chosen = tmp_path / "python"
-        chosen.write_text(CHOOSING.format(kind=kind, bare=bare, packages=packages, python=sys.executable))
-        chosen.chmod(0o755)
+        chosen, bare = choosing_python(tmp_path, kind)
         monkeypatch.setattr(spark.sparkContext, "pythonExec", str(chosen))
         sg.register(spark)
-        return python
+        return bare
 
     yield choose
     monkeypatch.undo()
@@ -109,13 +91,3 @@ def test_doctor_checks_the_python_of_executors(
     assert (bare.interpreter, bare.versions["streamgroups"]) == (str(python), None)
     assert "No module named 'streamgroups" in bare.missing
     assert bare.unreachable == {"127.0.0.1:1": "connection refused"}
-
-
-@pytest.mark.long
-def test_doctor_checks_each_executor_of_a_cluster() -> None:
-    """A cluster of two executors, in processes of their own."""
-    arguments = ["doctor", "--executors", "--master", "local-cluster[2,1,1024]", "-o", "json"]
-    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    (finding,) = [it for it in json.loads(result.stdout)["findings"] if it["about"] == "executors"]
-    assert finding["what"].startswith("2 executors, on "), finding

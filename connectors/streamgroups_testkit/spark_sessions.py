@@ -37,8 +37,13 @@ def session_builder(name: str) -> SparkSession.Builder:
     Args:
         name: the name of the application.
     """
+    return builder(name, jvm_options())
+
+
+def jvm_options() -> str:
+    """Returns the options of a JVM of the tests, with the class archive if there is one."""
     archive = class_archive()
-    return builder(name, JVM if archive is None else f"{JVM} -XX:SharedArchiveFile={archive} -Xlog:cds=off")
+    return JVM if archive is None else f"{JVM} -XX:SharedArchiveFile={archive} -Xlog:cds=off"
 
 
 def builder(name: str, jvm: str) -> SparkSession.Builder:

@@ -1,0 +1,107 @@
+"""A standalone cluster of Spark on this machine: a master and workers, whose executors are processes of their own.
+
+Called by ``test_spark_clusters``. PySpark's wheel contains the classes of master and worker, but not the scripts that
+start them as services. Source: Spark's "Spark Standalone Mode".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from streamgroups_testkit.spark_sessions import JVM, spark_home
+from streamgroups_testkit.waits import wait_until
+
+_DEPLOY = "org.apache.spark.deploy"
+
+
+class SparkCluster:
+    """A running cluster.
+
+    Args:
+        url: the URL of its master, ``spark://host:port``.
+        workers: the processes of its workers.
+    """
+
+    def __init__(self, url: str, workers: list[subprocess.Popen[bytes]]) -> None:
+        self.url, self._workers = url, workers
+
+    def executors(self) -> list[psutil.Process]:
+        """The processes of the executors of all applications."""
+        children = [child for worker in self._workers for child in psutil.Process(worker.pid).children()]
+        return [it for it in children if "CoarseGrainedExecutorBackend" in " ".join(it.cmdline())]
+
+
+@contextmanager
+def spark_cluster(
+    directory: Path, *, workers: int = 2, cores: int = 4, environment: Mapping[str, str] | None = None
+) -> Iterator[SparkCluster]:
+    """Starts a cluster, and kills it with its executors at the end of the block.
+
+    Args:
+        directory: the directory for logs and for the working directories of executors.
+        workers: the number of workers.
+        cores: the cores that each worker offers. They are only a number for Spark.
+        environment: further environment variables of the workers, which their executors inherit.
+    """
+    env = {
+        **os.environ,
+        "SPARK_HOME": str(spark_home(directory / "spark")),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": JVM,
+        "SPARK_LAUNCHER_OPTS": JVM,
+        **(environment or {}),
+    }
+    with ExitStack() as processes:
+
+        def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
+            with (directory / f"{name}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    [f"{env['SPARK_HOME']}/bin/spark-class", *arguments],
+                    env=env,
+                    cwd=directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            processes.callback(_kill, process)
+            return process
+
+        address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        master = start("master", f"{_DEPLOY}.master.Master", *address)
+        (url,) = _logged(directory / "master.log", master, r"Starting Spark master at (spark://\S+)")
+        offer = ("--cores", str(cores), "--memory", "4g", "--work-dir", str(directory / "work"))
+        names = [f"worker-{number}" for number in range(workers)]
+        started = [start(name, f"{_DEPLOY}.worker.Worker", *address, *offer, url) for name in names]
+        for name, worker in zip(names, started, strict=True):
+            _logged(directory / f"{name}.log", worker, r"Successfully registered with master (\S+)")
+        yield SparkCluster(url, started)
+
+
+def _logged(log: Path, process: subprocess.Popen[bytes], pattern: str) -> list[str]:
+    found: list[str] = []
+
+    def has_logged() -> bool:
+        text = log.read_text(errors="replace")
+        assert process.poll() is None, text[-3_000:]
+        found[:] = re.findall(pattern, text)
+        return bool(found)
+
+    wait_until(has_logged, f"{log.name} contains {pattern}", timeout_s=60)
+    return found[:1]
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kills a daemon and the executors that it has started, which share its process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
