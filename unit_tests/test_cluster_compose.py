@@ -1,0 +1,113 @@
+"""The Compose file of docs/deploy.rst refers to files, services and ports that exist."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+import streamgroups as sg
+from unit_tests.documents import ROOT
+
+DOCKER = ROOT / "docker"
+
+
+def load(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DOCKER / name).read_text(encoding="utf-8"))
+    return found
+
+
+CLUSTER = load("cluster.yaml")
+INCLUDED = [load(name) for name in CLUSTER["include"]]
+SERVICES: dict[str, Any] = CLUSTER["services"]
+ALL = {**SERVICES, **{name: it for file in INCLUDED for name, it in file["services"].items()}}
+
+
+def mounts(service: str) -> list[tuple[str, str]]:
+    return [(source, target) for source, target, *_ in (it.split(":") for it in ALL[service].get("volumes", ()))]
+
+
+def words(service: str) -> list[str]:
+    return [str(it) for it in SERVICES[service].get("command", ())]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_refers_to_what_exists(service: str) -> None:
+    it = SERVICES[service]
+    default = re.sub(r"^\$\{\w+:-(.+)\}$", r"\1", it["image"])
+    assert re.fullmatch(r"[\w./-]+:[\w.-]+", default), "an image without a tag changes"
+    if "build" in it:
+        assert (
+            DOCKER / it["build"]["context"] / it["build"]["dockerfile"]
+        ).resolve() == DOCKER / "spark" / "Dockerfile"
+    assert set(it.get("depends_on", ())) <= set(ALL)
+    for name, condition in it.get("depends_on", {}).items():
+        assert condition == {"condition": "service_healthy"}
+        assert "healthcheck" in ALL[name]
+    for source, _ in mounts(service):
+        if source.startswith("."):
+            assert (DOCKER / source).is_file(), source
+        else:
+            assert source in CLUSTER["volumes"]
+
+
+def test_published_ports_are_free_and_local() -> None:
+    ports = [port for it in ALL.values() for port in it.get("ports", ())]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert len({port.split(":")[1] for port in ports}) == len(ports)
+
+
+def test_programs_of_spark_use_the_address_of_the_master() -> None:
+    master = words("spark-master")
+    assert f"--host={SERVICES['spark-master']['hostname']}" in master
+    (port,) = (it.partition("=")[2] for it in master if it.startswith("--port="))
+    url = f"spark://spark-master:{port}"
+    assert url in words("spark-worker")
+    assert f"/dev/tcp/spark-master/{port}" in SERVICES["spark-master"]["healthcheck"]["test"][-1]
+    for driver in ("doctor", "flights"):
+        assert f"--master={url}" in words(driver)
+        assert f"--conf=spark.driver.host={SERVICES[driver]['hostname']}" in words(driver)
+    offered = next(int(it.partition("=")[2]) for it in words("spark-worker") if it.startswith("--cores="))
+    wanted = [
+        int(it.rpartition("=")[2]) for driver in ("doctor", "flights") for it in words(driver) if "cores.max" in it
+    ]
+    assert sum(wanted) <= offered * SERVICES["spark-worker"]["deploy"]["replicas"], "the doctor runs beside the query"
+
+
+def test_clients_use_the_listener_of_the_network() -> None:
+    listener = re.search(r"NETWORK://([\w:]+)", ALL["broker"]["environment"]["KAFKA_ADVERTISED_LISTENERS"])
+    assert listener is not None
+    assert SERVICES["flights"]["environment"]["BROKERS"] == listener[1]
+    for service in ("doctor", "exporter"):
+        assert f"--bootstrap-servers={listener[1]}" in words(service)
+
+
+def test_prometheus_and_grafana_find_what_is_mounted_and_exported() -> None:
+    prometheus = load("cluster/prometheus.yml")
+    assert set(prometheus["rule_files"]) <= {target for _, target in mounts("prometheus")}
+    targets = {it for job in prometheus["scrape_configs"] for part in job["static_configs"] for it in part["targets"]}
+    (listen,) = (it.rpartition(":")[2] for it in words("exporter") if it.startswith("--listen="))
+    assert targets == {f"exporter:{listen}", f"flights:{SERVICES['flights']['environment']['METRICS_PORT']}"}
+    (source,) = load("cluster/grafana-datasource.yml")["datasources"]
+    assert source["url"] == f"http://prometheus:{SERVICES['prometheus']['ports'][0].rpartition(':')[2]}"
+    (provider,) = load("cluster/grafana-dashboards.yml")["providers"]
+    (dashboard,) = (target for path, target in mounts("grafana") if path.endswith("grafana_dashboard.json"))
+    assert dashboard.rpartition("/")[0] == provider["options"]["path"]
+
+
+def test_the_program_is_mounted_and_calls_the_library_with_valid_arguments() -> None:
+    sources = {target: source for source, target in mounts("flights")}
+    program = sources[words("flights")[-1]]
+    code = (DOCKER / program).read_text(encoding="utf-8")
+    assert "/checkpoints" in sources
+    assert all(name in SERVICES["flights"]["environment"] for name in re.findall(r'environ\["(\w+)"\]', code))
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    ours = [it for it in calls if isinstance(it.func, ast.Attribute) and ast.unparse(it.func.value) == "sg"]
+    assert len(ours) == 5
+    for call in ours:
+        function = getattr(sg, call.func.attr)  # type: ignore[attr-defined]
+        inspect.signature(function).bind(*call.args, **{str(it.arg): it.value for it in call.keywords})
