@@ -36,7 +36,15 @@ class SparkCluster:
     def executors(self) -> list[psutil.Process]:
         """The processes of the executors of all applications."""
         children = [child for worker in self._workers for child in psutil.Process(worker.pid).children()]
-        return [it for it in children if "CoarseGrainedExecutorBackend" in " ".join(it.cmdline())]
+        return [it for it in children if _is_executor(it)]
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        # It has ended. A zombie, for which the worker has not waited yet, is one of these errors too.
+        return False
 
 
 @contextmanager
