@@ -52,7 +52,10 @@ def test_S13_reads_and_exclusive_streams_need_no_call(
     topic = new_topic(2)
     produce(bootstrap, topic, 10, partitions=2)
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-    assert unregistered.read.format("streamgroups").options(**options).load().count() == 10
+    read = unregistered.read.format("streamgroups").options(**options).load()
+    assert read.count() == 10
+    writer = read.select("key", "value").coalesce(1).write.format("streamgroups").mode("append")
+    writer.options(**{"kafka.bootstrap.servers": bootstrap, "topic": new_topic(2)}).save()
     stream = Stream(bootstrap, topic, group, tmp_path / "checkpoint")
     stream.run(unregistered, membership="exclusive")
     produce(bootstrap, topic, 10, partitions=2, first=10)

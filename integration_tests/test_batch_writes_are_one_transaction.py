@@ -124,6 +124,18 @@ def test_what_is_rejected_before_a_task_runs(
         sg.write(rows(spark), sink=sg.KafkaSink(bootstrap_servers=bootstrap, topic="nowhere"))
 
 
+def test_the_plan_contains_no_secret(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(1)
+    sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic, settings={"ssl.key.pem": "hunter2"})
+    sg.write(rows(spark), sink=sink)
+    assert values(bootstrap, topic) == ALL
+    assert spark._jsparkSession is not None
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    plans = [executions.apply(i).physicalPlanDescription() for i in range(executions.size())]
+    assert any("AppendData streamgroups" in plan for plan in plans)
+    assert not [plan for plan in plans if "hunter2" in plan]
+
+
 def test_other_modes(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> None:
     topic = new_topic(1)
     with pytest.raises(PySparkException, match=r'cannot be overwritten.*mode\("append"\)'):

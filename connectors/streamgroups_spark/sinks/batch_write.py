@@ -61,6 +61,6 @@ def _check(df: DataFrame, sink: object) -> None:
     if COLUMN in df.columns:
         raise InvalidOption(
             f"The rows have the column '{COLUMN}', and a batch write has no sink of dead letters.",
-            remedy=f"Write both parts: df.where('{COLUMN} IS NULL').drop('{COLUMN}'), and the rows with '{COLUMN}' as a "
-            "value of their own.",
+            remedy=f"Write df.where('{COLUMN} IS NULL').drop('{COLUMN}'), and the other rows with a second call whose "
+            "column 'value' contains the reason.",
         )
