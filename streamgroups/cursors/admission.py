@@ -159,7 +159,7 @@ def check_group_count(stream: str, readers: Collection[Reading], most: int) -> N
     >>> check_group_count("flights", [Reading("a", True), Reading("b", False)], 2)
     Traceback (most recent call last):
     streamgroups.errors.GroupRejected: Stream 'flights' is already read by 2 groups, which is the limit. Delete a group that is no \
-longer needed; groups without members: b.
+longer needed (streamgroups groups sweep lists unused ones); groups without members: b.
     """
     if len(readers) < most:
         return
@@ -167,7 +167,7 @@ longer needed; groups without members: b.
     candidates = f"groups without members: {', '.join(r.group for r in idle)}" if idle else "all of them have members"
     raise GroupRejected(
         f"Stream '{stream}' is already read by {len(readers)} groups, which is the limit.",
-        remedy=f"Delete a group that is no longer needed; {candidates}.",
+        remedy=f"Delete a group that is no longer needed (streamgroups groups sweep lists unused ones); {candidates}.",
         topic=stream,
     )
 

@@ -20,6 +20,7 @@ app = lazy_app(
         "copy": "streamgroups_cli.groups.copying:copy",
         "delete": "streamgroups_cli.groups.deleting:delete",
         "delete-offsets": "streamgroups_cli.groups.deleting:delete_offsets",
+        "sweep": "streamgroups_cli.groups.sweeping:sweep",
         "watch": "streamgroups_cli.groups.watching:watch",
         "timeline": "streamgroups_cli.groups.timeline:timeline",
     },

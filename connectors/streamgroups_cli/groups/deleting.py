@@ -8,6 +8,7 @@ because their entries describe former members. ``streamgroups_cli.groups`` impor
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,7 +43,7 @@ def delete(
     chosen = chosen_groups(groups, all_groups)
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
-        asked = [*ids, *(name for g in ids for name in _notes_of(g) if name not in ids)]
+        asked = [*ids, *(name for g in ids for name in metadata_groups_to_delete(g) if name not in ids)]
         described = cluster.groups.describe_groups(asked)
         committed = cluster.groups.committed_offsets(asked)
         _require_known({g: described[g] for g in ids}, committed)
@@ -56,25 +57,50 @@ def delete(
         if not ids or not change.execute:
             say("Nothing was changed: this is the plan. --execute applies it." if ids else "There is nothing to do.")
             return
-        undo = write_undo(
-            cluster, {g: dict.fromkeys(committed[g]) for g in ids}, change.undo_file, why="before groups were deleted"
-        )
-        failures = _delete(cluster, there)
-        if not failures:
-            also = f" and {len(notes)} metadata group{'' if len(notes) == 1 else 's'}" if notes else ""
-            say(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
-            return
-        if failures.keys() >= set(ids):
-            undo.path.unlink()
-            raise next(iter(failures.values()))
-        raise PartlyDone(
-            f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",
-            remedy="Remove the cause, then delete the others with: "
-            f"streamgroups groups delete --execute {names(sorted(failures))}.",
-        )
+        delete_groups(cluster, ids, there, committed, change.undo_file, why="before groups were deleted")
 
 
-def _notes_of(group: str) -> list[str]:
+def delete_groups(
+    cluster: Cluster,
+    ids: Sequence[str],
+    there: Sequence[str],
+    committed: Mapping[str, Mapping[TopicPartition, Committed]],
+    undo_file: Path | None,
+    *,
+    why: str,
+) -> None:
+    """Writes the undo file, and deletes groups.
+
+    Args:
+        cluster: the cluster.
+        ids: the groups.
+        there: the groups and then their metadata groups.
+        committed: the committed offsets of all of them.
+        undo_file: the undo file; ``None`` for the default.
+        why: the reason, for the undo file.
+
+    Raises:
+        PartlyDone: if some were deleted and some were not.
+        StreamGroupsError: if none was deleted.
+    """
+    undo = write_undo(cluster, {g: dict.fromkeys(committed[g]) for g in ids}, undo_file, why=why)
+    failures = _delete(cluster, there)
+    if not failures:
+        notes = len(there) - len(ids)
+        also = f" and {notes} metadata group{'' if notes == 1 else 's'}" if notes else ""
+        say(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
+        return
+    if failures.keys() >= set(ids):
+        undo.path.unlink()
+        raise next(iter(failures.values()))
+    raise PartlyDone(
+        f"{len(there) - len(failures)} of {len(there)} groups were deleted. {_reasons(failures)}",
+        remedy="Remove the cause, then delete the others with: "
+        f"streamgroups groups delete --execute {names(sorted(failures))}.",
+    )
+
+
+def metadata_groups_to_delete(group: str) -> list[str]:
     """The metadata groups that are deleted with a group."""
     return [] if is_metadata_group(group) else list(metadata_groups_of(group))
 

@@ -1,0 +1,99 @@
+"""``groups sweep``: deletes only groups without members whose last use is known and old."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from streamgroups.groups.unused import OFFSETS_TOPIC, GroupUse, Verdict, judge, partition_of_group
+from streamgroups.partitions import TopicPartition
+from unit_tests.cli_runner import CommandLine
+
+DAY_MS = 86_400_000
+NOW_MS = 100 * DAY_MS
+P0 = TopicPartition("flights", 0)
+
+
+@pytest.fixture
+def cli(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cli.clock.now_ms = NOW_MS
+    cli.cluster.create_topic("flights")
+    cli.cluster.create_topic(OFFSETS_TOPIC, 3)
+    return cli
+
+
+def used(cli: CommandLine, group: str, days_ago: float) -> None:
+    """A committed offset of a group, and the record that Kafka writes about it."""
+    cli.cluster.commit(group, {P0: 5})
+    key = struct.pack(f">hh{len(group)}s", 1, len(group), group.encode()) + b"\0\7flights\0\0\0\0"
+    to = TopicPartition(OFFSETS_TOPIC, partition_of_group(group, 3))
+    cli.cluster.produce(to, key=key, timestamp_ms=int(NOW_MS - days_ago * DAY_MS))
+
+
+def swept(cli: CommandLine, *options: str) -> dict[str, tuple[str, str]]:
+    result = cli("groups", "sweep", "-o", "json", *options)
+    assert result.code == 0, result.err
+    return {it["group"]: (it["action"], it["reason"]) for it in json.loads(result.out)["groups"]}
+
+
+def existing(cli: CommandLine) -> set[str]:
+    return {it.group_id for it in cli.admin.list_groups()}
+
+
+def test_a_plan_names_each_group_with_its_reason_and_changes_nothing(cli: CommandLine) -> None:
+    for group, days in (("old", 40), ("recent", 2), ("gone.streamgroups", 40), ("young.streamgroups", 1)):
+        used(cli, group, days)
+    used(cli, "noted", 40)
+    used(cli, "noted.streamgroups", 3)
+    cli.cluster.commit("unknown", {P0: 1})
+    used(cli, "running", 40)
+    cli.join("running", "flights")
+    before = existing(cli)
+    assert swept(cli) == {
+        "old": ("delete", "last used 40d ago"),
+        "recent": ("keep", "last used 2d ago"),
+        "gone.streamgroups": ("delete", "group 'gone' does not exist, last used 40d ago"),
+        "young.streamgroups": ("keep", "group 'young' does not exist, last used 1d ago"),
+        "noted": ("keep", "last used 3d ago"),
+        "unknown": ("keep", "the time of its last use is unknown"),
+        "running": ("keep", "it is Stable"),
+    }
+    assert existing(cli) == before
+    assert swept(cli, "--older-than", "50d")["old"][0] == "keep"
+
+
+def test_execute_deletes_the_unused_groups_and_undo_restores_them(cli: CommandLine) -> None:
+    for group, days in (("old", 40), ("old.streamgroups", 41), ("recent", 2), ("gone.streamgroups", 40)):
+        used(cli, group, days)
+    done = cli("groups", "sweep", "--execute")
+    assert done.code == 0, done.err
+    assert existing(cli) == {"recent"}
+    assert "2 groups and 1 metadata group deleted." in done.err
+    assert cli("groups", "undo", "old", "--execute").code == 0
+    assert "old" in existing(cli)
+    assert cli("groups", "sweep", "--execute", "--older-than", "100d").err.endswith("There is nothing to delete.\n")
+
+
+def test_without_the_topic_of_offsets_everything_is_kept(cli: CommandLine) -> None:
+    used(cli, "old", 40)
+    cli.cluster.delete_topic(OFFSETS_TOPIC)
+    assert swept(cli, "--execute")["old"] == ("keep", "the time of its last use is unknown")
+    assert existing(cli) == {"old"}
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        (GroupUse("Empty", "share", "", 0), "it is a share group"),
+        (GroupUse("Empty", "classic", "connect", 0), "its members are of type connect"),
+        (GroupUse("", "", "", 0), "its state is unknown"),
+        (GroupUse("PreparingRebalance", "classic", "consumer", 0), "it is PreparingRebalance"),
+        (GroupUse("Empty", "classic", "consumer", NOW_MS + DAY_MS), "last used 0s ago"),
+    ],
+)
+def test_any_other_group_is_kept(use: GroupUse, reason: str) -> None:
+    assert judge(use, DAY_MS, NOW_MS) == Verdict(False, reason)
