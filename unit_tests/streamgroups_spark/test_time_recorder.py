@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -86,6 +87,13 @@ def test_batches_are_recorded_once_and_partitions_with_each_poll(
     assert "The event time of query 5f2c could not be sampled: Spark is busy" in caplog.text
     recorded.write_html(tmp_path / "time.html")
     assert "Event time of board" in (tmp_path / "time.html").read_text()
+    recorded.write_svg(tmp_path / "time.svg", clock="elapsed")
+    words = [it.text for it in ElementTree.parse(tmp_path / "time.svg").iter("{http://www.w3.org/2000/svg}text")]
+    assert words[0] == "Event time of board"
+    assert any((word or "").startswith("0 ") for word in words), "the axis begins at the first moment"
+    assert "Event time of board" in ElementTree.fromstring(recorded._repr_html_()).attrib["srcdoc"]
+    with pytest.raises(InvalidOption, match="Argument clock is 'GMT'"):
+        recorded.write_html(tmp_path / "time.html", clock="GMT")
 
 
 def test_never_is_not_often_enough() -> None:
