@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
@@ -116,6 +117,35 @@ def test_a_command_with_a_properties_file(broker: TlsListeners, listener: str, k
     (found,) = json.loads(described.stdout)["groups"]
     # librdkafka reads the time lag, kafka-python the rest.
     assert found["time_lag_ms"] is not None
+
+
+def test_a_command_without_a_certificate_names_the_option(broker: TlsListeners, tmp_path: Path) -> None:
+    settings = {"security.protocol": "SSL", **trust(broker, "jks")}
+    result = cli(tmp_path, broker.mutual, settings, "list")
+    assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
+    assert "Set 'ssl.keystore.location'" in result.stderr
+    assert STORE_PASSWORD not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("listener", "remedy"),
+    [
+        # Each waits for the timeout of a request, ten seconds.
+        pytest.param("mutual", "Set 'kafka.ssl.keystore.location'", marks=LONG),
+        pytest.param("scram", "Check 'kafka.sasl.mechanism' and its credentials", marks=LONG),
+    ],
+)
+def test_a_query_that_the_broker_rejects_names_the_option(
+    broker: TlsListeners, spark: SparkSession, listener: str, remedy: str
+) -> None:
+    settings = {"security.protocol": "SSL", **trust(broker, "jks")}
+    if listener == "scram":
+        settings = scram(broker, "jks")
+        settings["sasl.jaas.config"] = settings["sasl.jaas.config"].replace("right", "wrong")
+    options = {"kafka.bootstrap.servers": getattr(broker, listener), "subscribe": "flights", **prefixed(settings)}
+    with pytest.raises(AnalysisException, match=remedy) as raised:
+        spark.read.format("streamgroups").options(**options).load().count()
+    assert not any(secret in str(raised.value) for secret in (STORE_PASSWORD, "wrong horse"))
 
 
 def cli(directory: Path, server: str, settings: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -293,6 +293,15 @@ def test_oauth_without_a_way_to_a_token_is_rejected() -> None:
     _config(sasl_mechanism="OAUTHBEARER", enable_sasl_oauthbearer_unsecure_jwt="true")
 
 
+def test_a_mechanism_of_aws_is_rejected_before_its_java_classes() -> None:
+    jaas = "software.amazon.msk.auth.iam.IAMLoginModule required;"
+    handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    options = {"sasl.client.callback.handler.class": handler, "sasl.jaas.config": jaas}
+    text = _rejection({"security.protocol": "SASL_SSL", **options, "sasl.mechanism": "AWS_MSK_IAM"})
+    assert "AWS_MSK_IAM" in text
+    assert "SCRAM-SHA-512 or mTLS" in text
+
+
 def test_kerberos_without_a_library_for_it_is_reported() -> None:
     text = _rejection({"security.protocol": "SASL_SSL"})
     assert "'kafka.sasl.mechanism'" in text

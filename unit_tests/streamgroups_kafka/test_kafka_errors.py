@@ -57,6 +57,23 @@ def test_codes_become_our_errors(error: type[StreamGroupsError], names: str) -> 
         assert ours.remedy, name
 
 
+@pytest.mark.parametrize(
+    ("alert", "error"),
+    [
+        ("ssl/tls alert bad certificate: SSL alert number 42", NotAuthorized),
+        ("tlsv13 alert certificate required: SSL alert number 116", NotAuthorized),
+        ("tlsv1 alert unknown ca: SSL alert number 48", NotAuthorized),
+        ("sslv3 alert certificate expired: SSL alert number 45", NotAuthorized),
+        ("tlsv1 alert internal error: SSL alert number 80", BrokerUnreachable),
+        ("no route to certificate.example", BrokerUnreachable),
+    ],
+)
+def test_a_tls_alert_after_the_handshake(alert: str, error: type[StreamGroupsError]) -> None:
+    ours = to_streamgroups_error(_kafka("_TRANSPORT", f"Receive failed: error:0A:SSL routines::{alert}"), "Reading")
+    assert type(ours) is error
+    assert ("ssl.keystore.location" in (ours.remedy or "")) is (error is NotAuthorized)
+
+
 @pytest.mark.parametrize("name", EVERY_CODE)
 def test_every_code_keeps_its_name_and_pickles(name: str) -> None:
     ours = to_streamgroups_error(_kafka(name), "Group 'orders'", group="orders", topic="flights")

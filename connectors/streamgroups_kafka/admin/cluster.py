@@ -2,8 +2,8 @@
 
 Implements :class:`streamgroups.ports.Cluster`; created on the driver by ``streamgroups_spark``. One request per broker
 contains all partitions. ``groups`` and ``topics`` send similar requests through kafka-python: librdkafka has no
-OffsetFetch of many groups and no OffsetDelete (see ``session_settings``). A query uses librdkafka, because
-kafka-python cannot read PKCS12 key stores. Source: KIP-396 (ListOffsets, OffsetFetch), KIP-222 (DescribeGroups),
+OffsetFetch of many groups and no OffsetDelete (see ``session_settings``). A query uses librdkafka here too, because
+its members and readers do. Source: KIP-396 (ListOffsets, OffsetFetch), KIP-222 (DescribeGroups),
 KIP-1043 (the error code for a group that does not exist).
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import confluent_kafka
@@ -26,7 +27,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
-from streamgroups.errors import BrokerUnreachable, GroupRejected, StreamGroupsError, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError, UnknownTopic
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
@@ -41,6 +42,8 @@ from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
 
 #: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
 REQUEST_TIMEOUT_S = 10.0
+#: How long a second client waits for the reason of a failed connection. librdkafka connects several times in it.
+_REASON_S = 2.0
 
 #: Requests of a running query are retried for at least this time, so that the restart of a broker does not fail the
 #: query.
@@ -98,9 +101,18 @@ class KafkaCluster:
 
         Raises:
             BrokerUnreachable: if no broker responds before the timeout.
+            NotAuthorized: if authentication fails, or the TLS handshake.
         """
-        where = self._config.get("bootstrap.servers")
-        self._once(f"The cluster at {where}", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
+        what = f"The cluster at {self._config.get('bootstrap.servers')}"
+        try:
+            self._once(what, lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
+        except BrokerUnreachable:
+            rejection = _rejection(self._config, f"{what} could not be read")
+            if rejection is None:
+                raise
+        else:
+            return
+        raise rejection
 
     def topics(self) -> Mapping[str, int]:
         """See :meth:`streamgroups.ports.Cluster.topics`."""
@@ -285,6 +297,19 @@ class KafkaCluster:
             self._log.failed(error.what)
         # Not raised from the client's error, which is not redacted.
         raise error
+
+
+def _rejection(config: ClientConfig, what: str) -> NotAuthorized | None:
+    """Returns why the brokers reject a client. A failed request has only the error of its timeout."""
+    seen: list[KafkaError] = []
+    # Only this client has the callback: librdkafka keeps all errors of a client that does not poll.
+    settings: dict[str, Any] = {**config.for_admin(), "error_cb": seen.append}
+    admin = AdminClient(settings)
+    with suppress(KafkaException):
+        admin.list_topics(timeout=_REASON_S)
+    admin.poll(0)
+    errors = (to_streamgroups_error(error, what, redact=config.redact) for error in seen)
+    return next((error for error in errors if isinstance(error, NotAuthorized)), None)
 
 
 def parse_subscription(metadata: bytes) -> frozenset[str]:

@@ -8,6 +8,7 @@ to a rejected offset commit; ``transactions.errors`` defines that of a transacti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -218,6 +219,13 @@ _MEANINGS: dict[int, _Meaning] = {
         InvalidOption, "librdkafka rejects a setting or an argument", "Correct the setting that the text names."
     ),
 }
+_NO_CERTIFICATE = _Meaning(
+    NotAuthorized,
+    "the broker rejects the TLS certificate of this client, or requires one that is not set",
+    "Set 'kafka.ssl.keystore.location' to a key store with a certificate that the broker trusts and that has not expired.",
+)
+# An alert is from the broker. With TLS 1.3 it arrives after the handshake, as an error of the connection.
+_ALERT = re.compile(r"\balert [a-z ]*(certificate|unknown ca)", re.IGNORECASE)
 _UNKNOWN = _Meaning(StreamGroupsError, "Kafka returned an error", "Look up the error code in Kafka's protocol guide.")
 
 
@@ -249,7 +257,10 @@ def to_streamgroups_error(
     "Joining: this user is not authorized to access the group 'orders' (GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed)."
     """
     name = kafka_error.name()
-    meaning = _MEANINGS.get(kafka_error.code()) or (_BUSY if kafka_error.retriable() else _UNKNOWN)
+    if is_rejected_certificate(kafka_error):
+        meaning = _NO_CERTIFICATE
+    else:
+        meaning = _MEANINGS.get(kafka_error.code()) or (_BUSY if kafka_error.retriable() else _UNKNOWN)
     names = {
         "group": f"the group '{group}'" if group else "the group",
         "group_acl": f"Group '{group}'" if group else "the Group",
@@ -263,6 +274,20 @@ def to_streamgroups_error(
         group=group,
         topic=topic,
     )
+
+
+def is_rejected_certificate(kafka_error: KafkaError) -> bool:
+    """Returns whether the broker rejected the TLS certificate of this client, or its absence.
+
+    Args:
+        kafka_error: an error of a connection. Its text contains the alert of TLS (RFC 8446, section 6.2).
+
+    >>> alert = "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"
+    >>> is_rejected_certificate(KafkaError(KafkaError._TRANSPORT, alert))
+    True
+    """
+    is_of_connection = kafka_error.code() in (KafkaError._TRANSPORT, KafkaError._SSL)
+    return is_of_connection and _ALERT.search(kafka_error.str()) is not None
 
 
 class CommitVerdict(Enum):

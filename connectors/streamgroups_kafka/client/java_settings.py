@@ -188,6 +188,11 @@ def translate(given: Mapping[str, str]) -> Translation:
     >>> translate({"bootstrap.servers": "broker:9092", "request.timeout.ms": "9000", "max.poll.records": "5"}).properties
     {'bootstrap.servers': 'broker:9092', 'socket.timeout.ms': '9000'}
     """
+    if given.get("sasl.mechanism", "").strip().upper() == "AWS_MSK_IAM":
+        raise InvalidOption(
+            "Option 'kafka.sasl.mechanism' is AWS_MSK_IAM, which is not supported: it needs a Java class of AWS.",
+            remedy="Use SCRAM-SHA-512 or mTLS, if the MSK cluster enables one of them.",
+        )
     found = Translation()
     for name, value in given.items():
         if not _c_string(value):

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.doctor.cluster import SETTINGS, Broker, Cluster, ClusterUnreachable, OffsetsTopic, Supported
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.errors import is_rejected_certificate, to_streamgroups_error
 from streamgroups_kafka.client.properties_file import as_in_a_file
 from streamgroups_kafka.client.tls import tls_context, uses_tls
 from streamgroups_kafka.probes.api_versions import NotKafka, request_versions
@@ -81,7 +81,7 @@ def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
             return Cluster("", brokers, settings={}, silent_servers=silent)
         where = f"The cluster at {config.get('bootstrap.servers')}"
         error = as_in_a_file(to_streamgroups_error(e.args[0], where, redact=config.redact))
-        return ClusterUnreachable(error.what, error.remedy, final=e.args[0].name() in _FINAL)
+        return ClusterUnreachable(error.what, error.remedy, final=_is_final(e.args[0]))
     brokers = _brokers({node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}, config)
     settings = _broker_settings(client.admin, [broker.node_id for broker in brokers if not broker.unreachable])
     return Cluster(metadata.cluster_id or "", brokers, _offsets_topic(metadata), settings, silent)
@@ -113,7 +113,7 @@ class _Client:
                 return self.admin.list_topics(timeout=1.0)
             except KafkaException as e:
                 self.admin.poll(0)
-                final = [error for error in self.errors if error.name() in _FINAL]
+                final = [error for error in self.errors if _is_final(error)]
                 if final:
                     raise KafkaException(final[0]) from e
                 if time.monotonic() > deadline or self._misled():
@@ -128,6 +128,10 @@ class _Client:
         for broker in json.loads(statistics)["brokers"].values():
             if broker["source"] == "learned":
                 self.learned[broker["nodeid"]] = broker["nodename"]
+
+
+def _is_final(error: KafkaError) -> bool:
+    return error.name() in _FINAL or is_rejected_certificate(error)
 
 
 def _rejection(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreachable | None:
