@@ -55,6 +55,7 @@ TOGETHER = frozenset(
         "test_groups_cli_is_quick",
         "test_groups_cli_with_logins",
         "test_parity_with_spark_kafka",
+        "test_tls_stores",
         "test_transactions_need_permissions",
     }
 )
