@@ -83,7 +83,7 @@ def test_clients_use_the_listener_of_the_network() -> None:
     assert listener is not None
     assert SERVICES["flights"]["environment"]["BROKERS"] == listener[1]
     for service in ("doctor", "exporter"):
-        assert f"--bootstrap-servers={listener[1]}" in words(service)
+        assert f"--bootstrap-server={listener[1]}" in words(service)
 
 
 def test_prometheus_and_grafana_find_what_is_mounted_and_exported() -> None:
