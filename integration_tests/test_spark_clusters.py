@@ -193,7 +193,7 @@ def test_X2_executors_of_a_standalone_cluster_are_killed(
     assert run.hours() == flights.hours()
 
 
-def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+def doctor(*arguments: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     """Runs ``streamgroups doctor --executors`` in a program of its own, as Spark needs."""
     command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "doctor", "--executors", "-o", "json"]
     settings = (
@@ -206,6 +206,7 @@ def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
     # The doctor reports a SPARK_HOME that is not PySpark's own.
     env = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    env["PYSPARK_PYTHON"] = python
     return subprocess.run([*command, *settings, *arguments], capture_output=True, text=True, check=False, env=env)
 
 
@@ -225,7 +226,7 @@ def test_doctor_reports_each_executor_of_a_cluster(cluster: SparkCluster, bootst
 @LONG
 def test_doctor_reports_executors_without_the_library(cluster: SparkCluster, tmp_path: Path) -> None:
     script, bare = choosing_python(tmp_path, "pyspark.worker")
-    (finding,) = executor_findings(doctor("--master", cluster.url, "--conf", f"spark.pyspark.python={script}"))
+    (finding,) = executor_findings(doctor("--master", cluster.url, python=str(script)))
     assert finding["state"] == "problem"
     assert finding["what"].startswith("2 executors, on ")
     assert f"{bare} (Python " in finding["what"]
