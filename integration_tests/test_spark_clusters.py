@@ -149,6 +149,7 @@ def run(bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Pat
     return Run(bootstrap, group, tmp_path, config)
 
 
+@LONG
 def test_X2_an_executor_is_killed_and_the_output_of_two_queries_is_exactly_once(run: Run, tmp_path: Path) -> None:
     flights = Flights(2_000)
     config = run.config | {"master": "local-cluster[2,1,512]"}
