@@ -37,7 +37,7 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 	$(MAKE) nightly
 	$(MAKE) sanitize
 	$(MAKE) fuzz
-	STREAMGROUPS_READER=native $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
+	STREAMGROUPS_CHAOS_S=60 STREAMGROUPS_READER=native $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
 	STREAMGROUPS_READER=plain $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
 	$(BIN)/python -m pytest integration_tests -m alone
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))

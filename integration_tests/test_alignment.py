@@ -69,6 +69,7 @@ class States:
         return self
 
 
+@LONG
 def test_W16_the_state_of_windows_of_the_group_is_a_tenth_if_a_partition_is_a_day_behind(
     spark: SparkSession, bootstrap: str, group: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

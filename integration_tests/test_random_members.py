@@ -1,6 +1,6 @@
 """S1, G11, G12: members that join, leave and are killed at random, under continuous load.
 
-The random part takes 15 seconds; ``STREAMGROUPS_CHAOS_S=300`` extends it to five minutes. The seed is constant, or the
+The random part takes 8 seconds; ``STREAMGROUPS_CHAOS_S=300`` extends it to five minutes. The seed is constant, or the
 value of ``STREAMGROUPS_SEED``. With ``STREAMGROUPS_SEED=random`` it depends on the clock and is printed. More than five
 minutes need ``-o faulthandler_timeout=...``, which otherwise ends the run.
 """
@@ -33,7 +33,7 @@ from streamgroups_testkit.reading import committed_offsets, describe_group, end_
 from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 8
-DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "15"))
+DURATION_S = float(os.environ.get("STREAMGROUPS_CHAOS_S", "8"))
 
 #: The time outside of the random part: the start, reading to the end, and two minutes for each wait.
 pytestmark = pytest.mark.timeout(DURATION_S + 600)

@@ -9,10 +9,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+from integration_tests.tiers import LONG
+
 DOCUMENT = Path(__file__).parents[1] / "docs" / "testkit.rst"
 _FILE = re.compile(r"\.\. code-block:: python\n   :caption: (\S+)\n\n((?:(?:   .*)?\n)+)")
 
 
+@LONG
 def test_the_documented_example(tmp_path: Path) -> None:
     files = dict(_FILE.findall(DOCUMENT.read_text(encoding="utf-8")))
     assert set(files) == {"conftest.py", "test_flights.py"}
