@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
 from prometheus_client.core import Metric
+from reference_table import table
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -75,22 +75,9 @@ class Metrics(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
-        # The page depends on the code, so each build reads it again.
-        self.env.note_reread()
-        lines = [
-            ".. list-table::",
-            "   :header-rows: 1",
-            "   :widths: 50 50",
-            "   :class: long-names",
-            "",
-            "   * - Metric",
-            "     - Meaning",
-        ]
-        for name, labels, meaning in sorted(rows(self.arguments[0])):
-            lines += [f"   * - ``{name}``", f"     - {meaning}", "", f"       Labels: {labels or 'none'}."]
-        section = nodes.Element()
-        self.state.nested_parse(StringList(lines), self.content_offset, section)
-        return section.children
+        found = sorted(rows(self.arguments[0]))
+        described = ((name, meaning, f"Labels: {labels or 'none'}.") for name, labels, meaning in found)
+        return table(self, "Metric", (50, 50), described)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
+from reference_table import table
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -142,22 +142,11 @@ class Options(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Called by Sphinx."""
-        # The page depends on the code, so each build reads it again.
-        self.env.note_reread()
-        lines = [
-            ".. list-table::",
-            "   :header-rows: 1",
-            "   :widths: 40 60",
-            "   :class: long-names",
-            "",
-            "   * - Option",
-            "     - Meaning",
-        ]
-        for name, values, default, meaning in rows(self.arguments[0]):
-            lines += [f"   * - ``{name}``", f"     - {meaning}", "", f"       Values: {values}. Default: {default}."]
-        section = nodes.Element()
-        self.state.nested_parse(StringList(lines), self.content_offset, section)
-        return section.children
+        found = rows(self.arguments[0])
+        described = (
+            (name, meaning, f"Values: {values}. Default: {default}.") for name, values, default, meaning in found
+        )
+        return table(self, "Option", (40, 60), described)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
