@@ -37,16 +37,16 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import States
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.printable import listed
 from streamgroups.retry import comes_true
 from streamgroups.state.origins import UNNAMED
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import OutputSettings, write_records, written_twice
+from streamgroups_kafka.transactions.output import OutputSettings
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of, reported_states
+from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
 from streamgroups_spark.sinks.letters import LetterOutput, write_to_topic
 from streamgroups_spark.sinks.letters_first import finish, write_first
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
@@ -107,15 +107,15 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         return NoDataEntry(self._options.client, self._options.group_id, batch.partitions, batch.quiet)
 
     def _write(self, records: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
-        if self._begun is not None and context.attemptNumber() > 0:
-            raise TransactionFailed(
-                f"Spark retried task {context.partitionId()}, but the transaction contains the output of "
-                "its first attempt.",
-                remedy="Write the batch again in a new transaction: restart the query (sg.supervise does). Set "
-                "spark.speculation to false.",
-            )
-        written = write_records(records, self._options.client, self._settings, self._begun, task=context.partitionId())
-        return TaskOutput(self._begun, written, written.records)
+        return write_in_task(
+            records,
+            self._options,
+            self._settings,
+            self._begun,
+            context,
+            remedy="Write the batch again in a new transaction: restart the query (sg.supervise does). Set "
+            "spark.speculation to false.",
+        )
 
     def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
         transaction = _transaction(parts, batch_id)
@@ -129,7 +129,12 @@ class KafkaStreamWriter(ExactlyOnceWriter):
     def _commit_in(
         self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskOutput], batch_id: int
     ) -> None:
-        _reject_if_shared(parts)
+        reject_shared_partitions(
+            parts,
+            remedy="Use sg.exactly_once(df, ...), which assigns each output partition to one task. Or repartition "
+            "by the column 'partition', or reduce the number of tasks (coalesce), or set "
+            "delivery=at-least-once.",
+        )
         batch = self._seen(batch_id)
         letters = self._letters(parts, batch)
         records = sum(part.records for part in parts) + len(letters)
@@ -277,17 +282,6 @@ def _transaction(parts: Sequence[TaskOutput], batch_id: int) -> OpenTransaction:
             ),
         )
     return begun.pop()
-
-
-def _reject_if_shared(parts: Sequence[TaskOutput]) -> None:
-    shared = written_twice(part.written for part in parts)
-    if shared:
-        raise InvalidOption(
-            f"Several tasks have written to {listed(sorted(shared))}, but in a transaction only one task may write to a partition.",
-            remedy="Use sg.exactly_once(df, ...), which assigns each output partition to one task. Or repartition "
-            "by the column 'partition', or reduce the number of tasks (coalesce), or set "
-            "delivery=at-least-once.",
-        )
 
 
 def _nothing_tells_it_from_its_replay(batch: BatchInfo, records: int) -> FencedBatch:

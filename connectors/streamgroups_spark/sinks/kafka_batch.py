@@ -18,14 +18,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from streamgroups.errors import InvalidOption, SinkUnreachable, StreamGroupsError, TransactionFailed
-from streamgroups.printable import listed
+from streamgroups.errors import SinkUnreachable, StreamGroupsError
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import OutputSettings, write_records, written_twice
+from streamgroups_kafka.transactions.output import OutputSettings
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.sinks.base import TaskOutput
+from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
 from streamgroups_spark.sinks.options import Delivery, SinkOptions
 
 logger = logging.getLogger(__name__)
@@ -58,29 +58,27 @@ class KafkaBatchWriter(Shipped, DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None, "Spark calls this in tasks"
         prepare_python_worker()
-        if self._begun is not None and context.attemptNumber() > 0:
-            raise TransactionFailed(
-                f"Spark retried task {context.partitionId()}, but the transaction contains the output of "
-                "its first attempt.",
-                remedy="The log of the executor contains the error of the first attempt. Write the DataFrame again: none "
-                "of its rows is visible. Set spark.speculation to false.",
-            )
-        written = write_records(iterator, self._options.client, self._settings, self._begun, task=context.partitionId())
-        return TaskOutput(self._begun, written, written.records)
+        return write_in_task(
+            iterator,
+            self._options,
+            self._settings,
+            self._begun,
+            context,
+            remedy="The log of the executor contains the error of the first attempt. Write the DataFrame again: none "
+            "of its rows is visible. Set spark.speculation to false.",
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commits the rows of all tasks together, on the driver."""
         if self._begun is None:
             return
-        written = [message.written for message in messages if isinstance(message, TaskOutput)]
-        if shared := written_twice(written):
-            raise InvalidOption(
-                f"Several tasks have written to {listed(sorted(shared))}, but in a transaction only one task may write "
-                "to a partition.",
-                remedy="Use sg.write(df, sink=sg.KafkaSink(...)), which assigns each output partition to one task. Or "
-                "write with one task (coalesce(1)), or set delivery=at-least-once.",
-            )
-        if not any(part.records for part in written):
+        parts = [message for message in messages if isinstance(message, TaskOutput)]
+        reject_shared_partitions(
+            parts,
+            remedy="Use sg.write(df, sink=sg.KafkaSink(...)), which assigns each output partition to one task. Or "
+            "write with one task (coalesce(1)), or set delivery=at-least-once.",
+        )
+        if not any(part.records for part in parts):
             # Kafka rejects the commit of a transaction without partitions.
             self.abort(messages)
             return

@@ -1,9 +1,10 @@
 """The source of an application that has not called ``sg.register(spark)``.
 
-Created by ``pyspark_streamgroups``, which Spark registers by itself. ``source.connect_source`` has the same checks. The user's process then answers no requests: the
-source has neither the plan of its query, nor its checkpoint, nor the event times of its tasks. Everything that needs
-them is rejected before the query joins its group. An exclusive query and one with ``assign`` need none: a restart
-continues from the checkpoint, so that the missing commit of the last batch repeats nothing.
+Created by ``pyspark_streamgroups``, which Spark registers by itself. ``source.connect_source`` has the same checks.
+The user's process then answers no requests: the source has neither the plan of its query, nor its checkpoint, nor the
+event times of its tasks. Everything that needs them is rejected before the query joins its group. An exclusive query
+and one with ``assign`` need none: a restart continues from the checkpoint, so that the missing commit of the last
+batch repeats nothing.
 """
 
 from __future__ import annotations

@@ -1,0 +1,69 @@
+"""The output of a task in a Kafka transaction, for the writers of a stream and of a batch DataFrame.
+
+Called by ``sinks.kafka`` and ``sinks.kafka_batch``. Their remedies differ: a query is restarted, and a DataFrame is written
+again. Source: KIP-98; SEMANTICS X1, X2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from streamgroups.errors import InvalidOption, TransactionFailed
+from streamgroups.printable import listed
+from streamgroups_kafka.transactions.output import OutputSettings, write_records, written_twice
+from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_spark.sinks.base import TaskOutput
+from streamgroups_spark.sinks.options import SinkOptions
+
+
+def write_in_task(
+    records: Iterator[pa.RecordBatch],
+    options: SinkOptions,
+    settings: OutputSettings,
+    begun: OpenTransaction | None,
+    context: TaskContext,
+    *,
+    remedy: str,
+) -> TaskOutput:
+    """Writes the records of a task, in the worker.
+
+    Args:
+        records: the records.
+        options: the options of the sink.
+        settings: the settings of the output.
+        begun: the transaction; ``None`` with ``delivery=at-least-once``.
+        context: the task.
+        remedy: the remedy if Spark has retried the task.
+
+    Raises:
+        TransactionFailed: if Spark has retried the task in a transaction.
+        StreamGroupsError: see :func:`write_records`.
+    """
+    task = context.partitionId()
+    if begun is not None and context.attemptNumber() > 0:
+        raise TransactionFailed(
+            f"Spark retried task {task}, but the transaction contains the output of its first attempt.", remedy=remedy
+        )
+    written = write_records(records, options.client, settings, begun, task=task)
+    return TaskOutput(begun, written, written.records)
+
+
+def reject_shared_partitions(parts: Sequence[TaskOutput], *, remedy: str) -> None:
+    """Rejects the output of tasks that have written to the same partition.
+
+    Args:
+        parts: the results of all tasks.
+        remedy: the remedy.
+
+    Raises:
+        InvalidOption: if several tasks have written to one partition.
+    """
+    if shared := written_twice(part.written for part in parts):
+        raise InvalidOption(
+            f"Several tasks have written to {listed(sorted(shared))}, but in a transaction only one task may write to a "
+            "partition.",
+            remedy=remedy,
+        )
