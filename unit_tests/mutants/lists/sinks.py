@@ -168,7 +168,7 @@ MUTANTS = (
     Mutant(
         "T10",
         "sinks",
-        "connectors/streamgroups_spark/sinks/kafka.py",
+        "connectors/streamgroups_spark/sinks/kafka_tasks.py",
         "context.attemptNumber() > 0:",
         "context.attemptNumber() > 1:",
         "the second attempt of a task writes in the same transaction",
@@ -240,9 +240,9 @@ MUTANTS = (
     Mutant(
         "T19",
         "sinks",
-        "connectors/streamgroups_spark/sinks/kafka.py",
-        "        _reject_if_shared(parts)\n",
-        "",
+        "connectors/streamgroups_spark/sinks/kafka_tasks.py",
+        "if shared := written_twice(part.written for part in parts):",
+        "if shared := written_twice(()):",
         "tasks that shared a partition are committed",
     ),
     Mutant(
