@@ -10,7 +10,15 @@ import pytest
 from streamgroups.doctor import installation, machine
 from streamgroups.doctor.check_results import Finding, State, ok, problem, warning, worst
 from streamgroups.doctor.installation import ClientLibrary, Distribution, NotLoadable, Package, Reader
-from streamgroups.doctor.machine import EmbeddedKafka, JavaFound, JavaUnusable, Machine, SparkHome, WorkerPython
+from streamgroups.doctor.machine import (
+    EmbeddedKafka,
+    JavaFound,
+    JavaUnusable,
+    Machine,
+    PySparkZip,
+    SparkHome,
+    WorkerPython,
+)
 
 OURS = Distribution("1.0", ">=3.10", ("3.10", "3.11", "3.12", "3.13"))
 CLIENT = Package("confluent-kafka", "<3,>=2.12", "2.16.1")
@@ -149,6 +157,18 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
         State.PROBLEM,
         "Spark 3.5.1; PySpark is 4.2.0",
         "Unset SPARK_HOME",
+    ),
+    "pyspark.zip with bytecode": (
+        lambda: machine.judge_pyspark_zip(PySparkZip("/s/pyspark.zip", compiled=True)),
+        State.OK,
+        "/s/pyspark.zip contains the bytecode",
+        "",
+    ),
+    "pyspark.zip without bytecode": (
+        lambda: machine.judge_pyspark_zip(PySparkZip("/s/pyspark.zip", compiled=False)),
+        State.WARNING,
+        "/s/pyspark.zip contains no bytecode",
+        "streamgroups precompile",
     ),
     "no name hidden": (lambda: machine.judge_names([]), State.OK, "No file", ""),
     "names hidden": (
