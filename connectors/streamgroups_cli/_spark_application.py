@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: The setting with the Python of the workers.
+WORKER_PYTHON = "spark.pyspark.python"
 _NAME = "streamgroups-doctor"
 #: The longest text of an error of Spark in a result.
 _LONGEST = 500
@@ -29,6 +31,8 @@ def spark_application(settings: Mapping[str, str]) -> Iterator[SparkSession]:
     spark = builder.getOrCreate()
     try:
         spark.sparkContext.setLogLevel("OFF")
+        # Only spark-submit reads this setting. PySpark itself reads PYSPARK_PYTHON.
+        spark.sparkContext.pythonExec = spark.conf.get(WORKER_PYTHON, "") or spark.sparkContext.pythonExec
         yield spark
     finally:
         spark.stop()

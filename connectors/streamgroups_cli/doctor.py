@@ -18,6 +18,7 @@ import typer
 
 from streamgroups._version import __version__
 from streamgroups.errors import InvalidOption
+from streamgroups_cli._spark_application import WORKER_PYTHON
 from streamgroups_cli.connection import ClusterOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Column, Output, OutputOption, Table, emit
@@ -78,7 +79,7 @@ def doctor(
 
     config = _client_config(cluster)
     settings = _spark_settings(master, conf or [], executors=executors)
-    findings = _local_findings(script)
+    findings = _local_findings(script, settings.get(WORKER_PYTHON))
     brokers: list[str] = []
     if config is not None:
         from streamgroups.doctor.cluster import Cluster, judge_cluster
@@ -115,7 +116,7 @@ def _client_config(cluster: ClusterOptions) -> ClientConfig | None:
     return command_config(to.bootstrap_server, to.file, to.settings)
 
 
-def _local_findings(script: Path | None) -> list[Finding]:
+def _local_findings(script: Path | None, worker_python: str | None) -> list[Finding]:
     """All checks without a cluster. PySpark is not imported, because its import is slow."""
     from streamgroups.doctor import installation, machine
     from streamgroups_broker.probe import probe_embedded_kafka, probe_java
@@ -127,7 +128,11 @@ def _local_findings(script: Path | None) -> list[Finding]:
     version = platform.python_version()
     # Checks that start other programs or read all jars run while the client is loaded here.
     with ThreadPoolExecutor() as pool:
-        java, workers, kafka = pool.submit(probe_java), pool.submit(probe_workers), pool.submit(probe_embedded_kafka)
+        java, workers, kafka = (
+            pool.submit(probe_java),
+            pool.submit(probe_workers, worker_python),
+            pool.submit(probe_embedded_kafka),
+        )
         client = probe_client()
     packages = installation.with_version(_this_python.packages(), "pyspark", pyspark_without_pip)
     by_name = {package.name: package for package in packages}

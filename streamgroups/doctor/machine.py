@@ -57,7 +57,7 @@ class WorkerPython:
 
     Args:
         command: the command that Spark runs.
-        origin: the source of the command: ``PYSPARK_PYTHON``, or ``PATH`` if that is not set.
+        origin: the source of the command: ``spark.pyspark.python``, ``PYSPARK_PYTHON``, or ``PATH`` if neither is set.
         version: its version; None if it does not run.
         same: whether it is the Python of this process.
         missing: modules that workers require and it cannot import.

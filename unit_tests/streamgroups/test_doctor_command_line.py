@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -229,6 +231,33 @@ def test_executors_are_checked_with_the_settings_of_the_user(monkeypatch: pytest
     code, found = findings("--executors", "--master", "spark://host:7077", "--conf", "spark.cores.max=4")
     assert (code, started) == (0, [{"spark.master": "spark://host:7077", "spark.cores.max": "4"}])
     assert found["executors"]["state"] == "warning"
+
+
+def test_the_setting_of_the_python_of_workers_precedes_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    application: Any = SimpleNamespace(pythonExec=sys.executable, setLogLevel=lambda _level: None)
+    settings: dict[str, str] = {}
+    spark: Any = SimpleNamespace(sparkContext=application, conf=settings, stop=lambda: None)
+    builder: Any = SimpleNamespace(getOrCreate=lambda: spark)
+    builder.appName = lambda _name: builder
+    builder.config = lambda name, value: settings.update({name: value}) or builder
+    used: list[str] = []
+
+    def probe(session: Any, _brokers: Sequence[str]) -> tuple[list[Executor], int]:
+        used.append(session.sparkContext.pythonExec)
+        return [], 1
+
+    monkeypatch.setattr("pyspark.sql.SparkSession.builder", builder)
+    monkeypatch.setattr(executors, "probe_executors", probe)
+    python = tmp_path / "no-python"
+    code, found = findings("--executors", "--conf", f"spark.pyspark.python={python}")
+    assert (code, used) == (1, [str(python)])
+    assert f"{python} (from spark.pyspark.python), which does not start" in found["workers"]["what"]
+    settings.clear()
+    application.pythonExec = sys.executable
+    findings("--executors")
+    assert used[1] == sys.executable, "that of PySpark, without the setting"
 
 
 def test_a_spark_application_that_does_not_start_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,10 +50,14 @@ def probe_spark_home() -> SparkHome | None:
     return SparkHome(home, versions[0] if versions else None)
 
 
-def probe_workers() -> WorkerPython:
-    """Runs the Python of workers on this machine, and returns its version and missing modules."""
-    command = os.environ.get("PYSPARK_PYTHON", "python3")
-    origin = "PYSPARK_PYTHON" if "PYSPARK_PYTHON" in os.environ else "PATH"
+def probe_workers(setting: str | None = None) -> WorkerPython:
+    """Runs the Python of workers on this machine, and returns its version and missing modules.
+
+    Args:
+        setting: the setting ``spark.pyspark.python``, which precedes ``PYSPARK_PYTHON``. ``None`` if it is not set.
+    """
+    given = {"spark.pyspark.python": setting, "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON"), "PATH": "python3"}
+    origin, command = next((name, command) for name, command in given.items() if command)
     path = shutil.which(command)
     if path is None:
         return WorkerPython(command, origin, None)
