@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from streamgroups.fakes import FakeAdmin, FakeExecutor
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.history import no_history
+from streamgroups.groups.lag import FirstUnread
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -64,6 +65,33 @@ def test_a_plan_is_shown_and_nothing_is_changed(board: CommandLine) -> None:
         "board  flights          1            6          5       -1  1970-01-01T06:00:00.000Z  1970-01-01T05:00:00.000Z   -1h",
         "board  flights          2            -          5        -  -                         1970-01-01T05:00:00.000Z     -",
     ]
+
+
+def test_the_times_of_a_plan_are_read_again_from_a_slow_broker(
+    board: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = board.admin.first_records
+    slow = [P1, P0]
+
+    def with_time_limit(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+        found = read(offsets)
+        if slow:
+            found.pop(slow.pop(), None)
+        return found
+
+    monkeypatch.setattr(board.admin, "first_records", with_time_limit)
+    command = ("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute", "-o", "json")
+    result = board(*command)
+    assert (result.code, slow) == (0, [])
+    moves = json.loads(result.out)["moves"]
+    assert [(it["from_time"], it["to_time"]) for it in moves] == [
+        ("1970-01-01T04:00:00.000Z", "1970-01-01T05:00:00.000Z"),
+        ("1970-01-01T06:00:00.000Z", "1970-01-01T05:00:00.000Z"),
+        (None, "1970-01-01T05:00:00.000Z"),
+    ]
+    assert "The broker did not return" not in result.err
+    slow += [P2] * 9
+    assert "The broker did not return the times of 1 of the offsets in time." in board(*command).err
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ _STATE_COLUMNS = (
     Column("read_again", right=True),
 )
 
+#: The number of reads for the times of a plan: two for the old and new offsets, and the rest for a slow broker.
+_MAX_READS = 4
 #: The time of a record by its offset: of the first record at or after the offset, or of the last one before the end.
 _Times = Mapping[tuple[TopicPartition, int], int]
 
@@ -170,11 +172,15 @@ def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPart
         return {}
     newest = cluster.topics.newest([tp for tp, _ in places - inside])
     found = {(tp, bounds[tp].end_offset): stamped.timestamp_ms for tp, stamped in newest.items() if stamped is not None}
-    while inside:
-        # A request contains one offset of each partition.
-        offsets = dict(sorted(inside))
+    reads, unread = 0, inside
+    while unread and reads < _MAX_READS:
+        # A read contains one offset of each partition. It ends after a time limit, without a result for the rest.
+        reads += 1
+        offsets = dict(sorted(unread))
         for tp, first in cluster.topics.first_records(offsets).items():
+            unread = unread - {(tp, offsets[tp])}
             if isinstance(first, StampedOffset):
                 found[tp, offsets[tp]] = first.timestamp_ms
-        inside -= set(offsets.items())
+    if unread:
+        say(f"The broker did not return the times of {len(unread)} of the offsets in time.")
     return found
