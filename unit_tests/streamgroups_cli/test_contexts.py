@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups_cli.contexts import config_file
 from unit_tests.cli_runner import CommandLine
 
 
@@ -161,6 +162,22 @@ def test_an_invalid_change_changes_nothing(cli: CommandLine, config: Path) -> No
         assert rejected.code == 2
         assert message in rejected.err
     assert not config.exists()
+
+
+def test_use_and_delete_read_the_file_once(cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two reads another command could change the file, and the second one would not be checked."""
+    assert cli("contexts", "set", "prod", "-b", "kafka1:9092").code == 0
+    reads = []
+    read = config_file._read
+
+    def counted(path: Path) -> object:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(config_file, "_read", counted)
+    assert cli("contexts", "use", "prod").code == 0
+    assert cli("contexts", "delete", "prod").code == 0
+    assert reads == [config, config], "one for each command"
 
 
 def test_delete_and_use_none(cli: CommandLine, config: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 from streamgroups.contexts import CONTEXTS, CURRENT, FILE, SERVERS, SETTINGS, Context, check_name
 from streamgroups.errors import InvalidOption
 from streamgroups_cli.connection import parse_settings
-from streamgroups_cli.contexts.config_file import changed_contexts, config_path, read_contexts
+from streamgroups_cli.contexts.config_file import changed_contexts, config_path, contexts_in, read_contexts
 from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
 
 _COLUMNS = (
@@ -52,12 +52,11 @@ def use(
     """Choose the current context, which commands use if no option and no variable names a cluster."""
     if (name is None) != none:
         raise InvalidOption("Either a context or --none is required.", remedy="See: streamgroups contexts list.")
-    if name is not None:
-        read_contexts().get(name)
     with changed_contexts() as document:
         if name is None:
             document.pop(CURRENT, None)
         else:
+            contexts_in(document).get(name)
             document[CURRENT] = name
     say("There is no current context." if name is None else f"The current context is '{name}'.")
 
@@ -99,13 +98,14 @@ def set_context(
 
 def delete(name: _NameArgument) -> None:
     """Delete a context. Its properties file and its cluster are not changed."""
-    current = read_contexts()
-    current.get(name)
     with changed_contexts() as document:
+        found = contexts_in(document)
+        found.get(name)
+        is_current = found.current == name
         del document[CONTEXTS][name]
-        if current.current == name:
+        if is_current:
             del document[CURRENT]
-    say(f"Context '{name}' was deleted." + (" There is no current context now." if current.current == name else ""))
+    say(f"Context '{name}' was deleted." + (" There is no current context now." if is_current else ""))
 
 
 def _check(context: Context) -> None:

@@ -43,6 +43,15 @@ def read_contexts() -> Contexts:
     return Contexts() if not path.exists() else _parsed(path, _read(path))
 
 
+def contexts_in(document: TOMLDocument) -> Contexts:
+    """Returns the contexts of a document of :func:`changed_contexts`.
+
+    Raises:
+        InvalidOption: if the file is invalid.
+    """
+    return _parsed(config_path(), document, check_mode=False)
+
+
 @contextmanager
 def changed_contexts() -> Iterator[TOMLDocument]:
     """Reads the file, and writes it at the end of the ``with`` block, unless the change is invalid.
