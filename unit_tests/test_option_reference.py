@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "site"))
 option_tables = pytest.importorskip("option_tables", reason="the documentation needs Sphinx", exc_type=ImportError)
 
 
-@pytest.mark.parametrize(("kind", "names"), [("source", source._NAMES), ("sink", sink._NAMES)])
+@pytest.mark.parametrize(("kind", "names"), [("source", source._NAMES), ("sink", (*sink._NAMES, *sink._STREAM_NAMES))])
 def test_the_reference_lists_each_option_of_the_parser(kind: str, names: tuple[str, ...]) -> None:
     assert sorted(row[0] for row in option_tables.rows(kind)) == sorted(names)
 

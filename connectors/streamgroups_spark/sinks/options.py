@@ -20,7 +20,9 @@ from streamgroups_kafka.write.record_batches import BatchSettings
 
 #: The default of ``transaction.timeout.ms``. A whole job has one transaction, and brokers allow 15 minutes by default.
 _STREAM_TIMEOUT_MS, _BATCH_TIMEOUT_MS = 60_000, 900_000
-_NAMES = ("topic", "includeHeaders", "delivery", "checkpointLocation", "group.id")
+_NAMES = ("topic", "includeHeaders", "delivery")
+#: Options of a streaming query only.
+_STREAM_NAMES = ("checkpointLocation", "group.id")
 #: Settings of Kafka's producer without effect here: this producer sends one large batch at a time and retries until
 #: success.
 _WITHOUT_EFFECT = frozenset(
@@ -101,7 +103,7 @@ def parse_sink(options: Mapping[str, str], *, streaming: bool = True) -> SinkOpt
     known, kafka = own_and_kafkas(
         # Spark passes the name of the query as an option.
         {name: value for name, value in options.items() if name.lower() != "queryname"},
-        _NAMES if streaming else _NAMES[:3],
+        (*_NAMES, *(_STREAM_NAMES if streaming else ())),
         unknown="is not an option of the sink",
         no_path=lambda path: InvalidOption(
             f"{call}('{path}') has a path, but topics have no path.", remedy=f"Use the option 'topic' and {call}()."
