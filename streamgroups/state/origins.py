@@ -70,7 +70,7 @@ _FORM = re.compile(
 
 
 def fingerprint(origin: StateOrigin) -> int:
-    """The number that identifies a state in a ledger; 0 for an origin that names no state.
+    """Returns the number by which a ledger stores a state. It is 0 if the origin contains no state file.
 
     >>> fingerprint(New()), fingerprint(UNNAMED)
     (0, 0)

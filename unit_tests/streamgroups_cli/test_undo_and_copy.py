@@ -150,7 +150,10 @@ def test_S10_states_are_not_copied(board: CommandLine) -> None:
     board.cluster.commit("board", {P0: 4}, mark.encode())
     result = board("groups", "copy", "board", "new", "--execute")
     assert (result.code, positions(board, "new")[P0]) == (0, Committed(4))
-    assert "Warning: 1 offsets of group 'board' name states, which are not copied." in result.err
+    assert (
+        "Warning: Only the offsets are copied. Group 'board' has stored states for 1 of them, which are not copied."
+        in result.err
+    )
 
 
 def test_S11_copy_rejects_offsets_of_a_topic_that_was_recreated(board: CommandLine) -> None:

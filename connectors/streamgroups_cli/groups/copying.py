@@ -96,6 +96,6 @@ def _say_what_is_not_copied(cluster: Cluster, source: str, target: str) -> None:
     ]
     if named:
         say(
-            f"Warning: {len(named)} offsets of group '{source}' name states, which are not copied. For queries with "
-            f"state in group '{target}' the option 'onMissingState' decides."
+            f"Warning: Only the offsets are copied. Group '{source}' has stored states for {len(named)} of them, which "
+            f"are not copied. For a query with state in group '{target}' the option 'onMissingState' decides."
         )
