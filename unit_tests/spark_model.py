@@ -41,7 +41,7 @@ from streamgroups.query.imported_time import ImportedTime
 from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
-from streamgroups.query.query_ports import BatchStates
+from streamgroups.query.query_ports import BatchStates, GroupLimit
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.gap_records import GapRecords
@@ -151,6 +151,7 @@ class Run:
         imported: ImportedTime | None = None,
         ledger: FakeLedger[Any] | None = None,
         states: BatchStates | None = None,
+        group_limit: GroupLimit | None = None,
     ) -> None:
         self._sink = None if ledger is None else LedgerOnly(ledger)
         self.world, self.name = world, name
@@ -194,6 +195,7 @@ class Run:
             states=states,
             run_id=run_id,
             gaps=GapRecords(lambda: world.metadata_store, "airline", world.clock),
+            group_limit=group_limit,
         )
 
     def _seen(self, ranges: Collection[OffsetRange]) -> list[TaskObservation]:

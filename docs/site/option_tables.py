@@ -40,6 +40,11 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
         "duration, ``off``",
         "The time after which a batch that hangs costs the query its partitions.",
     ),
+    "maxGroupsPerTopic": (
+        ".max_groups_per_topic",
+        "number",
+        "How many groups can read a topic before a new one starts.",
+    ),
     "historyDir": (".history_dir", "directory", "Where the history of the member is written."),
     "startingPosition": (
         "",

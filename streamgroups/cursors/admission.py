@@ -1,6 +1,6 @@
 """Validates arguments, instance names and the number of groups before anything changes, and detects unused groups.
 
-``streamgroups_kafka.cursors.group_cursors`` calls this module. Source: SEMANTICS G3, G4, G6, G14, G15.
+``streamgroups_kafka.cursors.group_cursors`` calls this module, and ``admin.group_limit`` for queries. Source: SEMANTICS G3, G4, G6, G14, G15.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from streamgroups.partitions import TopicPartition
 
 #: The maximum and default number of messages of one request.
 MAX_MESSAGES = 10_000
+#: How many groups read a topic by default (G14).
+MAX_GROUPS_PER_TOPIC = 50
 _MIN_TIMEOUT_MS = 1_000
 # The name is stored beside offsets, where a broker allows 4,096 bytes by default.
 _MAX_NAME = 249
@@ -150,25 +152,34 @@ def readers_of(
     return found
 
 
-def check_group_count(stream: str, readers: Collection[Reading], most: int) -> None:
-    """Rejects a new group if the stream has reached its limit of groups (G14).
+def check_group_count(topic: str, readers: Collection[Reading], most: int, *, setting: str) -> None:
+    """Rejects a new group if a topic has reached its limit of groups (G14).
+
+    ``streamgroups_kafka.admin.group_limit`` calls it for queries.
+
+    Args:
+        topic: the topic.
+        readers: the groups that read it.
+        most: the limit.
+        setting: what sets the limit, for the error.
 
     Raises:
         GroupRejected: with the groups without members, the longest unused first, as candidates for deletion.
 
-    >>> check_group_count("flights", [Reading("a", True), Reading("b", False)], 2)
+    >>> check_group_count("flights", [Reading("a", True), Reading("b", False)], 2, setting="'groups_per_stream'")
     Traceback (most recent call last):
-    streamgroups.errors.GroupRejected: Stream 'flights' is already read by 2 groups, which is the limit. Delete a group that is no \
-longer needed (streamgroups groups sweep lists unused ones); groups without members: b.
+    streamgroups.errors.GroupRejected: Topic 'flights' is already read by 2 groups, which is the limit. Delete a group that is no \
+longer needed (streamgroups groups sweep lists unused ones); groups without members: b. Or raise 'groups_per_stream'.
     """
     if len(readers) < most:
         return
     idle = sorted((r for r in readers if not r.live), key=lambda r: (r.last_used_ms or 0, r.group))
     candidates = f"groups without members: {', '.join(r.group for r in idle)}" if idle else "all of them have members"
     raise GroupRejected(
-        f"Stream '{stream}' is already read by {len(readers)} groups, which is the limit.",
-        remedy=f"Delete a group that is no longer needed (streamgroups groups sweep lists unused ones); {candidates}.",
-        topic=stream,
+        f"Topic '{topic}' is already read by {len(readers)} groups, which is the limit.",
+        remedy="Delete a group that is no longer needed (streamgroups groups sweep lists unused ones); "
+        f"{candidates}. Or raise {setting}.",
+        topic=topic,
     )
 
 

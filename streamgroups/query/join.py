@@ -17,7 +17,7 @@ from streamgroups.groups.subscription import Partitions, Pattern, partitions_of,
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster, Member
 from streamgroups.query.offset_lookup import offsets_of
-from streamgroups.query.query_ports import NewMember, QuerySettings
+from streamgroups.query.query_ports import GroupLimit, NewMember, QuerySettings
 from streamgroups.retry import comes_true
 
 #: How often the group is polled until its rebalance completes, in seconds.
@@ -33,6 +33,7 @@ class Joining:
         new_member: creates the member.
         join_timeout_ms: how long to wait for the first assignment.
         whole_timeout_ms: how long an exclusive query waits until it owns all partitions.
+        group_limit: the limit of groups that read a topic; ``None`` without one.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class Joining:
         *,
         join_timeout_ms: int,
         whole_timeout_ms: int,
+        group_limit: GroupLimit | None = None,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._cluster, self._new_member = settings, cluster, new_member
         self._group_id = settings.group_id
         self._join_timeout_ms, self._whole_timeout_ms = join_timeout_ms, whole_timeout_ms
+        self._group_limit = group_limit
         self._joins = not isinstance(settings.subscription, Partitions)
         self._starting: dict[TopicPartition, int] = {}
         self._is_checked = False
@@ -85,6 +88,9 @@ class Joining:
         # later (G2).
         is_new = not self._cluster.committed(self._group_id, partitions)
         if is_new and checkpoint.number == 0:
+            # A restarted query continues, also if the group has lost its offsets. Its group was there before.
+            if self._group_limit is not None and not group.members:
+                self._group_limit.check(topics)
             self._starting = offsets_of(
                 self._cluster, settings.starting, partitions, on_data_loss=settings.on_data_loss
             )

@@ -39,6 +39,7 @@ from streamgroups.query.query_ports import (
     BatchStates,
     CommitLog,
     GapRecorder,
+    GroupLimit,
     NewMember,
     QuerySettings,
     Resets,
@@ -103,6 +104,7 @@ class MicroBatches:
         refresh_ms: int = REFRESH_MS,
         duration_ms: BatchDuration = lambda _: None,
         checkpoint: str = "CHECKPOINT",
+        group_limit: GroupLimit | None = None,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
@@ -112,7 +114,12 @@ class MicroBatches:
         self._times, self._states, self._run_id = times or Times(), states or BatchStates(), run_id
         self._join_timeout_ms = join_timeout_ms
         self._joining = Joining(
-            settings, cluster, new_member, join_timeout_ms=join_timeout_ms, whole_timeout_ms=whole_timeout_ms
+            settings,
+            cluster,
+            new_member,
+            join_timeout_ms=join_timeout_ms,
+            whole_timeout_ms=whole_timeout_ms,
+            group_limit=group_limit,
         )
         #: The end of the last batch that Spark has run, until the batch is known to be done.
         self._begun: dict[str, Any] | None = None

@@ -37,6 +37,18 @@ class CommitLog(Protocol):
         ...
 
 
+class GroupLimit(Protocol):
+    """The maximum number of groups that read a topic (``streamgroups_kafka.admin.group_limit``)."""
+
+    def check(self, topics: Collection[str]) -> None:
+        """Rejects a new group.
+
+        Raises:
+            GroupRejected: if one of the topics has reached the limit (SEMANTICS G14).
+        """
+        ...
+
+
 class Resets:
     """The reset requests for the group of a query. A query without a group has no requests.
 

@@ -82,16 +82,16 @@ def test_G6_a_timeout_is_neither_too_short_nor_longer_than_a_cursor_lasts(lease_
 def test_G14_the_51st_group_is_rejected_with_the_candidates_to_delete() -> None:
     readers = [Reading(f"live-{i}", True) for i in range(47)]
     readers += [Reading("b", False, DAY_MS), Reading("a", False, 2 * DAY_MS), Reading("unknown", False)]
-    check_group_count("flights", readers[:49], 50)
+    check_group_count("flights", readers[:49], 50, setting="the option")
     with pytest.raises(GroupRejected) as rejection:
-        check_group_count("flights", readers, 50)
+        check_group_count("flights", readers, 50, setting="the option")
     assert "'flights' is already read by 50 groups" in rejection.value.what
-    assert rejection.value.remedy.endswith("without members: unknown, b, a.")
+    assert rejection.value.remedy.endswith("without members: unknown, b, a. Or raise the option.")
 
 
 def test_G14_the_error_reports_that_all_groups_are_in_use() -> None:
     with pytest.raises(GroupRejected, match="all of them have members"):
-        check_group_count("flights", [Reading("a", True)], 1)
+        check_group_count("flights", [Reading("a", True)], 1, setting="the option")
 
 
 def test_G14_a_group_with_committed_offsets_reads_the_stream_and_metadata_groups_do_not() -> None:

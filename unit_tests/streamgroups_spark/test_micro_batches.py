@@ -17,7 +17,7 @@ from streamgroups.errors import (
     PositionsDiffer,
     UnknownTopic,
 )
-from streamgroups.fakes import FakeCluster
+from streamgroups.fakes import FakeAdmin, FakeCluster
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.groups.history import Kind
 from streamgroups.groups.join_policy import MembershipMode
@@ -40,6 +40,48 @@ def world() -> World:
 
 def kinds(run: Run) -> list[Kind]:
     return [event.kind for event in run.history.events]
+
+
+class Limit:
+    """A limit of groups that counts its calls, and rejects a group if it is ``reached``."""
+
+    def __init__(self, *, reached: bool = False) -> None:
+        self.reached, self.topics = reached, list[frozenset[str]]()
+
+    def check(self, topics: Collection[str]) -> None:
+        """See :meth:`streamgroups.query.query_ports.GroupLimit.check`."""
+        self.topics.append(frozenset(topics))
+        if self.reached:
+            raise GroupRejected("Topic 'flights' is already read by 50 groups.", remedy="Delete one.")
+
+
+class TestLimitOfGroups:
+    def test_G14_only_the_first_query_of_a_new_group_is_compared_with_it(self, world: World) -> None:
+        world.produce(3, 2)
+        limit = Limit()
+        first = Run(world, "alice", group_limit=limit).start()
+        assert (first.batch(), limit.topics) == (["flights-0[0,3)", "flights-1[0,2)"], [{"flights"}])
+        Run(world, "bob", group_limit=limit).start()
+        Run(world, "alice", checkpoint=first.checkpoint, group_limit=limit).start()
+        assert limit.topics == [{"flights"}]
+
+    def test_G14_a_query_with_a_checkpoint_continues_although_its_group_has_lost_its_offsets(
+        self, world: World
+    ) -> None:
+        world.produce(3, 2)
+        first = Run(world, "alice").start()
+        first.batch()
+        first.source.stop()
+        FakeAdmin(world.cluster).delete_groups(["airline"])
+        limit = Limit(reached=True)
+        Run(world, "alice", checkpoint=first.checkpoint, group_limit=limit).start().batch()
+        assert limit.topics == []
+
+    def test_G14_a_rejected_group_does_not_exist_afterwards(self, world: World) -> None:
+        run = Run(world, "alice", group_limit=Limit(reached=True))
+        with pytest.raises(GroupRejected, match="already read by 50 groups"):
+            run.start()
+        assert (run.has_joined, world.committed()) == (False, {})
 
 
 class TestCallsOfAQuery:

@@ -229,6 +229,15 @@ class KafkaCluster:
         """See :meth:`streamgroups.ports.Cluster.stored_bytes`."""
         return stored_bytes(self._config, partitions) if partitions else {}
 
+    def group_ids(self) -> frozenset[str]:
+        """The names of the consumer groups of all brokers that have responded, as far as this user may see them."""
+
+        def request() -> frozenset[str]:
+            listed = self._admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result()
+            return frozenset(it.group_id for it in listed.valid)
+
+        return self._try("The groups", request)
+
     def describe(self, group_id: str) -> GroupDescription:
         """See :meth:`streamgroups.ports.Cluster.describe`."""
 

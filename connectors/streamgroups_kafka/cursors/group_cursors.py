@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 
-from streamgroups.cursors.admission import check_group_name, check_instance, check_limit
+from streamgroups.cursors.admission import MAX_GROUPS_PER_TOPIC, check_group_name, check_instance, check_limit
 from streamgroups.cursors.session import trim
 from streamgroups.cursors.starting_position import CursorType, Time, position_of
 from streamgroups.cursors.state import GroupState
@@ -79,7 +79,7 @@ class GroupCursors:
         settings: Mapping[str, str] | None = None,
         *,
         signing_key: bytes | None = None,
-        groups_per_stream: int = 50,
+        groups_per_stream: int = MAX_GROUPS_PER_TOPIC,
         join_timeout_ms: int = 30_000,
         clock: Clock | None = None,
     ) -> None:

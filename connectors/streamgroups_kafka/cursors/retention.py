@@ -14,12 +14,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.coordination.reset_protocol import metadata_groups_of
-from streamgroups.cursors.admission import Reading, check_group_count, has_vanished, readers_of
+from streamgroups.cursors.admission import Reading, check_group_count, has_vanished
 from streamgroups.errors import GroupRejected, InvalidOption, NotAuthorized
-from streamgroups.groups.description import INACTIVE_STATES
 from streamgroups.ports import Clock
 from streamgroups.printable import printable
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
+from streamgroups_kafka.admin.group_limit import readers_on
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
@@ -57,11 +57,11 @@ class GroupRetention:
             return
         with closing(session):
             groups = KafkaGroupAdmin(session)
-            readers = [r for r in self._readers(groups, stream) if r.group != group]
+            readers = [r for r in readers_on(groups, [stream])[stream] if r.group != group]
             if len(readers) >= self._most:
                 swept = self._forget(groups, readers, stream)
                 readers = [r for r in readers if r.group not in swept]
-        check_group_count(stream, readers, self._most)
+        check_group_count(stream, readers, self._most, setting="'groups_per_stream' of GroupCursors")
 
     def sweep(self, stream: str, group: str | None = None) -> list[str]:
         """Deletes the groups, or the given one, that were unused for longer than the retention time of the stream
@@ -72,14 +72,8 @@ class GroupRetention:
         """
         with closing(AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)) as session:
             groups = KafkaGroupAdmin(session)
-            readers = self._readers(groups, stream)
+            readers = readers_on(groups, [stream])[stream]
             return self._forget(groups, [r for r in readers if group in (None, r.group)], stream)
-
-    def _readers(self, groups: KafkaGroupAdmin, stream: str) -> list[Reading]:
-        listed = {g.group_id: g.state not in INACTIVE_STATES for g in groups.list_groups()}
-        committed = groups.committed_offsets(listed)
-        metadata = {g: {tp: c.metadata for tp, c in found.items()} for g, found in committed.items()}
-        return readers_of(stream, listed, metadata)
 
     def _forget(self, groups: KafkaGroupAdmin, readers: Collection[Reading], stream: str) -> list[str]:
         """Deletes unused groups with their metadata groups. A group that is in use again is kept."""

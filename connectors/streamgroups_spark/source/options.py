@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.cursors.admission import check_group_name
+from streamgroups.cursors.admission import MAX_GROUPS_PER_TOPIC, check_group_name
 from streamgroups.durations import exact, parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.settings import STREAM_TIME_OPTIONS, imported_group, on_violation, partition_idle_timeout
@@ -39,6 +39,7 @@ _IGNORED_IN_BATCH = (
     "membership",
     "onRestart",
     "leaseTimeout",
+    "maxGroupsPerTopic",
     "historyDir",
     *STATE_OPTIONS,
     # sg.windows handles violations in bounded data too.
@@ -85,6 +86,7 @@ class SourceOptions:
         mode: the option ``membership``.
         on_restart: the option ``onRestart``.
         lease_timeout_ms: the option ``leaseTimeout``.
+        max_groups_per_topic: the option ``maxGroupsPerTopic``.
         limits: the limits per trigger.
         min_tasks: the option ``minPartitions``.
         max_task_offsets: the option ``maxRecordsPerPartition``.
@@ -113,6 +115,7 @@ class SourceOptions:
     mode: MembershipMode
     on_restart: OnRestart
     lease_timeout_ms: int | LeaseWord
+    max_groups_per_topic: int
     limits: Limits
     min_tasks: int | None
     max_task_offsets: int | None
@@ -190,6 +193,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         mode=mode,
         on_restart=choice(known, "onRestart", OnRestart, default_restart),
         lease_timeout_ms=lease_timeout_ms,
+        max_groups_per_topic=_count(known, "maxGroupsPerTopic") or MAX_GROUPS_PER_TOPIC,
         limits=limits,
         min_tasks=_count(known, "minPartitions"),
         max_task_offsets=_count(known, "maxRecordsPerPartition"),

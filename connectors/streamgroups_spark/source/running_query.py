@@ -37,6 +37,7 @@ from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.gap_records import GapRecords
+from streamgroups_kafka.admin.group_limit import GroupLimit
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.owner_thread import OwnerThread
@@ -166,6 +167,7 @@ class RunningQuery:
             ),
             refresh_ms=self._refresh_ms,
             duration_ms=last_batch.duration_ms,
+            group_limit=GroupLimit(self._cluster, options.client, self._group_id, options.max_groups_per_topic),
             checkpoint="CHECKPOINT" if self._checkpoint is None else shown(self._checkpoint),
         )
         self._rpc_server = SessionServer(session, self._answer)
