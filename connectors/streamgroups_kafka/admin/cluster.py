@@ -34,7 +34,6 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
-from streamgroups_kafka.admin.partition_sizes import stored_bytes
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
@@ -227,6 +226,10 @@ class KafkaCluster:
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.stored_bytes`."""
+        # The start of a query does not wait for the import of kafka-python. It takes longer than all other modules of a
+        # running query.
+        from streamgroups_kafka.admin.partition_sizes import stored_bytes
+
         return stored_bytes(self._config, partitions) if partitions else {}
 
     def group_ids(self) -> frozenset[str]:

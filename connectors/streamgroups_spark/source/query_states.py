@@ -37,7 +37,7 @@ from streamgroups_state.store import StoredStates
 
 def batch_states(
     options: SourceOptions,
-    facts: QueryFacts | None,
+    facts: QueryFacts,
     session: str,
     run_id: str,
     cluster: Cluster,
@@ -49,7 +49,7 @@ def batch_states(
 
     Args:
         options: the options of the stream.
-        facts: the facts about the query; ``None`` if they are unknown.
+        facts: the facts about the query, which has an operator with state.
         session: the session in which tasks report.
         run_id: the id of the run.
         cluster: the topics and groups of the cluster.
@@ -61,8 +61,6 @@ def batch_states(
         InvalidOption: if the query or an option does not support states. See :func:`check_stages`.
         StateUnreachable: if the storage does not answer.
     """
-    if facts is None or not facts.stages:
-        return BatchStates()
     stages, location = check_stages(options, facts)
     stage, operators = stages[-1], tuple(it.operator for it in stages)
     operator = stage.operator

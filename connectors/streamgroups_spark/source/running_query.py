@@ -3,6 +3,8 @@
 Created by ``source.data_source`` when Spark first calls its reader. It builds the cluster, the metadata store, the
 member and ``streamgroups.query.micro_batches`` from the options. It also returns the facts of a batch to the sink that
 writes it (``internals.rpc``). Source: SEMANTICS S1, S9, X2.
+
+The start of a query waits for this import. Imports that only some queries need are therefore local.
 """
 
 from __future__ import annotations
@@ -10,12 +12,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation
@@ -29,10 +30,9 @@ from streamgroups.monitoring.query_time import WaitingPartitions
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, NoMetadata, Recorder
 from streamgroups.query.continuity import REFRESH_MS
-from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
-from streamgroups.query.query_ports import Resets
+from streamgroups.query.query_ports import BatchStates, Resets
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.cluster import KafkaCluster
@@ -53,8 +53,8 @@ from streamgroups_spark.event_time.messages import (
     TimeReply,
     TimeRequest,
 )
-from streamgroups_spark.event_time.query_time import QueryTime
 from streamgroups_spark.internals.rpc import SessionServer, request_all
+from streamgroups_spark.source.background import import_partition_sizes, in_background
 from streamgroups_spark.source.batch_messages import (
     BatchFacts,
     BatchRequest,
@@ -75,9 +75,11 @@ from streamgroups_spark.source.last_batch import LastBatch
 from streamgroups_spark.source.late_watermark import late_watermark_ms
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts, QueryRequest
-from streamgroups_spark.source.query_states import batch_states
 from streamgroups_spark.source.shared_state import check_state
 from streamgroups_state.locations import shown
+
+if TYPE_CHECKING:
+    from streamgroups_spark.event_time.query_time import QueryTime
 
 logger = logging.getLogger(__name__)
 
@@ -135,10 +137,8 @@ class RunningQuery:
         self._checkpoint = None if facts is None else facts.checkpoint
         run_id = uuid.uuid4().hex[:12]
         self._states_run_id = run_id if facts is not None and facts.stages else None
-        self._imported = imported_time(options, facts, self._cluster, _in_background)
-        self._states = batch_states(
-            options, facts, session, run_id, self._cluster, _in_background, self._clock, self._imported
-        )
+        self._imported = imported_time(options, facts, self._cluster, in_background)
+        self._states = self._batch_states(facts, run_id)
         self._stream = None if facts is None else facts.time
         self._time = None if self._stream is None else self._query_time(self._stream, metadata_store)
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
@@ -156,7 +156,7 @@ class RunningQuery:
             commit_log=last_batch,
             resets=resets,
             left=SkippedRangeStore(metadata_store, self._group_id),
-            start=_in_background,
+            start=in_background,
             times=self._time,
             states=self._states,
             run_id=run_id,
@@ -171,6 +171,7 @@ class RunningQuery:
             checkpoint="CHECKPOINT" if self._checkpoint is None else shown(self._checkpoint),
         )
         self._rpc_server = SessionServer(session, self._answer)
+        in_background(import_partition_sizes)
 
     @property
     def tells(self) -> tuple[str, str | None] | None:
@@ -217,7 +218,25 @@ class RunningQuery:
         check_drift(self._options, facts)
         return facts
 
+    def _batch_states(self, facts: QueryFacts | None, run_id: str) -> BatchStates:
+        if facts is None or not facts.stages:
+            return BatchStates()
+        from streamgroups_spark.source.query_states import batch_states
+
+        return batch_states(
+            self._options,
+            facts,
+            self._session,
+            run_id,
+            self._cluster,
+            in_background,
+            self._clock,
+            self._imported,
+        )
+
     def _query_time(self, stream: StreamTime, metadata_store: MetadataStore) -> QueryTime:
+        from streamgroups_spark.event_time.query_time import QueryTime
+
         def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
             request = ObservationsRequest(stream.reported_as, ranges)
             return [it for reply in request_all(self._session, request) for it in reply.seen]
@@ -254,6 +273,8 @@ class RunningQuery:
             is_done=lambda number: self.micro_batches.is_done(number),
         )
         if sink is not None:
+            from streamgroups.query.ledger_positions import LedgerPositions
+
             has_states = self._states_run_id is not None
             ledger = LedgerPositions(sink, self._group_id, options.on_restart, has_states=has_states)
             settings = replace(settings, take_over=ledger.take_over, move_ledger=ledger.move)
@@ -352,11 +373,6 @@ def cluster_of(options: SourceOptions) -> KafkaCluster:
         attempts=options.attempts,
         retry_interval_ms=options.retry_interval_ms,
     )
-
-
-def _in_background(job: Callable[[], None]) -> None:
-    # A daemon thread: an unresponsive broker must not keep the process of an ended query alive.
-    threading.Thread(target=job, name="streamgroups-background", daemon=True).start()
 
 
 def _now_ms() -> int:

@@ -1,0 +1,37 @@
+"""Jobs that a running query does not wait for, in threads of their own.
+
+Used by ``source.running_query`` in the process of a query.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+#: How long other threads of the process wait at most for a thread that imports. Python's default is 5 ms.
+_SWITCH_INTERVAL_S = 0.001
+
+
+def in_background(job: Callable[[], None]) -> None:
+    """Starts a job.
+
+    Args:
+        job: the job. It raises nothing.
+    """
+    # A daemon thread: an unresponsive broker must not keep the process of an ended query alive.
+    threading.Thread(target=job, name="streamgroups-background", daemon=True).start()
+
+
+def import_partition_sizes() -> None:
+    """Imports what the request for record sizes needs.
+
+    The import takes 90 ms of a processor, and the first batch waits for the sizes. So a query starts it while it waits
+    for the broker. The thread of the query must continue after each response, although the import holds the GIL.
+    """
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        import streamgroups_kafka.admin.partition_sizes  # noqa: F401
+    finally:
+        sys.setswitchinterval(interval_s)
