@@ -118,7 +118,11 @@ def bounded(spark: SparkSession, bootstrap: str, topic: Topic) -> DataFrame:
     ("options_of", "windows"),
     [
         (shared_options, {"window": sg.hopping("20s", hop="10s"), "allowed_lateness": "5s"}),
-        (exclusive_options, {"window": sg.session("5s"), "allowed_lateness": "5s", "time": "partition"}),
+        pytest.param(
+            exclusive_options,
+            {"window": sg.session("5s"), "allowed_lateness": "5s", "time": "partition"},
+            marks=LONG,
+        ),
     ],
     ids=["hopping", "session"],
 )

@@ -95,7 +95,7 @@ class _Transaction:
     [
         ("postgres", "postgres"),
         ("kafka", "postgres"),
-        ("postgres", "kafka"),
+        pytest.param("postgres", "kafka", marks=LONG),
         pytest.param("postgres", "delta", marks=LONG),
     ],
 )

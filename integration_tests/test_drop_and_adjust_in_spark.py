@@ -111,6 +111,7 @@ def test_W9_generation_at_the_query_with_adjust(
     assert output.counts == (2, 1)
 
 
+@LONG
 def test_W9_W10_imported_time_with_adjust_in_a_join(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

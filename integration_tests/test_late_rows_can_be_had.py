@@ -64,6 +64,50 @@ def forget_from(checkpoint: Path, batch_id: int) -> None:
                 path.unlink()
 
 
+def test_W7_X8_rows_are_late_if_spark_drops_them(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic = new_topic(2, retention_ms="-1")
+    options = exclusive_options(bootstrap, group, topic, "consumer")
+    options |= {"eventTimeHeader": "dep_ms", "includeWatermark": "true"}
+    found: list[Row] = []
+
+    def run_again() -> StreamingQuery:
+        timed = sg.with_event_time(departures(spark, options), "eventTime", watermark_delay="0s")
+        on_time, late = sg.split_late(timed, "eventTime", window=sg.tumbling(WINDOW))
+        counted = on_time.groupBy(F.window("eventTime", WINDOW)).count()
+        # Here Spark drops late rows itself. Each one is a group of its own, so Spark counts each one.
+        own = timed.groupBy(F.window("eventTime", WINDOW), "partition", "offset").count()
+        details = F.col("dead_letter.details")
+        late = late.select(F.lit("late").alias("what"), details["event_time"].cast("timestamp").alias("at"), F.lit(1))
+        rows = counted.select(F.lit("window"), "window.start", "count").union(
+            own.select(F.lit("own"), "window.start", "count")
+        )
+        writer = (
+            rows.union(late)
+            .toDF("what", "at", "n")
+            .writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
+        )
+        return run(writer.option("checkpointLocation", str(tmp_path)))
+
+    dropped = []
+    # Minutes 3 and 4 are in a closed window. Minute 5 is before the watermark, and its window is open.
+    for minutes in ({0: [0, 1, 6], 1: [2, 6]}, {0: [3, 5, 12], 1: [4, 12]}):
+        depart(bootstrap, topic, minutes)
+        query = run_again()
+        assert query.exception() is None
+        for progress in query.recentProgress:
+            split_rows, unsplit_rows = dropped_by_spark(progress)
+            assert (split_rows, split_off(progress)) == (0, unsplit_rows), "only Spark's own operator drops rows"
+            dropped.append(unsplit_rows)
+    assert sum(dropped) == 2
+    minutes_of = {
+        what: sorted((minute_of(row.at), row.n) for row in found if row.what == what) for what in ("window", "late")
+    }
+    assert minutes_of == {"window": [(0, 3), (5, 3)], "late": [(3, 1), (4, 1)]}
+
+
+@LONG
 def test_W7_X8_late_rows_of_windows_reach_a_topic_of_their_own(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from integration_tests.tiers import LONG
 from streamgroups_state.inspection import inspect
 from streamgroups_state.locations import operator_files
 from streamgroups_testkit.clocks import ControlledClock, controlled_clock
@@ -208,6 +209,7 @@ def topic(bootstrap: str, new_topic: Callable[..., str]) -> Callable[[int], Topi
     return lambda partitions: Topic(bootstrap, new_topic(partitions, retention_ms="-1"))
 
 
+@LONG
 def test_W1_W6_windows_by_the_watermark_and_by_the_clock(
     tables: Tables, topic: Callable[[int], Topic], clock: ControlledClock
 ) -> None:
@@ -240,6 +242,7 @@ def test_W1_W6_windows_by_the_watermark_and_by_the_clock(
         assert by_clock.rows() == [(span, "on time", n, 0) for span, n in Counter(row[2] for row in rows).items()]
 
 
+@LONG
 def test_W4_allowed_lateness_delays_when_a_window_closes(
     tables: Tables, topic: Callable[[int], Topic], clock: ControlledClock
 ) -> None:
