@@ -17,9 +17,10 @@ from types import TracebackType
 
 from benchmarks.rounds import NotHere
 from streamgroups.errors import StreamGroupsError
-from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION, cached_jars
+from streamgroups_broker._cache import cached_jars
 from streamgroups_broker._ivy import fetch_exactly
 from streamgroups_broker._java import find_java
+from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 
 _COORDINATES = (
     f"org.apache.kafka:kafka-streams:{DEFAULT_KAFKA_VERSION}",

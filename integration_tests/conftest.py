@@ -19,7 +19,7 @@ import streamgroups as sg
 from integration_tests.cursors import SETTINGS
 from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
-from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION
+from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
 from streamgroups_testkit.pytest_plugin import admin, bootstrap, group, new_topic, postgres, postgres_server
 from streamgroups_testkit.spark_kafka import spark_kafka_jars

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION
+    from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
     from streamgroups_broker.embedded import EmbeddedKafka
 
 __all__ = ["DEFAULT_KAFKA_VERSION", "EmbeddedKafka"]
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> object:
 
         return EmbeddedKafka
     if name == "DEFAULT_KAFKA_VERSION":
-        from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION
+        from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 
         return DEFAULT_KAFKA_VERSION
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,13 +23,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamgroups.errors import EmbeddedBrokerError, InvalidOption
+from streamgroups.errors import EmbeddedBrokerError
 from streamgroups.printable import listed
+from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION, check_version
 
 logger = logging.getLogger(__name__)
-
-#: The default Kafka release.
-DEFAULT_KAFKA_VERSION = "4.1.2"
 
 _MANIFEST = "manifest.json"
 #: The features of a new cluster. Kafka's StorageTool writes this file when the cache is filled.
@@ -65,23 +63,6 @@ def cache_root() -> Path:
     """Returns ``streamgroups`` in the user's cache directory (``XDG_CACHE_HOME``, else ``~/.cache``)."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base else Path.home() / ".cache") / "streamgroups"
-
-
-def check_version(version: str) -> str:
-    """Accepts a Kafka release that the embedded broker supports.
-
-    Raises:
-        InvalidOption: if it is not a version, or is older than 4.0 (which requires ZooKeeper or uses log4j 1).
-
-    >>> check_version("4.1.2")
-    '4.1.2'
-    """
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version) or int(version.split(".")[0]) < 4:
-        raise InvalidOption(
-            f"Kafka version {version!r} cannot be embedded.",
-            remedy=f"Use 4.0.0 or newer, such as {DEFAULT_KAFKA_VERSION}.",
-        )
-    return version
 
 
 def kafka_jars(version: str, fill: Callable[[Path, str], None]) -> KafkaJars:

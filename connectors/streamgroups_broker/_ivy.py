@@ -20,6 +20,7 @@ from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 from streamgroups_broker._cache import BOOTSTRAP_CHECKPOINT, cache_root
 from streamgroups_broker._java import Java
 from streamgroups_broker._properties import as_file, node_properties
+from streamgroups_broker._releases import is_kafka_3, release_properties
 
 #: URL (``https://`` or ``file://``) of a Maven repository that replaces Maven Central.
 MIRROR_VARIABLE = "STREAMGROUPS_MAVEN_REPOSITORY"
@@ -39,6 +40,8 @@ _EXCLUDED = (
     ("io\\.swagger.*", ".*"),
     ("(javax|jakarta)\\..*", ".*"),
 )
+# Kafka 3 logs through log4j 1. Bridges replace it, so that all releases have the same logging configuration.
+_LOG4J_1 = (("ch\\.qos\\.reload4j", ".*"), ("org\\.slf4j", "slf4j-(reload4j|log4j12)"))
 
 
 def fill(directory: Path, version: str, java: Java) -> None:
@@ -56,7 +59,7 @@ def fill(directory: Path, version: str, java: Java) -> None:
     missing = [name for name in ("kafka_2.13", "kafka-tools") if not (directory / f"{name}-{version}.jar").is_file()]
     if printed.returncode != 0 or missing:
         raise could_not_fetch(version, printed.stdout + printed.stderr)
-    _write_bootstrap_checkpoint(directory, java)
+    _write_bootstrap_checkpoint(directory, version, java)
 
 
 def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> None:
@@ -115,23 +118,32 @@ def ivy_settings(mirror: str | None, ivy_cache: Path) -> str:
 
 
 def ivy_module(version: str) -> str:
-    """Returns the Ivy file for the broker, its command line tools, and the bridge from its logging to log4j 2."""
+    """Returns the Ivy file for the broker, its command line tools, and the bridges from its logging to log4j 2.
+
+    >>> "log4j-1.2-api" in ivy_module("3.9.2"), "log4j-1.2-api" in ivy_module("4.1.2")
+    (True, False)
+    """
+    is_old = is_kafka_3(version)
+    bridges = ("log4j-core", "log4j-slf4j-impl", *(("log4j-1.2-api",) if is_old else ()))
     wanted = (
         ("org.apache.kafka", "kafka_2.13", version),
         ("org.apache.kafka", "kafka-tools", version),
-        ("org.apache.logging.log4j", "log4j-core", _LOG4J_BRIDGE),
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_BRIDGE),
+        *(("org.apache.logging.log4j", bridge, _LOG4J_BRIDGE) for bridge in bridges),
     )
-    return _ivy_document(wanted, "default->default", transitive=True)
+    return _ivy_document(wanted, "default->default", transitive=True, excluded=_LOG4J_1 if is_old else ())
 
 
-def _ivy_document(wanted: Iterable[Sequence[str]], conf: str, *, transitive: bool) -> str:
+def _ivy_document(
+    wanted: Iterable[Sequence[str]], conf: str, *, transitive: bool, excluded: Sequence[tuple[str, str]] = ()
+) -> str:
     """Returns an Ivy file with dependencies, each given by group, name and version."""
     dependencies = "".join(
         f'<dependency org="{org}" name="{name}" rev="{revision}" conf="{conf}" transitive="{str(transitive).lower()}"/>'
         for org, name, revision in wanted
     )
-    excludes = "".join(f'<exclude org="{org}" module="{name}" matcher="regexp"/>' for org, name in _EXCLUDED)
+    excludes = "".join(
+        f'<exclude org="{org}" module="{name}" matcher="regexp"/>' for org, name in (*_EXCLUDED, *excluded)
+    )
     return (
         '<ivy-module version="2.0"><info organisation="streamgroups" module="embedded-kafka"/>'
         f'<configurations><conf name="default"/></configurations>'
@@ -181,7 +193,7 @@ def _ivy_jar() -> Path:
     return jars[-1]
 
 
-def _write_bootstrap_checkpoint(directory: Path, java: Java) -> None:
+def _write_bootstrap_checkpoint(directory: Path, version: str, java: Java) -> None:
     """Formats a temporary directory with Kafka's StorageTool, and keeps the file that is equal for all clusters.
 
     A formatted directory contains two files: ``meta.properties`` (ids, plain text) and ``bootstrap.checkpoint`` (the
@@ -189,7 +201,8 @@ def _write_bootstrap_checkpoint(directory: Path, java: Java) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="streamgroups-format-") as work:
         log_dir, config = Path(work, "data"), Path(work, "server.properties")
-        config.write_text(as_file(node_properties(1, [9092], [9093], log_dir, {})), encoding="utf-8")
+        properties = node_properties(1, [9092], [9093], log_dir, release_properties(version))
+        config.write_text(as_file(properties), encoding="utf-8")
         printed = _run(
             [
                 java.executable,

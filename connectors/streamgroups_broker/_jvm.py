@@ -1,7 +1,7 @@
 """Command lines of Kafka's Java programs, and their logging configuration.
 
 Used by ``embedded`` and ``_prepare``. Pure functions, except `write_logging`. Source: Kafka 4 logs through log4j 2
-(KIP-653).
+(KIP-653); ``_ivy`` adds a bridge to it for Kafka 3.
 """
 
 from __future__ import annotations

@@ -15,19 +15,14 @@ from types import TracebackType
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 from streamgroups_broker import _ivy
-from streamgroups_broker._cache import (
-    DEFAULT_KAFKA_VERSION,
-    KafkaJars,
-    check_version,
-    class_archive,
-    kafka_jars,
-)
+from streamgroups_broker._cache import KafkaJars, class_archive, kafka_jars
 from streamgroups_broker._data_dir import Cluster, DataDir
 from streamgroups_broker._java import Java, find_java
 from streamgroups_broker._jvm import NodeCommands, tool_command_line
 from streamgroups_broker._node import Node, await_ready
 from streamgroups_broker._prepare import choose_cluster, prepare_nodes
 from streamgroups_broker._properties import HOST, check_overrides
+from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION, check_version, main_class, release_properties
 from streamgroups_broker._tools import RunsTools
 
 _MAX_NODES = 3
@@ -47,7 +42,7 @@ class EmbeddedKafka(RunsTools):
         nodes: 1 to 3. Each is broker and controller. Their ids are 1, 2, 3.
         data_dir: the directory of data and logs. A later start with it continues the same cluster. ``None``: a
             temporary directory that is deleted at the end.
-        version: the Kafka release, 4.0.0 or newer.
+        version: the Kafka release, 3.7.0 or newer. Before 4.0 the group protocol is ``classic``.
         ports: the client ports, one per node. ``None`` chooses free ones. With kept data, the previous ones are
             preferred.
         properties: Kafka broker properties for all nodes. They override the defaults. Values can be booleans and
@@ -91,8 +86,9 @@ class EmbeddedKafka(RunsTools):
         self._wanted_dir = None if data_dir is None else Path(data_dir)
         self._version = check_version(version)
         self._wanted_ports = None if ports is None else tuple(ports)
-        self._properties = {name: _as_text(value) for name, value in (properties or {}).items()}
-        check_overrides(self._properties)
+        own = {name: _as_text(value) for name, value in (properties or {}).items()}
+        check_overrides(own)
+        self._properties = {**release_properties(self._version), **own}
         self._heap_mb = heap_mb
         self._jvm_options = tuple(jvm_options)
         self._start_timeout_s = start_timeout_s
@@ -260,7 +256,7 @@ class EmbeddedKafka(RunsTools):
         assert self._java is not None
         assert self._jars is not None
         return subprocess.run(
-            tool_command_line(self._java, self._jars, data, command),
+            tool_command_line(self._java, self._jars, data, (main_class(command[0], self._version), *command[1:])),
             capture_output=True,
             text=True,
             timeout=timeout_s,

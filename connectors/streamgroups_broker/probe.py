@@ -10,8 +10,9 @@ import subprocess
 
 from streamgroups.doctor.machine import EmbeddedKafka, JavaFound, JavaUnusable
 from streamgroups.errors import EmbeddedBrokerError
-from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION, cache_root, damage
+from streamgroups_broker._cache import cache_root, damage
 from streamgroups_broker._java import find_java, release
+from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 
 
 def probe_java() -> JavaFound | JavaUnusable:

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION, kafka_jars
+from streamgroups_broker._cache import kafka_jars
 from streamgroups_broker._ivy import fill
 from streamgroups_broker._java import find_java
+from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 from streamgroups_broker._tools import TOOLS
 
 

@@ -57,7 +57,7 @@ def test_a_properties_file_is_escaped() -> None:
         ({"ports": [9092, 9093]}, "1 distinct ports"),
         ({"nodes": 2, "ports": [9092, 9092]}, "2 distinct ports"),
         ({"ports": [70000]}, "distinct ports"),
-        ({"version": "3.9.1"}, "4.0.0 or newer"),
+        ({"version": "3.6.2"}, "3.7.0 or newer"),
     ],
 )
 def test_arguments_are_rejected_early(arguments: dict[str, object], message: str) -> None:

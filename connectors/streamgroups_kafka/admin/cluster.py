@@ -34,6 +34,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
+from streamgroups_kafka.admin.group_protocol import check_group_protocol
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
@@ -101,6 +102,7 @@ class KafkaCluster:
         Raises:
             BrokerUnreachable: if no broker responds before the timeout.
             NotAuthorized: if authentication fails, or the TLS handshake.
+            GroupRejected: if the brokers do not support the group protocol.
         """
         what = f"The cluster at {self._config.get('bootstrap.servers')}"
         try:
@@ -110,6 +112,7 @@ class KafkaCluster:
             if rejection is None:
                 raise
         else:
+            check_group_protocol(self._config)
             return
         raise rejection
 
