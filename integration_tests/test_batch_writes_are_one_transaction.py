@@ -18,6 +18,12 @@ N = 100
 ALL = Counter(map(str, range(N)))
 
 
+def active_session(spark: SparkSession) -> str:
+    """The active session of this thread in the JVM."""
+    assert spark._jvm is not None
+    return str(SparkSession._get_j_spark_session_class(spark._jvm).getActiveSession().get().sessionUUID())
+
+
 def rows(spark: SparkSession, tasks: int = 1) -> DataFrame:
     number = F.col("id").cast("string")
     return spark.range(0, N, 1, tasks).select(number.alias("key"), number.alias("value"))
@@ -90,6 +96,22 @@ def test_X1_tasks_that_share_a_partition(spark: SparkSession, bootstrap: str, ne
     assert values(bootstrap, topic) == ALL
 
 
+def test_X1_the_registered_number_of_tasks_divides_the_partitions(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic, session = new_topic(4), spark.newSession()
+    sg.register(session, parallelism=1)
+    try:
+        # Two tasks with two chunks of records each: a task uses another one of its partitions for each chunk.
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+        large = session.range(0, 80, 1, 2).selectExpr("repeat(cast(id % 10 AS string), 450000) value")
+        settings = {"compression.type": "zstd"}
+        sg.write(large, sink=sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic, settings=settings))
+    finally:
+        sg.register(spark)
+    assert len(read_committed(bootstrap, topic)) == 80
+
+
 def test_X1_a_batch_of_foreach_batch(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> None:
     source, target = new_topic(3), new_topic(2)
     sg.write(rows(spark, 4), sink=sg.KafkaSink(bootstrap_servers=bootstrap, topic=source))
@@ -98,7 +120,9 @@ def test_X1_a_batch_of_foreach_batch(spark: SparkSession, bootstrap: str, new_to
     stream = spark.readStream.format("streamgroups").options(**given, startingOffsets="earliest").load()
 
     def write(batch: DataFrame, batch_id: int) -> None:
+        of_thread = active_session(spark)
         sg.write(batch.select("key", "value"), sink=sink)
+        assert active_session(spark) == of_thread, "the write leaves the session of Spark's thread as it is"
 
     query = stream.writeStream.foreachBatch(write).trigger(availableNow=True).start()
     try:

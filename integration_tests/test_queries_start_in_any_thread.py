@@ -1,4 +1,4 @@
-"""A query can be started in a thread other than that of its session, as ``sg.supervise`` needs for several queries.
+"""Reads and writes can start in a thread other than that of their session, as ``sg.supervise`` needs for several queries.
 
 Spark searches a sink in the active session of the calling thread. Source: Spark's ``DataSource.lookupDataSource``.
 """
@@ -18,6 +18,31 @@ from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import read_committed
 
 RECORDS = 20
+
+
+def test_spark_reads_and_writes_the_format_in_another_thread(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic, output = new_topic(1), new_topic(1)
+    produce(bootstrap, topic, RECORDS, partitions=1)
+    cluster = {"kafka.bootstrap.servers": bootstrap}
+
+    def stream() -> None:
+        rows = spark.readStream.format("streamgroups").options(**shared_options(bootstrap, group, topic)).load()
+        writer = rows.select("value").writeStream.format("streamgroups").options(**cluster, topic=output)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.start().awaitTermination()
+
+    def batch() -> int:
+        rows = spark.read.format("streamgroups").options(**cluster, subscribe=topic).load().select("value")
+        rows.write.format("streamgroups").options(**cluster, topic=output).mode("append").save()
+        return rows.count()
+
+    with ThreadPoolExecutor(1) as thread:
+        for work in (stream, batch):
+            thread.submit(work).result()
+            assert thread.submit(SparkSession.getActiveSession).result() is None
+    assert len(read_committed(bootstrap, output)) == 2 * RECORDS
 
 
 def test_exactly_once_and_supervise_start_queries_in_another_thread(

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +21,7 @@ from streamgroups_spark.event_time.observed_times import ObservationStore, Tell
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.event_time.unreadable_watermarks import UnreadableCounts
 from streamgroups_spark.internals.active_queries import ActiveQueries
-from streamgroups_spark.internals.active_session import active
+from streamgroups_spark.internals.active_session import active, write_in_any_thread
 from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.connect import is_connect, require_classic
 from streamgroups_spark.internals.rpc import SessionServer, new_session
@@ -43,12 +41,13 @@ SEEN = ObservationStore()
 STATES = StateReports()
 #: The unreadable watermarks of producers that tasks have reported.
 UNREADABLE = UnreadableCounts()
+#: The setting of a session with its number of tasks. Spark copies it with the session, as it copies data sources.
+_PARALLELISM = "spark.streamgroups.parallelism"
 #: The reporting channels of each Spark application that this process has run.
 _tells: dict[str, Tell] = {}
 _state_channels: dict[str, Channel[StateReport]] = {}
 _unreadable_channels: dict[str, Channel[UnreadableWatermarks]] = {}
 _lock = threading.Lock()
-_session: SparkSession | None = None
 _queries: ActiveQueries | None = None
 _rpc_server: SessionServer | None = None
 
@@ -59,7 +58,7 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
     Args:
         spark: the session.
         parallelism: the number of tasks that can run at once. A batch has at most this number of tasks, unless an
-            option requires more. Default: ``spark.sparkContext.defaultParallelism``, or the cores of the server with Spark
+            option requires more, and so has a write to Kafka. Default: ``spark.sparkContext.defaultParallelism``, or the cores of the server with Spark
             Connect.
         clock: for tests: returns the time of windows by processing time and of idle timeouts, in milliseconds since the
             epoch. It is pickled. Queries that start later use it. Default: the clock of the machine.
@@ -97,6 +96,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
     with active(spark):
         spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
         spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
+    write_in_any_thread()
+    spark.conf.set(_PARALLELISM, str(cores))
     _answer_sources(spark)
 
 
@@ -111,10 +112,10 @@ def _register_connect(spark: SparkSession, parallelism: int | None, clock: Clock
 
 def _answer_sources(spark: SparkSession) -> None:
     """Starts the server that answers requests of sources about their queries."""
-    global _rpc_server, _session, _queries
+    global _rpc_server, _queries
     with _lock:
         # A process runs one application at a time, and the latest session belongs to it.
-        _session, _queries = spark, ActiveQueries(spark)
+        _queries = ActiveQueries(spark)
         if _rpc_server is None:
             _rpc_server = SessionServer(SESSION, _answer)
             atexit.register(_rpc_server.close)
@@ -146,17 +147,13 @@ def require_registered(called: str, df: DataFrame) -> None:
         raise needs_registration(called)
 
 
-@contextmanager
-def registered_session() -> Iterator[None]:
-    """Makes the session that was registered last the active one, if the calling thread has none.
+def parallelism_of(spark: SparkSession) -> int:
+    """The number of tasks with which a session was registered, or its default parallelism.
 
-    ``ops.supervise`` starts queries in it, because their sink can be ``format("streamgroups")``.
+    The sink to Kafka divides the partitions without a key among this number of tasks. So a query that it writes must not
+    have more tasks.
     """
-    if _session is None or SparkSession.getActiveSession() is not None:
-        yield
-        return
-    with active(_session):
-        yield
+    return int(spark.conf.get(_PARALLELISM, None) or spark.sparkContext.defaultParallelism)
 
 
 def active_checkpoints() -> frozenset[str]:

@@ -1,20 +1,27 @@
 """Makes a session the active one of a thread, so that Spark finds the data sources that are registered with it.
 
-Called by ``register``, ``sinks.exactly_once`` and ``ops.supervise``. Spark searches the sink of a query, and checks the name
-of a new data source, in the active session of the calling thread and not in the session of the DataFrame. A thread of
-Python has none: its thread in the JVM inherits none. Source: Spark's ``DataSource.lookupDataSource``; PySpark's
-pinned threads (``PYSPARK_PIN_THREAD``).
+Called by ``register``. Spark searches the format of a write, and checks the name of a new data source, in the active
+session of the calling thread and not in the session of the DataFrame. A thread of Python has none: its thread in the
+JVM inherits none, also that of ``pyspark.InheritableThread``. Source: Spark's ``DataSource.lookupDataSource``;
+PySpark's pinned threads (``PYSPARK_PIN_THREAD``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
+from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+#: The methods of PySpark that search the format of a write, with the class of each.
+_SEARCHING = ((DataStreamWriter, "start"), (DataFrameWriter, "save"))
+_MARK = "_streamgroups_activates_session"
+_lock = threading.Lock()
 
 
 @contextmanager
@@ -24,39 +31,39 @@ def active(spark: SparkSession) -> Iterator[None]:
     Args:
         spark: the session.
     """
-    before = SparkSession.getActiveSession()
-    _activate(spark)
+    assert spark._jvm is not None
+    sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)
+    # PySpark has one variable for all threads. In foreachBatch, the session of the thread in the JVM is another one.
+    in_jvm, in_python = sessions.getActiveSession(), SparkSession._activeSession
+    SparkSession._activeSession = spark
+    sessions.setActiveSession(spark._jsparkSession)
     try:
         yield
     finally:
-        if before is None:
-            _sessions(spark).clearActiveSession()
+        SparkSession._activeSession = in_python
+        if in_jvm.isDefined():
+            sessions.setActiveSession(in_jvm.get())
         else:
-            _activate(before)
+            sessions.clearActiveSession()
 
 
-class SessionWriter(DataStreamWriter):
-    """A writer that any thread can start.
+def write_in_any_thread() -> None:
+    """Makes PySpark's writers search their format in the session of their DataFrame, for all threads of this process.
 
-    Args:
-        df: the DataFrame that it writes.
+    The methods of PySpark are replaced, once. They then activate the session, and behave as before otherwise.
     """
-
-    def __init__(self, df: DataFrame) -> None:
-        super().__init__(df)
-        self._session = df.sparkSession
-
-    def start(self, *args: Any, **settings: Any) -> StreamingQuery:
-        """Starts the query, as ``DataStreamWriter.start`` does."""
-        with active(self._session):
-            return super().start(*args, **settings)
+    with _lock:
+        for writer, name in _SEARCHING:
+            method = getattr(writer, name)
+            if not hasattr(method, _MARK):
+                setattr(writer, name, _activating(method))
 
 
-def _activate(spark: SparkSession) -> None:
-    SparkSession._activeSession = spark
-    _sessions(spark).setActiveSession(spark._jsparkSession)
+def _activating(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def activating(writer: Any, *arguments: Any, **settings: Any) -> Any:
+        with active(writer._spark):
+            return method(writer, *arguments, **settings)
 
-
-def _sessions(spark: SparkSession) -> Any:
-    assert spark._jvm is not None
-    return SparkSession._get_j_spark_session_class(spark._jvm)
+    setattr(activating, _MARK, True)
+    return activating

@@ -40,7 +40,6 @@ from streamgroups.supervision.policy import (
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.internals.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
-from streamgroups_spark.register import registered_session
 
 logger = logging.getLogger(__name__)
 
@@ -140,8 +139,7 @@ class _Supervisor:
         if self._stop_requested.is_set():
             return StopRequested()
         self._runs += 1
-        with registered_session():
-            query = run.query = self._start_query()
+        query = run.query = self._start_query()
         self._name = f"Query {query.name or query.id}"
         while not self._stop_requested.is_set():
             if query.awaitTermination(_POLL_S):  # type: ignore[arg-type]  # it takes fractions

@@ -29,11 +29,10 @@ from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.internals.active_session import SessionWriter
 from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
-from streamgroups_spark.register import SESSION, require_registered
+from streamgroups_spark.register import SESSION, parallelism_of, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.kafka import transactional_id_of
 from streamgroups_spark.sinks.kafka_rejections import with_rejections
@@ -245,7 +244,7 @@ def _to_kafka(
         output = _letter_output(letters, sources, sink)
         output_format = _name("kafkasink", checkpoint)
         told = {"format_name": output_format, "session": SESSION, "dead_letters": output}
-        told["parallelism"] = df.sparkSession.sparkContext.defaultParallelism
+        told["parallelism"] = parallelism_of(df.sparkSession)
         df.sparkSession.dataSource.register(shipped_class(KafkaLettersDataSource, told))
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
@@ -253,7 +252,7 @@ def _to_kafka(
         df = disjoint(df, options, cluster, with_letters=letters is not None)
         if not alone or not cluster.describe(noting).members:
             _shut_out_killed_run(options, noting, checkpoint)
-    return SessionWriter(df).format(output_format).options(**given)
+    return df.writeStream.format(output_format).options(**given)
 
 
 def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -> None:
@@ -291,7 +290,7 @@ def disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster, *, with
 
     Called by ``sinks.batch_write`` too.
     """
-    tasks = df.sparkSession.sparkContext.defaultParallelism
+    tasks = parallelism_of(df.sparkSession)
     counts = cluster.topics()
     if options.topic is not None and options.topic not in counts:
         raise UnknownTopic(
@@ -341,7 +340,7 @@ def _to_ledger(
         "dead_letters": output,
     }
     df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
-    writer = SessionWriter(df).format(name).option("checkpointLocation", checkpoint)
+    writer = df.writeStream.format(name).option("checkpointLocation", checkpoint)
     keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
     return writer
 
