@@ -16,7 +16,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from streamgroups.errors import UnknownGroup
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.reading import committed_offsets, describe_group
 
@@ -76,6 +78,25 @@ SCENARIOS: dict[str, Callable[[int], list[str]]] = {
 }
 #: These scenarios need a committed offset in every partition.
 SHIFTS = {"forward": "2", "back": "-2", "far forward": "1000", "far back": "-1000"}
+
+
+def test_O1_python_describes_a_group_as_the_command_does(bootstrap: str, group: str, topic: str) -> None:
+    with pytest.raises(UnknownGroup, match=f"'{group}' does not exist"):
+        sg.describe_group(group, bootstrap_servers=bootstrap)
+    assert ours(bootstrap, "reset", group, "--topic", topic, "--to-offset", "4", "--execute").returncode == 0
+    described = sg.describe_group(group, bootstrap_servers=bootstrap, settings={"client.id": "notebook"})
+    (document,) = json.loads(ours(bootstrap, "describe", group, "-o", "json").stdout)["groups"]
+    names = ("partition", "committed_offset", "end_offset", "lag")
+    in_python = [
+        (it.topic_partition.partition, it.committed_offset, it.end_offset, it.records) for it in described.partitions
+    ]
+    assert in_python == [tuple(it[name] for name in names) for it in document["partitions"]]
+    assert (described.state, described.lag, described.members) == (document["state"], document["lag"], ())
+    heading, columns, *rows = ours(bootstrap, "describe", group, "--no-time-lag").stdout.splitlines()
+    ours_in_python = str(described).splitlines()
+    assert ours_in_python[0].startswith(heading)
+    assert (ours_in_python[1].split(), len(ours_in_python)) == (columns.split(), len(rows) + 2)
+    assert described._repr_html_().count("<tr>") == len(rows) + 1
 
 
 def _ago(timestamp_ms: int) -> str:

@@ -137,7 +137,7 @@ class Run:
     @property
     def explained(self) -> tuple[str, list[list[str]]]:
         """The watermark of the group, and event time, watermark and state of each partition (``sg.explain_time``)."""
-        heading, _, *lines = sg.explain_time(self.query).splitlines()
+        heading, _, *lines = str(sg.explain_time(self.query)).splitlines()
         cells = [re.split(r"\s{2,}", line)[1:] for line in lines]
         return _short(heading), [[_short(a), _short(b), state] for a, b, state in cells]
 

@@ -101,7 +101,7 @@ def test_W10_streams_follow_the_watermark_of_a_group_of_another_application(
         depart(bootstrap, prices, {0: [13]})
         wait_until_read(bootstrap, prices, 1, slow, shared)
         assert (closed.flights, board.rows) == ({0: 2}, [(0, 2)])
-        explained = sg.explain_time(closed.query)
+        explained = str(sg.explain_time(closed.query))
         assert f"Watermark of group '{fast}', which is imported: 2013-01-01T05:12:00.000Z, unchanged for" in explained
 
 

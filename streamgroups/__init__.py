@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from streamgroups.dlq.settings import DeadLetters as DeadLetters
     from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
     from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
+    from streamgroups.event_time.explanation import TimeExplanation as TimeExplanation
     from streamgroups.event_time.producer_watermarks import watermark_header as watermark_header
     from streamgroups.event_time.shapes import hopping as hopping
     from streamgroups.event_time.shapes import session as session
     from streamgroups.event_time.shapes import tumbling as tumbling
     from streamgroups.message import Message as Message
+    from streamgroups.monitoring.group_tables import DescribedGroup as DescribedGroup
     from streamgroups.partitions import OffsetRange as OffsetRange
     from streamgroups.partitions import TopicPartition as TopicPartition
     from streamgroups.stable_input.idempotency import idempotency_key as idempotency_key
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
     from streamgroups_delta.sink import DeltaSink as DeltaSink
+    from streamgroups_kafka.admin.describe_group import describe_group as describe_group
     from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
     from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
     from streamgroups_postgres.sink import PostgresSink as PostgresSink
@@ -86,7 +89,9 @@ _NAMES = {
     "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
     "streamgroups.event_time.producer_watermarks": "watermark_header",
     "streamgroups.event_time.shapes": "hopping session tumbling",
+    "streamgroups.event_time.explanation": "TimeExplanation",
     "streamgroups.message": "Message",
+    "streamgroups.monitoring.group_tables": "DescribedGroup",
     "streamgroups.cursors.starting_position": "CursorType",
     "streamgroups.cursors.starting_position:CursorType": "TRIM_HORIZON AT_TIME LATEST AT_OFFSET AFTER_OFFSET",
     "streamgroups.cursors.state": "GroupState",
@@ -94,6 +99,7 @@ _NAMES = {
     "streamgroups.stable_input.idempotency": "idempotency_key",
     "streamgroups.supervision.policy": "RestartPolicy",
     "streamgroups_delta.sink": "DeltaSink",
+    "streamgroups_kafka.admin.describe_group": "describe_group",
     "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
     "streamgroups_kafka.write.watermark_markers": "emit_watermark",
     "streamgroups_postgres.sink": "PostgresSink",

@@ -17,8 +17,8 @@ import streamgroups as sg
 #: The types of arguments and results of the API: type hints must only need documented paths.
 HANDLED = {
     *("BatchLedger", "BatchTime", "LedgerBatch", "LedgerPosition", "LedgerPositions", "LedgerTable"),
-    *("GroupState", "Message", "OffsetRange", "Outcome", "OwnershipTimeline"),
-    *("PythonAggregate", "TimeRecorder", "TopicPartition"),
+    *("DescribedGroup", "GroupState", "Message", "OffsetRange", "Outcome", "OwnershipTimeline"),
+    *("PythonAggregate", "TimeExplanation", "TimeRecorder", "TopicPartition"),
 }
 
 

@@ -15,7 +15,8 @@ from platformdirs import user_state_path
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups_cli.output import Column, Output, OutputOption, Table, emit
+from streamgroups.tables import Column, Table
+from streamgroups_cli.output import Output, OutputOption, emit
 
 if TYPE_CHECKING:
     from streamgroups_broker.background import Running

@@ -18,10 +18,11 @@ import typer
 
 from streamgroups._version import __version__
 from streamgroups.errors import InvalidOption
+from streamgroups.tables import Column, Table
 from streamgroups_cli._spark_application import WORKER_PYTHON
 from streamgroups_cli.connection import ClusterOptions
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 
 if TYPE_CHECKING:
     from streamgroups.doctor.check_results import Finding

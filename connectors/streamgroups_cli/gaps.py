@@ -11,14 +11,15 @@ from typing import Any
 
 from streamgroups.coordination.reset_protocol import gaps_group_of, group_of
 from streamgroups.groups.gaps import Gap, Gaps
+from streamgroups.monitoring.group_tables import unknown_groups
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster, Connect
-from streamgroups_cli.groups.describing import unknown_groups
 from streamgroups_cli.groups.scope import GroupsOrAllArgument
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 
 _COLUMNS = (
     Column("group"),

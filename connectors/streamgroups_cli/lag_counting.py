@@ -1,4 +1,4 @@
-"""The option that limits how much is read to count records, and the format of lags that are upper bounds.
+"""The option that limits how much is read to count records, for commands that compute the lag.
 
 ``groups describe``, ``groups watch`` and ``metrics`` use it. Source: SEMANTICS O3, G13.
 """
@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from streamgroups.monitoring.snapshots import COUNT_BYTES
-from streamgroups_cli.output import Cell
 
 _MIB = 1 << 20
 #: The default limit of one of several polls.
@@ -36,12 +35,3 @@ def count_bytes(limit_mib: int) -> int:
     4194304
     """
     return limit_mib * _MIB
-
-
-def bounded(records: int | None, *, is_exact: bool) -> Cell:
-    """Returns a number of records for people.
-
-    >>> bounded(7, is_exact=True), bounded(7, is_exact=False), bounded(None, is_exact=False)
-    (7, '<=7', None)
-    """
-    return records if is_exact or records is None else f"<={records}"

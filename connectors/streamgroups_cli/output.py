@@ -12,14 +12,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamgroups.printable import printable
+from streamgroups.tables import Cell, Column, Table, cell_text, plain_lines
 
 if TYPE_CHECKING:
     from rich.text import Text as RichText
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 _MAX_FRAMED_ROWS = 500
-
-Cell: TypeAlias = str | int | None
 
 
 class Output(str, Enum):
@@ -57,41 +55,6 @@ def wants_json(arguments: Sequence[str]) -> bool:
     return any(map(_NAMES_JSON.fullmatch, options)) or any(
         _NAMES_OUTPUT.fullmatch(name) and value.lower() == "json" for name, value in pairs
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table.
-
-    Args:
-        name: its name in CSV; tables show it in capitals.
-        right: whether its cells are numbers, aligned to the right.
-        style: returns the colour of a cell on a terminal from its text.
-    """
-
-    name: str
-    right: bool = False
-    style: Callable[[str], str] | None = None
-
-    @property
-    def title(self) -> str:
-        """The heading in tables."""
-        return self.name.upper().replace("_", "-")
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows under named columns. An unknown cell is ``None``.
-
-    Args:
-        columns: the columns.
-        rows: one cell for each column.
-        heading: a line above the table.
-    """
-
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-    heading: str = ""
 
 
 def emit(
@@ -165,27 +128,6 @@ def print_tables(tables: Sequence[Table]) -> None:
             console.print(rich_table(table))
 
 
-def plain_lines(table: Table) -> Iterable[str]:
-    """Returns the table as lines of text, with two spaces between columns.
-
-    >>> print(*plain_lines(Table([Column("group"), Column("lag", right=True)], [["orders", 12], ["x", None]])), sep="\\n")
-    GROUP   LAG
-    orders   12
-    x         -
-    """
-    if table.heading:
-        yield printable(table.heading)
-        if not table.rows:
-            return
-    rows = [[_text(cell) for cell in row] for row in table.rows]
-    titles = [column.title for column in table.columns]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    form = "  ".join(f"{{:{'>' if c.right else '<'}{w}}}" for c, w in zip(table.columns, widths, strict=True))
-    yield form.format(*titles).rstrip()
-    for row in rows:
-        yield form.format(*row).rstrip()
-
-
 def rich_table(table: Table) -> Any:
     """Returns the table for a terminal."""
     from rich import box
@@ -203,17 +145,10 @@ def styled(column: Column, cell: Cell) -> RichText:
     """Returns a cell for a terminal, with its colour and its alignment."""
     from rich.text import Text
 
-    text = _text(cell)
+    text = cell_text(cell)
     return Text(text, column.style(text) if column.style else "", justify="right" if column.right else "left")
 
 
 def say(text: str) -> None:
     """Prints a line for people on standard error: a warning, a file name, or the next step."""
     print(printable(text, keep="\n"), file=sys.stderr)
-
-
-def _text(cell: Cell) -> str:
-    if cell is None:
-        return "-"
-    # Names of clients can contain control characters, which a terminal must not interpret.
-    return printable(str(cell))

@@ -7,36 +7,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime
-from streamgroups.event_time.watermark import NOT_YET, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, oldest
 from streamgroups.partitions import TopicPartition
+from streamgroups.printable import printable
+from streamgroups.tables import Column, Table, html
 from streamgroups.times import utc
+
+_COLUMNS = tuple(map(Column, ("partition", "event time", "watermark", "state")))
+_NONE_YET = "none yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
-    """One partition.
+class PartitionExplanation:
+    """The event time of one partition.
 
     Args:
         topic_partition: the partition.
-        event_time: the latest event time of its records.
-        asserts: its watermark.
-        doing: its effect on the watermark of the source.
+        event_time_ms: the latest event time of its records, in milliseconds since the epoch; ``None`` before the first.
+        watermark_ms: its watermark, in milliseconds since the epoch; ``None`` before the first.
+        state: its effect on the watermark, in words.
+        holds_back: whether the watermark of the stream is that of this partition.
     """
 
     topic_partition: TopicPartition
-    event_time: str
-    asserts: str
-    doing: str
+    event_time_ms: int | None
+    watermark_ms: int | None
+    state: str
+    holds_back: bool = False
 
 
-def explain(state: SourceTime, settings: TimeSettings) -> list[Explained]:
+@dataclass(frozen=True, slots=True)
+class StreamExplanation:
+    """The event time of a stream that a member reads.
+
+    Args:
+        group_id: the consumer group.
+        member: the member of the group.
+        partitions: its partitions, in order; with ``time="group"`` all partitions of the group.
+        watermark_ms: the watermark, in milliseconds since the epoch. ``None`` before the first, and if each partition has
+            a watermark of its own.
+        is_by_partition: whether each partition has a watermark of its own.
+        imported: the watermark that the query imports, as a sentence; ``None`` if it imports no watermark.
+
+    >>> print(StreamExplanation("board", "alice", (PartitionExplanation(TopicPartition("t", 0), None, 7, "ahead"),)))
+    Group 'board', member 'alice': the watermark is none yet.
+    partition  event time  watermark                 state
+    t-0        none yet    1970-01-01T00:00:00.007Z  ahead
+    """
+
+    group_id: str
+    member: str
+    partitions: tuple[PartitionExplanation, ...]
+    watermark_ms: int | None = None
+    is_by_partition: bool = False
+    imported: str | None = None
+
+    @property
+    def heading(self) -> str:
+        """The group, the member and the watermark, as a sentence."""
+        watermark = utc(self.watermark_ms) or _NONE_YET
+        what = "each partition has a watermark of its own" if self.is_by_partition else f"the watermark is {watermark}"
+        return f"Group '{self.group_id}', member '{self.member}': {what}."
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """The partitions as the rows of a table."""
+        return [
+            (
+                str(it.topic_partition),
+                utc(it.event_time_ms) or _NONE_YET,
+                utc(it.watermark_ms) or _NONE_YET,
+                it.state,
+            )
+            for it in self.partitions
+        ]
+
+    def __str__(self) -> str:
+        rows = [tuple(column.name for column in _COLUMNS), *self.rows]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+        table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return printable("\n".join([self.heading, *([self.imported] if self.imported else []), *table]), keep="\n")
+
+
+@dataclass(frozen=True, slots=True)
+class TimeExplanation:
+    """The event time of a query. :func:`streamgroups.explain_time` returns it.
+
+    ``print`` shows it as tables of text, and a notebook displays it as tables.
+
+    Args:
+        streams: the event time of each of its streams.
+
+    >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+    >>> slow = PartitionExplanation(p1, 300, 300, "holds back the watermark", holds_back=True)
+    >>> found = TimeExplanation((StreamExplanation("board", "alice", (PartitionExplanation(p0, 900, 900, "ahead"), slow), 300),))
+    >>> [str(it.topic_partition) for it in found.streams[0].partitions if it.holds_back]
+    ['flights-1']
+    """
+
+    streams: tuple[StreamExplanation, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.streams))
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            html(Table(_COLUMNS, it.rows, it.heading if it.imported is None else f"{it.heading} {it.imported}"))
+            for it in self.streams
+        )
+
+
+def explain(state: SourceTime, settings: TimeSettings) -> list[PartitionExplanation]:
     """Returns the effect of each partition on the watermark.
 
     Args:
@@ -44,65 +131,54 @@ def explain(state: SourceTime, settings: TimeSettings) -> list[Explained]:
         settings: the event-time settings.
 
     >>> from streamgroups.event_time.strategy import Generation
-    >>> from streamgroups.event_time.watermark import At
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> state = SourceTime(At(300), {p0: PartitionTime(900, At(900)), p1: PartitionTime(300, At(300))})
-    >>> [it.doing for it in explain(state, TimeSettings(Generation()))]
+    >>> [it.state for it in explain(state, TimeSettings(Generation()))]
     ['ahead', 'holds back the watermark']
     """
     timeout_ms = settings.partition_idle_timeout_ms
     active = [time.watermark for time in state.partitions.values() if not time.is_idle(timeout_ms)]
     least = oldest(*active)
 
+    def holds_back(time: PartitionTime) -> bool:
+        return settings.has_own_watermark and not time.is_idle(timeout_ms) and time.watermark == least
+
     def doing(time: PartitionTime) -> str:
         if not settings.has_own_watermark:
             return "emits no watermark: event time is imported"
         if time.is_idle(timeout_ms):
             return f"idle for {_quiet_s(time)} s: does not hold back the watermark"
-        said = "ahead" if time.watermark != least else "holds back the watermark"
+        said = "holds back the watermark" if holds_back(time) else "ahead"
         if time.event_time_ms is None and time.watermark == NOT_YET:
             return f"{said}: no event time yet"
         return said if time.idle_since_ms is None else f"{said}; no available records for {_quiet_s(time)} s"
 
     return [
-        Explained(tp, utc(time.event_time_ms) or "none yet", str(time.watermark), doing(time))
+        PartitionExplanation(tp, time.event_time_ms, time_ms(time.watermark), doing(time), holds_back(time))
         for tp, time in sorted(state.partitions.items())
     ]
 
 
-def as_text(
-    group_id: str, member: str, state: SourceTime, lines: Sequence[Explained], imported: ImportStatus | None = None
-) -> str:
-    """Returns the explanation as a table.
+def stream_explanation(
+    group_id: str, member: str, state: SourceTime, settings: TimeSettings, imported: ImportStatus | None = None
+) -> StreamExplanation:
+    """Explains a stream with one watermark.
 
     Args:
         group_id: the consumer group.
         member: the member of the group.
         state: the time of the source.
-        lines: the explanation of each partition.
+        settings: the event-time settings.
         imported: the watermark that the query imports; ``None`` if it imports no watermark.
-
-    >>> print(as_text("board", "alice", SourceTime(), [Explained(TopicPartition("t", 0), "none yet", "none yet", "ahead")]))
-    Group 'board', member 'alice': the watermark is none yet.
-    partition  event time  watermark  state
-    t-0        none yet    none yet   ahead
     """
-    heading = f"Group '{group_id}', member '{member}': the watermark is {state.watermark}."
-    return as_table(heading if imported is None else f"{heading}\n{imported}", lines)
+    partitions = tuple(explain(state, settings))
+    sentence = None if imported is None else str(imported)
+    return StreamExplanation(group_id, member, partitions, time_ms(state.watermark), imported=sentence)
 
 
-def as_table(heading: str, lines: Sequence[Explained]) -> str:
-    """Returns an explanation as a table below a heading.
-
-    >>> print(as_table("Two partitions.", []))
-    Two partitions.
-    partition  event time  watermark  state
-    """
-    rows = [("partition", "event time", "watermark", "state")]
-    rows += [(str(it.topic_partition), it.event_time, it.asserts, it.doing) for it in lines]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([heading, *table])
+def time_ms(watermark: Watermark) -> int | None:
+    """Returns the time of a watermark, in milliseconds since the epoch; ``None`` before the first."""
+    return watermark.time_ms if isinstance(watermark, At) else None
 
 
 def _quiet_s(time: PartitionTime) -> int:

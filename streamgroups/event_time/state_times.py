@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from streamgroups.event_time.explanation import Explained, as_table
+from streamgroups.event_time.explanation import PartitionExplanation, StreamExplanation
 from streamgroups.event_time.source_time import together
 from streamgroups.event_time.stored_time import GroupTime, StoredTime, TimeState
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
@@ -110,7 +110,7 @@ def _of_group(times: Mapping[TopicPartition, StateTime | None], available: Colle
     return GroupTime(watermark, partitions)
 
 
-def explain_partitions(group_id: str, member: str, states: Mapping[TopicPartition, StateOrigin]) -> str:
+def explain_partitions(group_id: str, member: str, states: Mapping[TopicPartition, StateOrigin]) -> StreamExplanation:
     """Explains windows with ``time="partition"``: the watermark of each partition, and when its idle timeout expires.
 
     Args:
@@ -128,18 +128,18 @@ def explain_partitions(group_id: str, member: str, states: Mapping[TopicPartitio
     t-0        1970-01-01T00:05:00.000Z  1970-01-01T00:06:00.000Z  idle: the idle timeout has advanced the watermark
     t-1        1970-01-01T00:05:00.000Z  1970-01-01T00:05:00.000Z  active; the idle timeout expires at 1970-01-01T00:07:00.000Z
     """
-    lines = [_line(tp, state) for tp, state in sorted(states.items())]
-    return as_table(f"Group '{group_id}', member '{member}': each partition has a watermark of its own.", lines)
+    lines = tuple(_line(tp, state) for tp, state in sorted(states.items()))
+    return StreamExplanation(group_id, member, lines, is_by_partition=True)
 
 
-def _line(tp: TopicPartition, state: StateOrigin) -> Explained:
+def _line(tp: TopicPartition, state: StateOrigin) -> PartitionExplanation:
     time = time_of(state)
     if time is None:
-        return Explained(tp, "none yet", str(NOT_YET), "no state yet")
+        return PartitionExplanation(tp, None, None, "no state yet")
     due_ms = state.due_ms if isinstance(state, Named) else None
     doing = "idle: the idle timeout has advanced the watermark" if time.is_idle else "active"
     expiry = "" if due_ms is None else f"; the idle timeout expires at {utc(due_ms)}"
-    return Explained(tp, utc(time.event_time_ms) or "none yet", str(_at(time.watermark_ms)), doing + expiry)
+    return PartitionExplanation(tp, time.event_time_ms, time.watermark_ms, doing + expiry)
 
 
 def _at(time_ms: int | None) -> Watermark:

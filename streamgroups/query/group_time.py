@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from streamgroups.errors import UnknownTopic
-from streamgroups.event_time.explanation import as_text, explain
+from streamgroups.event_time.explanation import StreamExplanation, stream_explanation
 from streamgroups.event_time.idleness import Observation, idle_since, is_idle
 from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.partition_time import PartitionTime
@@ -242,7 +242,7 @@ class GroupTime(OperatorTime):
         member: str,
         owned: Mapping[TopicPartition, Owned],
         imported: ImportStatus | None = None,
-    ) -> str | None:
+    ) -> StreamExplanation | None:
         """Explains which partitions hold back the watermark, as of the last observation. Safe to call from any thread.
 
         Args:
@@ -262,7 +262,7 @@ class GroupTime(OperatorTime):
         watermark = watermark if imported is None else latest(watermark, imported.watermark)
         source = SourceTime(watermark, partitions)
         settings = TimeSettings(Generation(), partition_idle_timeout_ms=self._idle_timeout_ms)
-        return as_text(group_id, member, source, explain(source, settings), imported)
+        return stream_explanation(group_id, member, source, settings, imported)
 
     # ---- observations ------------------------------------------------------------------------------------------------
 

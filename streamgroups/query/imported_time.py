@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from streamgroups.errors import StreamGroupsError
+from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.imported_watermark import (
     ImportState,
     ImportStatus,
@@ -212,6 +213,6 @@ class LaterTime(OperatorTime):
         """See :meth:`OperatorTime.event_times`."""
         return self._own.event_times(owned)
 
-    def explain(self, group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str | None:
+    def explain(self, group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> StreamExplanation | None:
         """See :meth:`OperatorTime.explain`."""
         return self._own.explain(group_id, member, owned, self._imported.status)

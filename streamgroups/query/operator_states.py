@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Protocol
 
 from streamgroups.errors import StateMissing
+from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.watermark import At, Watermark, reached
 from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -264,7 +265,7 @@ class OperatorStates(BatchStates):
         self._flushed |= {r.topic_partition: r.end_offset for r in batch.ranges if r.topic_partition in self._flushing}
         return states
 
-    def explain(self, member: str) -> str | None:
+    def explain(self, member: str) -> StreamExplanation | None:
         """See :meth:`BatchStates.explain`."""
         return self._time.explain(self._group_id, member, self._owned)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.state_times import explain_partitions, time_of
 from streamgroups.event_time.watermark import NOT_YET, Watermark
 from streamgroups.groups.membership import Owned
@@ -49,7 +50,7 @@ class OperatorTime:
         """
         return None
 
-    def explain(self, group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> str | None:
+    def explain(self, group_id: str, member: str, owned: Mapping[TopicPartition, Owned]) -> StreamExplanation | None:
         """Explains the event time of the partitions; ``None`` if none has one. Safe to call from any thread.
 
         Args:

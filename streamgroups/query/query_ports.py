@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.groups.gaps import PartitionGap
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Membership, Owned, States
@@ -210,14 +211,14 @@ class BatchStates:
         """The figures of the last batch; ``None`` before it, and without an operator. Safe to call from any thread."""
         return None
 
-    def explain(self, member: str) -> str | None:
+    def explain(self, member: str) -> StreamExplanation | None:
         """Explains the event time of the states, and what holds back their watermark. Safe to call from any thread.
 
         Args:
             member: the member of the group.
 
         Returns:
-            A table of partitions. ``None`` without event time, and before the first batch.
+            The partitions. ``None`` without event time, and before the first batch.
         """
         return None
 

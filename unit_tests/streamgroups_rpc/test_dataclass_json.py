@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamgroups.event_time.explanation import PartitionExplanation, StreamExplanation
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
@@ -115,7 +116,9 @@ def test_requests(message: Any) -> None:
         ),
         TimeReply("m", STATE, SETTINGS, 5),
         TimeReply("m", SourceTime(), SETTINGS, 5),
-        Explanation("Group 'board'"),
+        Explanation(
+            StreamExplanation("board", "alice", (PartitionExplanation(P0, 5, None, "ahead"),), 3, imported="It is.")
+        ),
         True,
         False,
         None,

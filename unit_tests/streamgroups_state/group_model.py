@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.watermark import Watermark, oldest
 from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.groups.commit_metadata import CommitMark
@@ -106,7 +107,7 @@ class GroupQuery:
     def _find(self, position: Position) -> Choice:
         return StateStore(self._scope, self.group.files).find(position)
 
-    def explain(self) -> str | None:
+    def explain(self) -> StreamExplanation | None:
         """The event time of its partitions after the next poll, for people."""
         owned = self.member.owned
         self._states.due(owned, {})

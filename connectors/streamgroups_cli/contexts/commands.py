@@ -13,9 +13,10 @@ import typer
 
 from streamgroups.contexts import CONTEXTS, CURRENT, FILE, SERVERS, SETTINGS, Context, check_name
 from streamgroups.errors import InvalidOption
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import parse_settings
 from streamgroups_cli.contexts.config_file import changed_contexts, config_path, contexts_in, read_contexts
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 
 _COLUMNS = (
     Column("current"),

@@ -18,13 +18,14 @@ import typer
 from streamgroups.cursors.admission import MAX_MESSAGES
 from streamgroups.cursors.tokens import GroupCursor, PartitionCursor, decode
 from streamgroups.errors import InvalidCursor, InvalidOption
+from streamgroups.tables import Column, Table
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.cursors import client as opening
 from streamgroups_cli.cursors.error_text import command_words
 from streamgroups_cli.cursors.paths import KeyOption, signing_key
 from streamgroups_cli.cursors.requests import from_json, request_instance
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 from streamgroups_cli.records import FullOption, RecordPrinter, Show, ShowOption
 from streamgroups_kafka.client.clock import now_ms
 

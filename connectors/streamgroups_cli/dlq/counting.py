@@ -14,6 +14,7 @@ import typer
 
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.redrive import State, state_of
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq.queue import (
@@ -26,7 +27,7 @@ from streamgroups_cli.dlq.queue import (
 )
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 
 _HOUR_MS = 3_600_000
 

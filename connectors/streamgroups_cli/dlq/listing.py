@@ -13,6 +13,7 @@ import typer
 from streamgroups.dlq.letter_files import document_of
 from streamgroups.dlq.redrive import State, state_of
 from streamgroups.dlq.table_letters import AnyLetter
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq.queue import (
@@ -25,7 +26,7 @@ from streamgroups_cli.dlq.queue import (
 )
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 
 _COLUMNS = (
     Column("failed_at"),

@@ -18,6 +18,7 @@ from streamgroups.errors import PartlyDone
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import parse_time_ms
 from streamgroups.printable import listed
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq.queue import (
@@ -34,7 +35,7 @@ from streamgroups_cli.dlq.redriving import ExecuteOption
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 
 _COUNTS = (Column("deleted", right=True), *(Column(state.name.lower(), right=True) for state in State))
 _COLUMNS = (

@@ -18,6 +18,7 @@ from streamgroups.dlq.stored import Selection
 from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
 from streamgroups.printable import listed
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq.queue import (
@@ -33,7 +34,7 @@ from streamgroups_cli.dlq.queue import (
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 
 _COLUMNS = (Column("id"), Column("attempt", right=True), Column("state"), Column("to"), Column("repaired"))
 ExecuteOption = Annotated[

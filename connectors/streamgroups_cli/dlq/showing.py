@@ -15,6 +15,7 @@ from streamgroups.dlq.stored import Selection
 from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption
 from streamgroups.printable import listed
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq.listing import document
@@ -27,7 +28,7 @@ from streamgroups_cli.dlq.queue import (
 )
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.records import Show, ShowOption, words_of
 
 _COLUMNS = (Column("field"), Column("content"))

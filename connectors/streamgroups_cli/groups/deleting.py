@@ -20,13 +20,14 @@ from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names
 from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions, apply
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
 from streamgroups_cli.groups.undo_files import write_undo
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, Table, emit, say
+from streamgroups_cli.output import Output, emit, say
 
 _GROUPS = (Column("group"), Column("state"), Column("committed_partitions", right=True))
 _OFFSETS = (Column("group"), Column("topic"), Column("partition", right=True), Column("committed_offset", right=True))

@@ -12,12 +12,20 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgroups.durations import duration
-from streamgroups.errors import InvalidOption, UnknownGroup
+from streamgroups.errors import InvalidOption
 from streamgroups.groups.description import GroupMember
-from streamgroups.groups.lag import PartitionError, PartitionLag
+from streamgroups.groups.lag import PartitionLag
+from streamgroups.monitoring.group_tables import (
+    PARTITIONS,
+    exists,
+    heading,
+    partition_cells,
+    partition_table,
+    unknown_groups,
+)
 from streamgroups.monitoring.snapshots import READS_UNASKED, GroupSnapshot, list_all, survey
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition, by_topic
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq.tables import TableOptions
@@ -25,23 +33,10 @@ from streamgroups_cli.groups import describing_letters, describing_states
 from streamgroups_cli.groups.describing_letters import Letters
 from streamgroups_cli.groups.describing_states import States, committed_states
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, StateLocationOption, chosen_groups
-from streamgroups_cli.lag_counting import DESCRIBE_MIB, CountLimitOption, bounded, count_bytes
+from streamgroups_cli.lag_counting import DESCRIBE_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 
-_PARTITIONS = (
-    Column("topic"),
-    Column("partition", right=True),
-    Column("committed_offset", right=True),
-    Column("end_offset", right=True),
-    Column("lag", right=True),
-    Column("open", right=True),
-    Column("in_flight", right=True),
-    Column("time_lag", right=True),
-    Column("owner"),
-    Column("host"),
-    Column("detail", style=lambda _: "red"),
-)
 _MEMBERS = (
     Column("client_id"),
     Column("host"),
@@ -128,40 +123,6 @@ def _check_view(*, members: bool, state: bool, state_location: str | None) -> No
         raise InvalidOption("--state-location is for the sizes of states.", remedy="Use it with --state.")
 
 
-def exists(snapshot: GroupSnapshot) -> bool:
-    """Returns whether the group exists."""
-    return snapshot.description.state != "Dead" or bool(snapshot.lags)
-
-
-def unknown_groups(missing: Sequence[str]) -> UnknownGroup:
-    """Returns the error for groups that do not exist."""
-    names = ", ".join(f"'{g}'" for g in missing)
-    return UnknownGroup(
-        f"Group{'' if len(missing) == 1 else 's'} {names} {'does' if len(missing) == 1 else 'do'} not exist.",
-        remedy="See: streamgroups groups list.",
-        group=missing[0] if len(missing) == 1 else None,
-    )
-
-
-def _heading(s: GroupSnapshot, now_ms: int, letters: Letters | None) -> str:
-    d = s.description
-    count = len(d.members)
-    words = [
-        d.state,
-        f"{d.type or 'unknown'} protocol" if d.type in ("classic", "consumer") else f"{d.type} group",
-        *([f"assignor {d.assignor}"] if d.assignor else []),
-        f"{count} member{'' if count == 1 else 's'}",
-        *([f"coordinator {d.coordinator}"] if d.coordinator is not None else []),
-    ]
-    if s.records is not None:
-        words.append(f"lag {bounded(s.records, is_exact=s.is_exact)}")
-        behind = duration(s.time_ms(now_ms))
-        words += [f"time lag {behind}"] if behind is not None and s.records else []
-        words += [f"{s.open_records} in open transactions"] if s.open_records else []
-    words += describing_letters.words(letters)
-    return f"Group {d.group_id}: {', '.join(words)}"
-
-
 def _table(
     s: GroupSnapshot,
     now_ms: int,
@@ -169,14 +130,12 @@ def _table(
     states: Mapping[str, States] | None,
     letters: Letters | None,
 ) -> Table:
-    heading = _heading(s, now_ms, letters)
+    line = heading(s, now_ms, describing_letters.words(letters))
     if members:
-        return Table(_MEMBERS, [_member_cells(m) for m in s.description.members], heading)
+        return Table(_MEMBERS, [_member_cells(m) for m in s.description.members], line)
     if states is not None:
-        return Table(describing_states.COLUMNS, list(_state_rows(s, states, now_ms, human=True)), heading)
-    owners = s.description.owners
-    rows = [_cells(lag, owners.get(lag.topic_partition), now_ms, human=True) for lag in s.lags]
-    return Table(_PARTITIONS, rows, heading)
+        return Table(describing_states.COLUMNS, list(_state_rows(s, states, now_ms, human=True)), line)
+    return partition_table(s, now_ms, line)
 
 
 def _state_rows(s: GroupSnapshot, states: Mapping[str, States], now_ms: int, *, human: bool) -> Iterator[list[Cell]]:
@@ -206,49 +165,18 @@ def _flat(snapshots: Sequence[GroupSnapshot], now_ms: int, members: bool, states
             rows += [
                 [
                     s.description.group_id,
-                    *_cells(lag, owners.get(lag.topic_partition), now_ms, human=False),
+                    *partition_cells(lag, owners.get(lag.topic_partition), now_ms, human=False),
                     _exactness(lag),
                 ]
                 for lag in s.lags
             ]
-    of_partitions = [Column("time_lag_ms") if c.name == "time_lag" else c for c in _PARTITIONS]
+    of_partitions = [Column("time_lag_ms") if c.name == "time_lag" else c for c in PARTITIONS]
     columns = _MEMBERS if members else [*of_partitions, Column("lag_exact")]
     return Table([Column("group"), *columns], rows)
 
 
-def _cells(lag: PartitionLag, owner: GroupMember | None, now_ms: int, *, human: bool) -> list[Cell]:
-    behind_ms = lag.time_ms(now_ms)
-    return [
-        lag.topic_partition.topic,
-        lag.topic_partition.partition,
-        lag.committed_offset,
-        lag.bounds.end_offset if isinstance(lag.bounds, Bounds) else None,
-        bounded(lag.records, is_exact=lag.is_exact) if human else lag.records,
-        lag.open_records,
-        lag.in_flight,
-        duration(behind_ms) if human else behind_ms,
-        owner.client_id if owner else None,
-        owner.host if owner else None,
-        detail(lag),
-    ]
-
-
 def _exactness(lag: PartitionLag) -> Cell:
     return None if lag.records is None else str(lag.is_exact).lower()
-
-
-def detail(lag: PartitionLag) -> str:
-    """Returns the defect of a partition's position in one or two words; empty without one."""
-    match lag.error:
-        case PartitionError.EXPIRED:
-            return f"{lag.lost_records} lost"
-        case PartitionError.PAST_END:
-            return "after the end"
-        case PartitionError.NO_PARTITION:
-            return "deleted"
-        case PartitionError.NO_LEADER:
-            return "no leader"
-    return ""
 
 
 def _member_cells(member: GroupMember) -> list[Cell]:

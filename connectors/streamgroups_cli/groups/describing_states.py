@@ -21,9 +21,9 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize, sum_of_sizes
 from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.origins import Named, New
+from streamgroups.tables import Cell, Column
 from streamgroups.times import utc
 from streamgroups_cli.groups.styles import time_state_style
-from streamgroups_cli.output import Cell, Column
 
 if TYPE_CHECKING:
     from streamgroups_state.store import StoredStates

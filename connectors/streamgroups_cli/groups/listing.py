@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from streamgroups.monitoring.snapshots import list_all
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.styles import state_style
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 
 _COLUMNS = (
     Column("group"),

@@ -18,9 +18,10 @@ from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.state.continuation import Continuation, Continues, Stops
 from streamgroups.state.lookup import Stored
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.output import Cell, Column, Output, Table, emit, say
+from streamgroups_cli.output import Output, emit, say
 
 _COLUMNS = (
     Column("group"),

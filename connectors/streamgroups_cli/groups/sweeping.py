@@ -18,11 +18,12 @@ from streamgroups.groups.description import INACTIVE_STATES, GroupListing
 from streamgroups.groups.unused import OFFSETS_TOPIC, GroupUse, Verdict, group_in_key, judge, partition_of_group
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions
 from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Table, emit, say
+from streamgroups_cli.output import emit, say
 
 _COLUMNS = (Column("group"), Column("action", style=lambda text: "red" if text == "delete" else ""), Column("reason"))
 

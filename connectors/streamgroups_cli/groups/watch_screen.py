@@ -18,6 +18,7 @@ from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Label
 
 from streamgroups.printable import printable
+from streamgroups.tables import Column
 from streamgroups.times import utc
 from streamgroups_cli.groups.watch_views import (
     Poll,
@@ -28,7 +29,7 @@ from streamgroups_cli.groups.watch_views import (
     partition_columns,
     partition_rows,
 )
-from streamgroups_cli.output import Column, styled
+from streamgroups_cli.output import styled
 
 #: A table with more rows takes seconds to draw. A filter, or one group, shows others.
 _MAX_ROWS = 300

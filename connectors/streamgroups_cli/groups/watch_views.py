@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 from streamgroups.durations import duration
+from streamgroups.monitoring.group_tables import bounded
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.groups.styles import lag_state_style, sparkline, state_style, time_state_style
-from streamgroups_cli.lag_counting import bounded
-from streamgroups_cli.output import Cell, Column, Table
 
 _SPARKS = 20
 #: The worst state first.

@@ -17,12 +17,13 @@ import typer
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import StreamGroupsError
 from streamgroups.monitoring.monitor import Monitor
+from streamgroups.tables import plain_lines
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.groups.scope import GroupsOrAllArgument
 from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table
 from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, plain_lines, print_csv, say
+from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, print_csv, say
 
 
 @with_options

@@ -16,12 +16,13 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import GroupRejected, UnknownGroup
 from streamgroups.state.lookup import Position
 from streamgroups.state.retention import Retention
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names
 from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 from streamgroups_cli.state.selection import Location, selected
 from streamgroups_state.collection import Collectable, Collector
 from streamgroups_state.shared_files import without_shared

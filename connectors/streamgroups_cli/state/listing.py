@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
 from streamgroups_state.inspection import inspect
 

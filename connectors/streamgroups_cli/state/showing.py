@@ -10,8 +10,9 @@ import typer
 from streamgroups.errors import StateDamaged
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.state_files import StateFiles
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
 from streamgroups_state.inspection import inspect, rows_of
 from streamgroups_state.windows.carried import RESERVED

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.exits import ExitCode
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
 from streamgroups_state.inspection import Inspection, inspect
 

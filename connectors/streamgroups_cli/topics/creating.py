@@ -13,9 +13,10 @@ import typer
 
 from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.partitions import TopicDescription
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 
 _COLUMNS = (Column("topic"), Column("partitions", right=True), Column("replicas", right=True), Column("result"))
 

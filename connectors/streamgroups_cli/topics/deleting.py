@@ -16,11 +16,12 @@ from streamgroups.groups.description import is_active
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import Bounds, TopicDescription, TopicPartition
 from streamgroups.printable import listed
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names as quoted
 from streamgroups_cli.groups.changes import ONLY_A_PLAN
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, say
 
 _COLUMNS = (Column("topic"), Column("partitions", right=True), Column("offsets", right=True), Column("groups"))
 

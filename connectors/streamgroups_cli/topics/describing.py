@@ -14,10 +14,11 @@ from streamgroups.errors import UnknownTopic
 from streamgroups.groups.lag import PartitionError
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import Bounds, StampedOffset, TopicDescription, TopicPartition
+from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 
 _PARTITIONS = (
     Column("topic"),

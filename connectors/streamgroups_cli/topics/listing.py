@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from streamgroups.partitions import TopicDescription
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Cell, Column, Output, OutputOption, Table, emit
+from streamgroups_cli.output import Output, OutputOption, emit
 
 _COLUMNS = (
     Column("topic"),

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import InvalidOption, OffsetFormat
-from streamgroups.event_time.explanation import as_text, explain
+from streamgroups.event_time.explanation import StreamExplanation, TimeExplanation, stream_explanation
 from streamgroups.event_time.watermark import NOT_YET
 from streamgroups_spark.event_time.messages import ExplanationRequest, TimeRequest
 from streamgroups_spark.event_time.punctuation_source import group_in
@@ -23,7 +23,7 @@ from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.register import SESSION
 
 
-def explain_time(query: StreamingQuery) -> str:
+def explain_time(query: StreamingQuery) -> TimeExplanation:
     """Returns the event time of each partition, and its effect on the watermark.
 
     With ``time="partition"`` each partition has a watermark of its own. The table then contains when its idle timeout
@@ -34,18 +34,20 @@ def explain_time(query: StreamingQuery) -> str:
         query: a running query of this session, with :func:`with_event_time` or with windows of partitions.
 
     Returns:
-        A table for each stream of the query.
+        The explanation of each stream of the query. ``print`` shows it as text, and a notebook displays it as tables.
 
     Raises:
         InvalidOption: if the query has neither, or has not finished its first batch.
 
     Example::
 
-        print(sg.explain_time(query))
+        explanation = sg.explain_time(query)
+        print(explanation)
+        slow = [it for stream in explanation.streams for it in stream.partitions if it.holds_back]
     """
     progress = query.lastProgress
-    texts = [] if progress is None else [*_of_streams(progress), *_of_states(progress)]
-    if not texts:
+    streams = () if progress is None else (*_of_streams(progress), *_of_states(progress))
+    if not streams:
         raise InvalidOption(
             "The query has neither sg.with_event_time nor windows of partitions by event time, or it has not finished its "
             "first batch.",
@@ -54,19 +56,19 @@ def explain_time(query: StreamingQuery) -> str:
                 "If the query has just started, wait for its first batch."
             ),
         )
-    return "\n\n".join(texts)
+    return TimeExplanation(streams)
 
 
-def _of_streams(progress: Mapping[str, Any]) -> Iterator[str]:
+def _of_streams(progress: Mapping[str, Any]) -> Iterator[StreamExplanation]:
     for group_id in sorted(groups_of(progress)):
         for it in request_all(SESSION, TimeRequest(group_id, NOT_YET)):
-            yield as_text(group_id, it.member, it.state, explain(it.state, it.settings), it.imported)
+            yield stream_explanation(group_id, it.member, it.state, it.settings, it.imported)
 
 
-def _of_states(progress: Mapping[str, Any]) -> Iterator[str]:
+def _of_states(progress: Mapping[str, Any]) -> Iterator[StreamExplanation]:
     for group_id in sorted(set(readers_in(progress))):
         for reply in request_all(SESSION, ExplanationRequest(group_id)):
-            yield reply.text
+            yield reply.stream
 
 
 def groups_of(progress: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
@@ -99,7 +100,7 @@ class TimeReply:
 
 @dataclass(frozen=True, slots=True)
 class ExplanationRequest:
-    """Requests the event time of windows of partitions, as a text. The reply is an :class:`Explanation`.
+    """Requests the event time of windows of partitions. The reply is an :class:`Explanation`.
 
     Args:
         group_id: the group of the source.
@@ -113,7 +114,7 @@ class Explanation:
     """The event time of windows of partitions.
 
     Args:
-        text: a table of partitions.
+        stream: the event time of the stream of the source.
     """
 
-    text: str
+    stream: StreamExplanation

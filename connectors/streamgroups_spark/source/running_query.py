@@ -323,8 +323,8 @@ class RunningQuery:
         return WaitingPartitions(self._group_id, self.name, self.micro_batches.waiting)
 
     def _explanation(self, question: ExplanationRequest) -> Explanation | None:
-        text = self._states.explain(self.name) if question.group_id == self._group_id else None
-        return None if text is None else Explanation(text)
+        stream = self._states.explain(self.name) if question.group_id == self._group_id else None
+        return None if stream is None else Explanation(stream)
 
     def _answer(
         self, question: Any

@@ -104,7 +104,7 @@ def test_W5_an_explanation_shows_what_the_idle_timeout_has_done_and_when_it_expi
         P1: Named(FILE, 10, 60_000, StateTime(30_000, 20_000, is_idle=True)),
         P2: New(),
     }
-    assert [line.split("  ")[-1] for line in explain_partitions("board", "alice", states).splitlines()[2:]] == [
+    assert [it.state for it in explain_partitions("board", "alice", states).partitions] == [
         "active",
         "idle: the idle timeout has advanced the watermark; the idle timeout expires at 1970-01-01T00:01:00.000Z",
         "no state yet",
