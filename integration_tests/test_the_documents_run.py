@@ -79,6 +79,7 @@ PRELUDES = {
         from pathlib import Path
         Path("options.json").write_text('{"subscribe": "flights", "startingOffsets": "earliest"}')
         """,
+    "notebooks.rst": "",
     "postgres.rst": """
         import pyarrow as pa
         from streamgroups.partitions import OffsetRange, TopicPartition
