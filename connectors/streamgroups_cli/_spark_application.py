@@ -57,6 +57,9 @@ spark.pyspark.python to a Python of the same release as the driver on every host
             said,
             "Set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same release as the driver on every host.",
         )
-    if "Cannot run program" in text:
-        return said, "Set PYSPARK_PYTHON or spark.pyspark.python to a Python that exists on every host."
+    if program := re.search(r'Cannot run program "([^"]*)"', text):
+        remedy = "Set PYSPARK_PYTHON or spark.pyspark.python to a Python that exists on every host."
+        if not program[1].startswith("/") and "/" in program[1]:
+            remedy += " A relative path needs a packed environment: --archives environment.tar.gz#environment."
+        return said, remedy
     return said, "Check --master and --conf, and the logs of the Spark application and of its executors."

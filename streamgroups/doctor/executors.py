@@ -26,7 +26,7 @@ class Executor:
     Args:
         host: its host name.
         process: the process id of the executor.
-        interpreter: the path of its Python.
+        interpreter: the path of its Python. It is relative if the Python is in the working directory of the executor.
         python: the version of its Python.
         versions: the version of each module; ``None`` if it cannot be imported.
         missing: why the library cannot be imported; empty if it can.

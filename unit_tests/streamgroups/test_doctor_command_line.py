@@ -260,15 +260,19 @@ def test_the_setting_of_the_python_of_workers_precedes_the_variable(
     assert used[1] == sys.executable, "that of PySpark, without the setting"
 
 
-def test_a_spark_application_that_does_not_start_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("python", "needs_archive"), [("python9", False), ("./environment/bin/python", True)])
+def test_a_spark_application_that_does_not_start_is_a_problem(
+    python: str, needs_archive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def application(_settings: Mapping[str, str]) -> None:
-        raise RuntimeError('java.io.IOException: Cannot run program "python9": error=2, No such file or directory')
+        raise RuntimeError(f'java.io.IOException: Cannot run program "{python}": error=2, No such file or directory')
 
     monkeypatch.setattr(_spark_application, "spark_application", application)
     code, found = findings("--executors")
     assert (code, found["executors"]["state"]) == (1, "problem")
-    assert found["executors"]["what"].startswith('No task ran: java.io.IOException: Cannot run program "python9"')
+    assert found["executors"]["what"].startswith(f'No task ran: java.io.IOException: Cannot run program "{python}"')
     assert "a Python that exists on every host" in found["executors"]["remedy"]
+    assert ("--archives" in found["executors"]["remedy"]) == needs_archive
 
 
 @pytest.mark.parametrize(

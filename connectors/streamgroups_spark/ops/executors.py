@@ -103,6 +103,13 @@ def task_check(
             except (OSError, ValueError, IndexError):
                 return parent
 
+        def interpreter() -> str:
+            # Each executor unpacks an archive in its own working directory. With the relative path, all have one result.
+            path = os.path.relpath(sys.executable)
+            if path.startswith(os.pardir) or os.getcwd() == os.sep:
+                return sys.executable
+            return os.path.join(os.curdir, path)
+
         def refused(address: str) -> str:
             host, _, port = address.rpartition(":")
             try:
@@ -118,7 +125,7 @@ def task_check(
         facts: dict[str, Any] = {
             "host": socket.gethostname(),
             "process": executor_process(),
-            "interpreter": sys.executable,
+            "interpreter": interpreter(),
             "python": platform.python_version(),
             "versions": {name: version(name) for name in modules},
             "unreachable": {address: reason for address in brokers if (reason := refused(address))},

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from streamgroups.doctor.machine import SparkHome, WorkerPython
 
@@ -29,12 +30,16 @@ _CORE = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
 
 
 def pyspark_without_pip() -> str | None:
-    """Returns the version of an importable PySpark that pip did not install, as in a Spark distribution."""
+    """Returns the version of an importable PySpark that pip did not install, as in a Spark distribution.
+
+    Processes that Spark starts import it from ``pyspark.zip``, so the loader reads the file.
+    """
     found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    get_data: Any = getattr(found and found.loader, "get_data", None)
+    if found is None or found.origin is None or get_data is None:
         return None
     try:
-        text = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+        text = get_data(str(Path(found.origin).with_name("version.py"))).decode()
     except OSError:
         return None
     version = re.search(r"""__version__\s*(?::\s*str\s*)?=\s*["']([^"']+)["']""", text)
