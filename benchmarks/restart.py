@@ -1,7 +1,7 @@
 """The recovery time of a failed query under supervision: from the failure to the end of the next batch.
 
 A family of ``benchmarks.command``. The query reads a steady stream; its third batch fails. ``sg.supervise`` restarts
-it, with our source and with Spark's own.
+it, or ``sg.retry_batches`` runs the batch again in the same run. Both work with our source and with Spark's own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ from benchmarks.workload import SteadyLoad, create
 
 _PARTITIONS, _PER_S = 4, 1_000
 _FAILS_AT = 3
+#: The ways to recover, and whether they need no restart.
+_WAYS = {
+    "a batch fails: until the next one is done, supervised": False,
+    "a batch fails: until it is done, with sg.retry_batches": True,
+}
 
 
 class _FailsOnce:
@@ -47,22 +52,22 @@ class _FailsOnce:
 
 
 def restarts(bench: Bench) -> Iterator[Row]:
-    """One row."""
-    runs = {name: partial(_restart_s, bench, name) for name in (OURS, SPARK_20)}
-    yield from stream_rows(
-        bench, "a batch fails: until the next one is done, supervised", S, runs, bench.scale.handover_rounds
-    )
+    """One row for each way."""
+    for what, retries in _WAYS.items():
+        runs = {name: partial(_restart_s, bench, name, retries=retries) for name in (OURS, SPARK_20)}
+        yield from stream_rows(bench, what, S, runs, bench.scale.handover_rounds)
 
 
-def _restart_s(bench: Bench, name: str) -> float:
+def _restart_s(bench: Bench, name: str, *, retries: bool) -> float:
     topic = f"restart-{uuid.uuid4().hex[:8]}"
     create(bench.bootstrap, topic, _PARTITIONS)
     batch, checkpoint = _FailsOnce(), str(bench.directory / uuid.uuid4().hex)
+    write = sg.retry_batches(batch) if retries else batch
     frame = stream_frame(bench, name, topic)
     running: list[StreamingQuery] = []
 
     def start() -> StreamingQuery:
-        running.append(frame.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint).start())
+        running.append(frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).start())
         return running[-1]
 
     def stop_when_back() -> None:

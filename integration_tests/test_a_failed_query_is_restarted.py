@@ -1,5 +1,5 @@
 """X2: a supervised query resumes from its checkpoint after a failure, ends after too many failures, and stops on
-request.
+request. A failed batch can run again without a restart.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Unreliable:
     def __init__(self, spark: SparkSession, options: dict[str, str], checkpoint: Path, fails_at: list[int]) -> None:
         self._spark, self._options, self._checkpoint = spark, options, checkpoint
         self._fails_at = list(fails_at)
+        self.write = self._write
         self.runs = 0
         self.records: Counter[tuple[str, int, int]] = Counter()
 
@@ -43,7 +44,7 @@ class Unreliable:
         return (
             reader.option("maxOffsetsPerTrigger", "10")
             .load()
-            .writeStream.foreachBatch(self._write)
+            .writeStream.foreachBatch(self.write)
             .queryName("departures")
             .option("checkpointLocation", str(self._checkpoint))
             .trigger(availableNow=True)
@@ -97,6 +98,19 @@ def test_it_resumes_where_it_failed(
     first = f"{again} (failure 1 of 2 without a finished batch): RuntimeError: the sink is down"
     later = f"{again} (it had finished batches): RuntimeError: the sink is down"
     assert [re.sub(r"\d+\.\d s", "_ s", line) for line in reported] == [first, later, first]
+
+
+def test_a_failed_batch_runs_again_in_the_same_run(
+    unreliable: Callable[..., Unreliable], bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = unreliable(fails_at=[0, 10, 10])
+    query.write = sg.retry_batches(query.write)
+    with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.retry_batches"):
+        query.start().awaitTermination()
+    assert query.records == dict.fromkeys(all_records(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
+    reported = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.ops.retry_batches"]
+    again = "Batch {} runs again in {} s, because attempt {} of 3 has failed: RuntimeError: the sink is down"
+    assert reported == [again.format(0, 0.2, 1), again.format(1, 0.2, 1), again.format(1, 0.4, 2)]
 
 
 def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreliable]) -> None:

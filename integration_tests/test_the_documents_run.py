@@ -176,7 +176,8 @@ BEFORE = {
         8: 'prices = read("prices", membership="exclusive", includeWatermark="true").withColumn("valid_until", F.col("timestamp"))'
     },
     "supervision.rst": {
-        1: "ended.clear(); threading.Thread(target=stop_queries, args=(spark, ended), daemon=True).start()"
+        1: "ended.clear(); threading.Thread(target=stop_queries, args=(spark, ended), daemon=True).start()",
+        2: 'ended.set(); departures = read("departures")',
     },
 }
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.event_time.with_event_time import with_event_time as with_event_time
     from streamgroups_spark.joins.api import join as join
     from streamgroups_spark.ops.metrics_listener import MetricsListener as MetricsListener
+    from streamgroups_spark.ops.retry_batches import retry_batches as retry_batches
     from streamgroups_spark.ops.supervise import Outcome as Outcome
     from streamgroups_spark.ops.supervise import supervise as supervise
     from streamgroups_spark.register import register as register
@@ -117,6 +118,7 @@ _NAMES = {
     "streamgroups_spark.ops.metrics_listener": "MetricsListener",
     "streamgroups_spark.register": "register",
     "streamgroups_spark.repartition.api": "read_repartitioned repartition",
+    "streamgroups_spark.ops.retry_batches": "retry_batches",
     "streamgroups_spark.ops.supervise": "Outcome supervise",
     "streamgroups_spark.event_time.recorder": "TimeRecorder record_time",
     "streamgroups_spark.event_time.split_late": "split_late",

@@ -161,6 +161,15 @@ def active_checkpoints() -> frozenset[str]:
     return frozenset() if _queries is None else _queries.checkpoints()
 
 
+def is_running(query_id: str) -> bool:
+    """Whether a query of this process runs and is not being stopped. ``True`` if no session is registered.
+
+    Args:
+        query_id: Spark's id of the query.
+    """
+    return _queries is None or _queries.is_running(query_id)
+
+
 def resolved_checkpoint(checkpoint: str) -> str:
     """Resolves a checkpoint as Spark does. Returns it unchanged if no session is registered."""
     return checkpoint if _queries is None else _queries.resolved(checkpoint)

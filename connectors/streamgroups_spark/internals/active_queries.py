@@ -90,6 +90,10 @@ class ActiveQueries:
         """The checkpoints of the active queries, as Spark has resolved them."""
         return frozenset(str(query.resolvedCheckpointRoot()) for query in self._active())
 
+    def is_running(self, query_id: str) -> bool:
+        """Whether a query runs. Spark marks a query as ended before it interrupts its batch."""
+        return any(str(query.id().toString()) == query_id and query.isActive() for query in self._active())
+
     def resolved(self, checkpoint: str) -> str:
         """Resolves a checkpoint as Spark does: to an absolute path on the default file system of the application."""
         path = self._spark._jvm.org.apache.hadoop.fs.Path(checkpoint)

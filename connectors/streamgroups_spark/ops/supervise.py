@@ -13,17 +13,16 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 from tenacity import RetryCallState, Retrying, retry_if_result, sleep_using_event
 
-from streamgroups.errors import QueryGivenUp, StreamGroupsError
-from streamgroups.supervision.failures import Failure, failure_in, failure_of
+from streamgroups.errors import QueryGivenUp
+from streamgroups.supervision.failures import Failure
 from streamgroups.supervision.policy import (
     Decision,
     Ended,
@@ -38,8 +37,8 @@ from streamgroups.supervision.policy import (
     decide,
 )
 from streamgroups_kafka.client.clock import SteadyClock
-from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.internals.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
+from streamgroups_spark.ops.failures import cause_of
 
 logger = logging.getLogger(__name__)
 
@@ -127,11 +126,11 @@ class _Supervisor:
             # If the killed run had no batch, Spark accepts the repaired checkpoint in the next run.
             clear_unstarted(str(run.query._jsq.streamingQuery().resolvedCheckpointRoot()))
         if cause is not None and self._stop_requested.is_set():
-            logger.warning("%s failed while it was being stopped: %s", self._name, _failure(cause).what)
+            logger.warning("%s failed while it was being stopped: %s", self._name, cause_of(cause).what)
             event = StopRequested()
         self._state, decision = decide(self._state, event, self._clock(), self._policy, random.random())
         if cause is not None:
-            self._tell(_failure(cause), decision, cause)
+            self._tell(cause_of(cause), decision, cause)
         return decision
 
     def _watch(self, run: _Run) -> Ended | StopRequested:
@@ -181,21 +180,7 @@ class _Run:
         batches = [] if self.query is None else self.query.recentProgress
         # A batch that only warms up workers, or only advances the watermark, can finish although no other batch does.
         finished = any(batch.numInputRows > 0 for batch in batches)
-        return Failed(_failure(error), now_ms - self.began_ms, finished, self.was_idle)
-
-
-def _failure(error: Exception) -> Failure:
-    found = _found(error)
-    # Messages of Java can contain options of any source or sink.
-    return replace(found, what=redacted(found.what, ()))
-
-
-def _found(error: Exception) -> Failure:
-    if isinstance(error, StreamGroupsError):
-        return failure_of(error)
-    if isinstance(error, PySparkException | Py4JError):
-        return failure_in(str(error))
-    return Failure(f"{type(error).__name__}: {error}")
+        return Failed(cause_of(error), now_ms - self.began_ms, finished, self.was_idle)
 
 
 def _jvm_is_gone() -> bool:
