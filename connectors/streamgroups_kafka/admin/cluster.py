@@ -34,7 +34,6 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
-from streamgroups_kafka.admin.group_protocol import check_group_protocol
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
@@ -112,7 +111,11 @@ class KafkaCluster:
             if rejection is None:
                 raise
         else:
-            check_group_protocol(self._config)
+            if self._config.group_protocol == "consumer":
+                # The module imports kafka-python, which takes 90 ms of processor time.
+                from streamgroups_kafka.admin.group_protocol import check_group_protocol
+
+                check_group_protocol(self._config)
             return
         raise rejection
 

@@ -20,7 +20,7 @@ _WHAT = "The versions of the brokers' requests could not be read"
 
 
 def check_group_protocol(config: ClientConfig) -> None:
-    """Checks the brokers if the protocol is ``consumer``. Every broker supports ``classic``.
+    """Checks the brokers of a client with the protocol ``consumer``. Every broker supports ``classic``.
 
     Args:
         config: the configuration of the client.
@@ -29,8 +29,6 @@ def check_group_protocol(config: ClientConfig) -> None:
         GroupRejected: if a broker does not support the protocol.
         BrokerUnreachable: if no broker responds.
     """
-    if config.group_protocol != "consumer":
-        return
     with closing(AdminSession(config)) as session:
         reply = session.run(_WHAT, lambda: session.send(ApiVersionsRequest(max_version=0)))
     found = {it.api_key: it.max_version for it in reply.api_keys}
