@@ -12,15 +12,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.cursors.admission import Reading, check_group_count, readers_of
 from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.description import INACTIVE_STATES
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S, KafkaCluster
-from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
+
+if TYPE_CHECKING:
+    from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,10 @@ class GroupLimit:
         others = {name for name in self._cluster.group_ids() if name != self._group_id and not is_metadata_group(name)}
         if len(others) < self._most:
             return {}
+        # These modules import kafka-python, which takes 90 ms of processor time.
+        from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+        from streamgroups_kafka.admin.session import AdminSession
+
         with closing(AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)) as session:
             found = readers_on(KafkaGroupAdmin(session), topics)
         return {topic: [r for r in readers if r.group != self._group_id] for topic, readers in found.items()}
