@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from integration_tests.tiers import LONG
 from streamgroups.errors import EmbeddedBrokerError
 from streamgroups_broker import EmbeddedKafka
 
@@ -73,6 +74,7 @@ def test_both_group_protocols_are_on(kafka: EmbeddedKafka) -> None:
     )
 
 
+@LONG
 def test_kept_data_is_the_same_cluster_again(tmp_path: Path) -> None:
     with EmbeddedKafka(data_dir=tmp_path / "kept") as first:
         assert first.run_tool("topics", "--create", "--topic", "stays").returncode == 0

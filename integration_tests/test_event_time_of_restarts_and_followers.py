@@ -22,6 +22,7 @@ from integration_tests.event_times import (
     wait_until_read,
     windows,
 )
+from integration_tests.tiers import LONG
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.reading import wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
@@ -61,6 +62,7 @@ def test_W11_a_restarted_query_has_the_time_of_a_silent_partition(
         assert "holds back the watermark" in explained
 
 
+@LONG
 def test_W10_a_join_is_as_quick_as_the_fast_stream(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
 ) -> None:

@@ -132,6 +132,7 @@ def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack)
     assert read_back() == list(range(N + 10))
 
 
+@LONG
 @EITHER_SINK
 def test_S11_a_recreated_topic_is_recognised_by_the_ledger_alone(
     board: Board, read_back: ReadBack, admin: AdminClient, new_topic: Callable[..., str]
@@ -231,6 +232,7 @@ class TestTheTable:
         assert [n for n, _ in found] == list(range(N))
         assert found[77][1] == "seventy-seven"
 
+    @LONG
     def test_of_delta(
         self, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
     ) -> None:

@@ -213,6 +213,7 @@ def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) 
     wait_until(lambda: stream.late == 1, "X8: it is counted, emitted or not")
 
 
+@LONG
 def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -> None:
     """Both helpers in one ``foreachBatch``, as in docs/windows.rst. Spark pickles the functions by value for the
     workers.
