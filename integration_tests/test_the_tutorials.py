@@ -164,6 +164,8 @@ def test_P4_the_tutorial_of_dead_letters(reader: Reader) -> None:
         elif block.caption != "setup":
             outputs[block.caption or block.line] = reader.run(block)
     assert re.search(r"^decode +NoMagicByte +orders +10 ", outputs["letters"], re.MULTILINE), outputs["letters"]
+    assert '{"id": 299, "item": "book", "amount": 9.5}' in outputs["letter"]
+    assert re.search(r"^decode +NoMagicByte +orders +10 +0 +10 ", outputs["after"], re.MULTILINE), outputs["after"]
     assert "1000 shipments of 1000 orders" in outputs["count"]
 
 
