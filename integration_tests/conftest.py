@@ -8,11 +8,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
@@ -21,13 +25,16 @@ from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
-from streamgroups_testkit.pytest_plugin import admin, bootstrap, group, new_topic, postgres, postgres_server
+from streamgroups_testkit.pytest_plugin import admin, bootstrap, new_topic, postgres, postgres_server
 from streamgroups_testkit.spark_kafka import spark_kafka_jars
 from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_builder, shared_spark_home
 
-__all__ = ["admin", "bootstrap", "group", "new_topic", "postgres", "postgres_server"]
+__all__ = ["admin", "bootstrap", "new_topic", "postgres", "postgres_server"]
 
 _ROOT = Path(__file__).parent.parent
+#: Groups of finished tests that the broker still has.
+_old_groups: list[str] = []
+_MAX_OLD_GROUPS = 15
 
 # Spark's workers and the queries in other processes import the same packages as the tests, installed or not.
 os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -110,6 +117,28 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
         return
     with EmbeddedKafka(version=request.config.getoption("--kafka-version"), properties=BROKER_PROPERTIES) as embedded:
         yield embedded
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a new group. Groups of earlier tests are deleted: the start of a new group reads the offsets of all
+    groups, as soon as these are as many as the limit of groups for a topic.
+    """
+    name = f"g-{uuid.uuid4().hex[:8]}"
+    yield name
+    if "bootstrap" in request.fixturenames:
+        _old_groups.append(name)
+    if len(_old_groups) >= _MAX_OLD_GROUPS:
+        _delete_groups(request.getfixturevalue("admin"), tuple(_old_groups))
+        _old_groups.clear()
+
+
+def _delete_groups(client: AdminClient, names: tuple[str, ...]) -> None:
+    listed = client.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result().valid
+    if unused := [it.group_id for it in listed if it.group_id.startswith(names)]:
+        for deleted in client.delete_consumer_groups(unused).values():
+            with suppress(KafkaException):
+                deleted.result()
 
 
 @pytest.fixture

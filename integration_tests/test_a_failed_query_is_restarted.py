@@ -34,7 +34,7 @@ class Unreliable:
     def __init__(self, spark: SparkSession, options: dict[str, str], checkpoint: Path, fails_at: list[int]) -> None:
         self._spark, self._options, self._checkpoint = spark, options, checkpoint
         self._fails_at = list(fails_at)
-        self.write = self._write
+        self.write: Callable[[DataFrame, int], None] = self._write
         self.runs = 0
         self.records: Counter[tuple[str, int, int]] = Counter()
 
