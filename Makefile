@@ -76,7 +76,7 @@ component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake and object stor
 mutants: $(VENV)/installed  ## checks that the unit tests detect faults, in an hour or two; MUTANTS='--area sinks --jobs 2': a part of them
 	$(BIN)/python -m unit_tests.mutants $(MUTANTS)
 
-nightly: $(VENV)/installed  ## the unit tests with 20 times as many random examples, new ones in each run; SEED=7: the examples of that seed
+nightly: $(VENV)/installed  ## the unit tests with 20 times the usual number of random examples, new ones in each run; SEED=7: the examples of that seed
 	@echo "Seed of the random examples: $(NIGHTLY_SEED)"
 	STREAMGROUPS_EXAMPLES=20 $(BIN)/python -m pytest unit_tests --hypothesis-seed=$(NIGHTLY_SEED) -o timeout=3600
 
