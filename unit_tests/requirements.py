@@ -11,8 +11,8 @@ import os
 import pytest
 
 REQUIRE = "STREAMGROUPS_REQUIRE"
-#: Spark's own Kafka connector, from a Maven repository; the C extension; Docker and the image of the broker.
-KNOWN = ("parity", "native", "containers")
+#: Spark's own Kafka connector, from a Maven repository; the C extension; Docker and the image of the broker; Prometheus.
+KNOWN = ("parity", "native", "containers", "prometheus")
 
 
 def without(what: str, reason: str) -> None:
