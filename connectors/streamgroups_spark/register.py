@@ -58,8 +58,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
     Args:
         spark: the session.
         parallelism: the number of tasks that can run at once. A batch has at most this number of tasks, unless an
-            option requires more, and so has a write to Kafka. Default: ``spark.sparkContext.defaultParallelism``, or the cores of the server with Spark
-            Connect.
+            option requires more. ``sg.exactly_once`` and ``sg.write`` write to Kafka with at most this number of tasks.
+            Default: ``spark.sparkContext.defaultParallelism``, or the cores of the server with Spark Connect.
         clock: for tests: returns the time of windows by processing time and of idle timeouts, in milliseconds since the
             epoch. It is pickled. Queries that start later use it. Default: the clock of the machine.
             ``streamgroups_testkit.controlled_clock`` sets one.
