@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,16 @@ class Program:
         """Fails with the end of the log if the process has ended."""
         assert self._process.poll() is None, self._log.read_text(errors="replace")[-6_000:]
 
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def wait_for_end(self, timeout_s: float) -> None:
         """Waits until it ends by itself; fails with the end of the log if it fails."""
         assert self._process.wait(timeout_s) == 0, self._log.read_text(errors="replace")[-6_000:]
+
+    def terminate(self) -> None:
+        """Sends SIGTERM to the process, as a process manager does."""
+        self._process.terminate()
 
     def kill(self) -> None:
         """Kills all its processes. A second call has no effect."""
@@ -54,14 +61,32 @@ def running(
         log: the file for its output, which is appended.
         environment: further environment variables.
     """
+    command = [sys.executable, "-m", f"integration_tests.{module}", json.dumps(config)]
+    with running_command(command, log, {**os.environ, **(environment or {})}) as program:
+        yield program
+
+
+@contextmanager
+def running_command(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], directory: Path | None = None
+) -> Iterator[Program]:
+    """Runs a command, and kills it at the end of the block.
+
+    Args:
+        command: the program and its arguments.
+        log: the file for its output, which is appended.
+        environment: all environment variables.
+        directory: the working directory.
+    """
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"integration_tests.{module}", json.dumps(config)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, **(environment or {})},
+            env=environment,
+            cwd=directory,
         )
     program = Program(process, log)
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from integration_tests.programs import Program, running_command
 from streamgroups_testkit.spark_sessions import JVM, spark_home
 from streamgroups_testkit.waits import wait_until
 
@@ -32,6 +33,34 @@ class SparkCluster:
 
     def __init__(self, url: str, workers: list[subprocess.Popen[bytes]]) -> None:
         self.url, self._workers = url, workers
+
+    @contextmanager
+    def submit(
+        self, *arguments: str, log: Path, environment: Mapping[str, str], directory: Path | None = None
+    ) -> Iterator[Program]:
+        """Runs a program with ``spark-submit`` in client mode, and kills it at the end of the block. Its executors have
+        one core each.
+
+        Args:
+            arguments: options of ``spark-submit``, the program, and its arguments.
+            log: the file for its output.
+            environment: the environment variables.
+            directory: the working directory.
+        """
+        settings = {
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.cores.max": "2",
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": JVM,
+            "spark.executor.extraJavaOptions": JVM,
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+        }
+        options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", self.url, *options, *arguments]
+        with running_command(command, log, environment, directory) as program:
+            yield program
 
     def executors(self) -> list[psutil.Process]:
         """The processes of the executors of all applications."""

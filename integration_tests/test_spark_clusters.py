@@ -12,11 +12,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -26,14 +29,19 @@ from integration_tests.cluster_query import HELD_FLIGHT
 from integration_tests.programs import Program, running
 from integration_tests.spark_cluster import SparkCluster, spark_cluster
 from integration_tests.tiers import LONG
+from streamgroups_broker import EmbeddedKafka
+from streamgroups_testkit.broker import BROKER_PROPERTIES
 from streamgroups_testkit.reading import (
     committed_offsets,
     end_offsets,
     read_committed,
     wait_until_no_transaction_is_open,
 )
+from streamgroups_testkit.topics import create_topic
 from streamgroups_testkit.waits import wait_until
+from unit_tests.documents import ROOT
 
+HOURS = ROOT / "docker" / "cluster" / "hours.py"
 PARTITIONS = 4
 CARRIERS = ("AA", "B6", "DL", "EV", "UA", "US", "WN")
 HOUR_MS = 3_600_000
@@ -59,11 +67,19 @@ class Flights:
             delay = 60 if number == HELD_FLIGHT else values.randint(-10, 60)
             yield carrier, {"carrier": carrier, "number": number, "delay": delay}, START_MS + 10_000 * number
 
-    def write(self, bootstrap: str, topic: str) -> None:
+    def write(self, bootstrap: str, topic: str, start: int = 0, stop: int | None = None) -> None:
         producer = Producer({"bootstrap.servers": bootstrap})
-        for carrier, flight, time_ms in self.records():
+        for carrier, flight, time_ms in islice(self.records(), start, stop):
             producer.produce(topic, json.dumps(flight), carrier, timestamp=time_ms)
             producer.poll(0)
+        assert producer.flush(30) == 0
+
+    def close_windows(self, bootstrap: str, topic: str) -> None:
+        """Writes a record to each partition whose time is after the windows of all flights."""
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for partition in range(PARTITIONS):
+            time_ms = START_MS + 10_000 * self.count + 2 * HOUR_MS
+            producer.produce(topic, "{}", "closing", partition, timestamp=time_ms)
         assert producer.flush(30) == 0
 
     def late(self) -> list[int]:
@@ -97,11 +113,12 @@ class Run:
 
         wait_until(have_partitions, f"{count} members own partitions")
 
-    def wait_until_all_is_read(self, program: Program) -> None:
+    def wait_until_all_is_read(self, *programs: Program) -> None:
         ends = end_offsets(self.bootstrap, self.config["flights"], PARTITIONS)
 
         def is_read() -> bool:
-            program.check()
+            for program in programs:
+                program.check()
             return committed_offsets(self.bootstrap, self.group, self.config["flights"]) == ends
 
         wait_until(is_read, "all flights are read")
@@ -192,6 +209,45 @@ def test_X2_executors_of_a_standalone_cluster_are_killed(
         run.finish(program)
     assert sorted(it["number"] for it in run.late()) == flights.late()
     assert run.hours() == flights.hours()
+
+
+def hours_in(database: str) -> Counter[tuple[str, int]]:
+    """The rows of the table as numbers of flights by carrier and hour, if each hour is there once."""
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("SELECT carrier, hour, flights FROM hours").fetchall()
+    found = Counter({(carrier, int(hour.timestamp() * 1_000)): flights for carrier, hour, flights in rows})
+    assert len(found) == len(rows), "an hour is there twice"
+    return found
+
+
+@LONG
+def test_X2_drivers_of_spark_submit_share_windows_and_an_executor_is_killed(
+    cluster: SparkCluster, postgres: str, tmp_path: Path
+) -> None:
+    flights, parts = Flights(40_000), 8
+    with EmbeddedKafka(properties=BROKER_PROPERTIES) as kafka, ExitStack() as drivers:
+        bootstrap = kafka.bootstrap_servers
+        create_topic(AdminClient({"bootstrap.servers": bootstrap}), "flights", PARTITIONS, {"retention.ms": "-1"})
+        run = Run(bootstrap, "hours", tmp_path, {"flights": "flights"})
+        environment = {**os.environ, "BROKERS": bootstrap, "DATABASE": postgres, "SPARK_LOCAL_IP": "127.0.0.1"}
+        programs = []
+        for name in ("one", "two"):
+            arguments = (str(HOURS), f"{tmp_path}/checkpoints/{name}")
+            submitted = cluster.submit(*arguments, log=tmp_path / f"{name}.log", environment=environment)
+            programs.append(drivers.enter_context(submitted))
+        run.wait_for_members(programs[0], len(programs))
+        for part in range(parts):
+            flights.write(bootstrap, "flights", part * flights.count // parts, (part + 1) * flights.count // parts)
+            if part == parts // 2:
+                wait_until(lambda: len(cluster.executors()) == 4, "each driver has two executors")
+                cluster.executors()[0].kill()
+            run.wait_until_all_is_read(*programs)
+        wait_until(lambda: len(cluster.executors()) == 4, "the worker has started another executor")
+        flights.close_windows(bootstrap, "flights")
+        run.wait_until_all_is_read(*programs)
+        assert hours_in(postgres) == flights.hours()
+        programs[0].terminate()
+        run.wait_for_members(programs[1], 1)
 
 
 def doctor(*arguments: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
