@@ -24,11 +24,32 @@ def load(name: str) -> dict[str, Any]:
 CLUSTER = load("cluster.yaml")
 INCLUDED = [load(name) for name in CLUSTER["include"]]
 SERVICES: dict[str, Any] = CLUSTER["services"]
+DOCKERFILE = (DOCKER / "spark" / "Dockerfile").read_text(encoding="utf-8")
 ALL = {**SERVICES, **{name: it for file in INCLUDED for name, it in file["services"].items()}}
 
 
 def mounts(service: str) -> list[tuple[str, str]]:
     return [(source, target) for source, target, *_ in (it.split(":") for it in ALL[service].get("volumes", ()))]
+
+
+DRIVERS = ("doctor", "flights", "hours")
+PROGRAMS = ("flights", "hours")
+
+
+def spark_options(driver: str) -> list[str]:
+    """The options of Spark, which are arguments of the doctor, and an environment variable of a program."""
+    options = SERVICES[driver].get("environment", {}).get("PYSPARK_SUBMIT_ARGS")
+    if options is None:
+        return words(driver)
+    assert options.split()[-1] == "pyspark-shell", "PySpark requires this word"
+    return list(options.split())
+
+
+def daemon_option(service: str, option: str) -> str:
+    """The value of an option of a master or worker. They reject options of the form ``--host=name``."""
+    arguments = words(service)
+    assert not any(re.match("--.*=", it) for it in arguments)
+    return arguments[arguments.index(f"--{option}") + 1]
 
 
 def words(service: str) -> list[str]:
@@ -62,26 +83,39 @@ def test_published_ports_are_free_and_local() -> None:
 
 
 def test_programs_of_spark_use_the_address_of_the_master() -> None:
-    master = words("spark-master")
-    assert f"--host={SERVICES['spark-master']['hostname']}" in master
-    (port,) = (it.partition("=")[2] for it in master if it.startswith("--port="))
+    assert daemon_option("spark-master", "host") == SERVICES["spark-master"]["hostname"]
+    port = daemon_option("spark-master", "port")
     url = f"spark://spark-master:{port}"
     assert url in words("spark-worker")
     assert f"/dev/tcp/spark-master/{port}" in SERVICES["spark-master"]["healthcheck"]["test"][-1]
-    for driver in ("doctor", "flights"):
-        assert f"--master={url}" in words(driver)
-        assert f"--conf=spark.driver.host={SERVICES[driver]['hostname']}" in words(driver)
-    offered = next(int(it.partition("=")[2]) for it in words("spark-worker") if it.startswith("--cores="))
-    wanted = [
-        int(it.rpartition("=")[2]) for driver in ("doctor", "flights") for it in words(driver) if "cores.max" in it
-    ]
-    assert sum(wanted) <= offered * SERVICES["spark-worker"]["deploy"]["replicas"], "the doctor runs beside the query"
+    for driver in DRIVERS:
+        assert f"--master={url}" in spark_options(driver)
+        assert f"--conf=spark.driver.host={SERVICES[driver]['hostname']}" in spark_options(driver)
+
+
+def test_the_workers_have_room_for_all_drivers() -> None:
+    """The doctor runs beside the queries."""
+
+    def offered(option: str) -> int:
+        value = daemon_option("spark-worker", option)
+        return int(value.removesuffix("g")) * int(SERVICES["spark-worker"]["deploy"]["replicas"])
+
+    def wanted(driver: str, setting: str) -> int:
+        (value,) = (it.rpartition("=")[2] for it in spark_options(driver) if setting in it)
+        return int(value.removesuffix("m"))
+
+    cores = [wanted(driver, "spark.cores.max") for driver in DRIVERS]
+    assert sum(cores) <= offered("cores")
+    executors = [cores[i] // wanted(driver, "spark.executor.cores") for i, driver in enumerate(DRIVERS)]
+    memory = [executors[i] * wanted(driver, "spark.executor.memory") for i, driver in enumerate(DRIVERS)]
+    assert sum(memory) <= offered("memory") * 1024
 
 
 def test_clients_use_the_listener_of_the_network() -> None:
     listener = re.search(r"NETWORK://([\w:]+)", ALL["broker"]["environment"]["KAFKA_ADVERTISED_LISTENERS"])
     assert listener is not None
-    assert SERVICES["flights"]["environment"]["BROKERS"] == listener[1]
+    for program in PROGRAMS:
+        assert SERVICES[program]["environment"]["BROKERS"] == listener[1]
     for service in ("doctor", "exporter"):
         assert f"--bootstrap-server={listener[1]}" in words(service)
 
@@ -99,15 +133,25 @@ def test_prometheus_and_grafana_find_what_is_mounted_and_exported() -> None:
     assert dashboard.rpartition("/")[0] == provider["options"]["path"]
 
 
-def test_the_program_is_mounted_and_calls_the_library_with_valid_arguments() -> None:
-    sources = {target: source for source, target in mounts("flights")}
-    program = sources[words("flights")[-1]]
-    code = (DOCKER / program).read_text(encoding="utf-8")
+def test_the_database_is_that_of_the_compose_file() -> None:
+    postgres = ALL["postgres"]["environment"]
+    login = f"{postgres['POSTGRES_USER']}:{postgres['POSTGRES_PASSWORD']}"
+    expected = f"postgresql://{login}@postgres/{postgres['POSTGRES_DB']}"
+    assert SERVICES["hours"]["environment"]["DATABASE"] == expected
+
+
+@pytest.mark.parametrize("service", PROGRAMS)
+def test_a_program_is_mounted_and_calls_the_library_with_valid_arguments(service: str) -> None:
+    sources = {target: source for source, target in mounts(service)}
+    python, program, *_ = words(service)
+    assert f"PYSPARK_PYTHON={python} " in DOCKERFILE
+    code = (DOCKER / sources[program]).read_text(encoding="utf-8")
     assert "/checkpoints" in sources
-    assert all(name in SERVICES["flights"]["environment"] for name in re.findall(r'environ\["(\w+)"\]', code))
+    assert "--owner=spark /checkpoints\n" in DOCKERFILE
+    assert all(name in SERVICES[service]["environment"] for name in re.findall(r'environ\["(\w+)"\]', code))
     calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     ours = [it for it in calls if isinstance(it.func, ast.Attribute) and ast.unparse(it.func.value) == "sg"]
-    assert len(ours) == 5
+    assert {ast.unparse(it.func) for it in ours} >= {"sg.register", "sg.exactly_once", "sg.supervise"}
     for call in ours:
         function = getattr(sg, call.func.attr)  # type: ignore[attr-defined]
         inspect.signature(function).bind(*call.args, **{str(it.arg): it.value for it in call.keywords})
