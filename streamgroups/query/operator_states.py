@@ -206,8 +206,9 @@ class OperatorStates(BatchStates):
                 tuple(replace(it, group_watermark_ms=group_ms) for it in self._range_plans(task, owned)),
                 self._on_missing,
                 self._operators,
+                number,
             )
-            for task in tasks
+            for number, task in enumerate(tasks)
         ]
 
     def _range_plans(self, task: Sequence[OffsetRange], owned: Mapping[TopicPartition, Owned]) -> tuple[RangePlan, ...]:

@@ -14,7 +14,7 @@ from streamgroups.json_values import MAX_INT64, MAX_TIME_MS
 
 _FORM = re.compile(
     r"(?P<planned>[0-9]{13,16})-(?P<run>[0-9a-f]{12})-(?P<batch>[0-9]{1,19})-(?P<attempt>[0-9]{1,19})"
-    r"(?P<apart>-apart)?\.state",
+    r"(?:-(?P<task>[1-9][0-9]{0,8}))?(?P<apart>-apart)?\.state",
     re.ASCII,
 )
 
@@ -29,9 +29,13 @@ class StateFileName:
         batch: the number of the batch in its query.
         attempt: Spark's id of the attempt of the task, unique in a Spark application.
         is_apart: whether the file has only rows that the states of another file of the attempt need.
+        task: the number of the task in its batch, as the driver has planned it. After a ``coalesce`` one task of Spark
+            runs several of them, with one attempt.
 
     >>> str(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42))
     '1732334879123-1f3a9c2b7d10-17-42.state'
+    >>> str(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42, task=3))
+    '1732334879123-1f3a9c2b7d10-17-42-3.state'
     """
 
     planned_ms: int
@@ -39,10 +43,11 @@ class StateFileName:
     batch: int
     attempt: int
     is_apart: bool = False
+    task: int = 0
 
     def __str__(self) -> str:
-        apart = "-apart" if self.is_apart else ""
-        return f"{self.planned_ms:013d}-{self.run_id}-{self.batch}-{self.attempt}{apart}.state"
+        task, apart = f"-{self.task}" if self.task else "", "-apart" if self.is_apart else ""
+        return f"{self.planned_ms:013d}-{self.run_id}-{self.batch}-{self.attempt}{task}{apart}.state"
 
     @classmethod
     def parse(cls, text: str) -> StateFileName:
@@ -60,7 +65,7 @@ class StateFileName:
         if found is None:
             raise ValueError(f"{text[:100]!r} is not the name of a state file")
         numbers = int(found["batch"]), int(found["attempt"])
-        name = cls(int(found["planned"]), found["run"], *numbers, found["apart"] is not None)
+        name = cls(int(found["planned"]), found["run"], *numbers, found["apart"] is not None, int(found["task"] or 0))
         if name.planned_ms > MAX_TIME_MS or max(name.batch, name.attempt) > MAX_INT64 or str(name) != text:
             raise ValueError(f"{text[:100]!r} is not the name of a state file")
         return name

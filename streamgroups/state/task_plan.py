@@ -65,6 +65,7 @@ class TaskPlan:
         ranges: the ranges of the task.
         on_missing: what happens if the file that a position names does not exist.
         operators: the operators of the query that process the ranges one after the other, each with a state of its own.
+        task: the number of the task in its batch.
     """
 
     location: str
@@ -75,6 +76,7 @@ class TaskPlan:
     ranges: tuple[RangePlan, ...]
     on_missing: OnMissingState = OnMissingState.FAIL
     operators: tuple[str, ...] = ()
+    task: int = 0
 
     def number_of(self, operator: str) -> int:
         """The number of an operator in the order of the query, from 0."""
@@ -90,8 +92,11 @@ class TaskPlan:
         return self.number_of(operator) + 1 < len(self.operators)
 
     def file(self, attempt: int) -> StateFileName:
-        """The name of the state file of an attempt of the task."""
-        return StateFileName(self.planned_ms, self.run_id, self.batch, attempt)
+        """The name of the state file of an attempt of the task.
+
+        No other task of the batch has it: one attempt of Spark runs several tasks of a batch after a ``coalesce``.
+        """
+        return StateFileName(self.planned_ms, self.run_id, self.batch, attempt, task=self.task)
 
 
 def encode(plan: TaskPlan) -> str:
@@ -110,6 +115,7 @@ def encode(plan: TaskPlan) -> str:
             "on_missing": plan.on_missing.value,
             "ranges": [_encoded(it) for it in plan.ranges],
             "operators": plan.operators,
+            "task": plan.task,
         }
     )
 
@@ -146,4 +152,5 @@ def decode(text: str) -> TaskPlan:
         ranges,
         OnMissingState(fields["on_missing"]),
         tuple(fields["operators"]),
+        fields["task"],
     )

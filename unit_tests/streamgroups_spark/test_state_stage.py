@@ -117,6 +117,17 @@ def test_S10_the_states_of_all_ranges_are_written_and_reported(tmp_path: Path, s
     assert taken(session, attempt) == [], "a plan is taken once"
 
 
+def test_S10_tasks_that_spark_has_coalesced_write_a_file_each(tmp_path: Path, session: str, attempt: int) -> None:
+    """``foreachBatch`` with ``batch.coalesce(1)``: one attempt runs several readers with their operators."""
+    files = []
+    for task, r in enumerate((OffsetRange(P0, 5, 8), OffsetRange(P1, 0, 3))):
+        handoff.give(session, APPLICATION, replace(plan(tmp_path, r), task=task))
+        _, [report] = run(session, [records(r.topic_partition.partition, r.next_offset, 1, 2, 3)])
+        files.append(str(report.file))
+    assert sorted(files) == sorted(it.name for it in (tmp_path / "state" / "billing" / "windows").iterdir())
+    assert len(set(files)) == 2
+
+
 def test_W13_an_operator_passes_its_plan_and_its_watermark_to_the_next_one(
     tmp_path: Path, session: str, attempt: int
 ) -> None:
