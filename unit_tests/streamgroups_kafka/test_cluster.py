@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaError, KafkaException
 
+from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin import cluster
 from streamgroups_kafka.client.config import ClientConfig
+from unit_tests.scripted_consumer import ScriptedConsumer
 
 
 class StuckAdmin:
@@ -43,3 +46,19 @@ def test_a_request_that_timed_out_is_repeated_with_a_new_client(monkeypatch: pyt
     tested = cluster.KafkaCluster(config, attempts=2, retry_interval_ms=1, request_subscriptions=False)
     assert [member.client_id for member in tested.describe("billing").members] == ["ann"]
     assert StuckAdmin.created == 2
+
+
+def test_the_first_request_uses_the_consumer_that_is_connected_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[ScriptedConsumer] = []
+
+    def consumer(settings: Mapping[str, Any]) -> ScriptedConsumer:
+        created.append(ScriptedConsumer()(settings))
+        return created[-1]
+
+    monkeypatch.setattr(cluster, "Consumer", consumer)
+    tested = cluster.KafkaCluster(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}))
+    tested.connect("billing")
+    assert [it.settings["group.id"] for it in created] == ["billing"]
+    for requests in (1, 2):
+        assert tested.committed("billing", [TopicPartition("flights", 0)]) == {}
+        assert [it.closed for it in created] == [True] * requests

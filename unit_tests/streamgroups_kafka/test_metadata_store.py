@@ -66,6 +66,15 @@ def test_an_entry_may_be_nothing_but_an_offset(metadata_store: KafkaMetadataStor
     assert metadata_store.read("airline", [P0]) == {P0: Committed(5)}
 
 
+def test_requests_use_the_consumers_that_are_connected_already(
+    metadata_store: KafkaMetadataStore, consumers: Consumers
+) -> None:
+    metadata_store.connect("airline", "another")
+    assert metadata_store.read("another", [P0]) == {}
+    assert metadata_store.read("airline", [P0]) == {}
+    assert consumers.made == ["airline", "another"]
+
+
 def test_an_empty_request_is_not_sent(metadata_store: KafkaMetadataStore, consumers: Consumers) -> None:
     assert metadata_store.read("airline", []) == {}
     metadata_store.write("airline", {})

@@ -89,11 +89,23 @@ class KafkaCluster:
     ) -> None:
         self._config, self._has_subscriptions = config, request_subscriptions
         self._admin = AdminClient(dict(config.for_admin()))
+        #: Consumers that :meth:`connect` has created, each for one request.
+        self._connected: dict[str, Consumer] = {}
         self._log = client_log(config.get("bootstrap.servers"))
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         self._retrying = retrying(
             stop_all(stop_after_attempt(attempts), stop_after_delay(_OUTAGE_S)), every_s=retry_interval_ms / 1000
         )
+
+    def connect(self, group_id: str) -> None:
+        """Opens the connections for the first requests about a group, without waiting for them.
+
+        librdkafka connects in threads of its own, while the process of a query imports modules.
+        """
+        # The requests themselves report errors.
+        with suppress(KafkaException):
+            self._admin.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)
+            self._connected[group_id] = self._new_consumer(group_id)
 
     def check_reachable(self) -> None:
         """Makes one round trip without retries: at the start of a query, an unreachable broker means a wrong address.
@@ -222,13 +234,16 @@ class KafkaCluster:
             return {}
 
         def request() -> dict[TopicPartition, Committed]:
-            consumer = Consumer({**self._config.for_member(group_id), "log_level": "0"})
+            consumer = self._connected.pop(group_id, None) or self._new_consumer(group_id)
             try:
                 return committed_offsets(consumer, partitions, REQUEST_TIMEOUT_S)
             finally:
                 consumer.close()
 
         return self._try(f"The offsets of group '{group_id}'", request)
+
+    def _new_consumer(self, group_id: str) -> Consumer:
+        return Consumer({**self._config.for_member(group_id), "log_level": "0"})
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.stored_bytes`."""

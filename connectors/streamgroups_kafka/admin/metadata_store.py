@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import wait
+from contextlib import suppress
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -50,6 +51,17 @@ class KafkaMetadataStore:
         self._owner = OwnerThread("streamgroups-metadata")
         self._log = client_log(config.get("bootstrap.servers"))
         self._consumers: OrderedDict[str, Consumer] = OrderedDict()
+
+    def connect(self, *group_ids: str) -> None:
+        """Opens the connections for the first requests about groups, without waiting for them."""
+
+        def open_all() -> None:
+            # The requests themselves report errors.
+            with suppress(KafkaException):
+                for group_id in group_ids:
+                    self._consumer(group_id)
+
+        self._owner.start(open_all)
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.MetadataStore.read`."""

@@ -43,8 +43,8 @@ from streamgroups_spark.sinks.letter_tables import check_isolation, has_same_dat
 from streamgroups_spark.sinks.letters import LetterOutput
 from streamgroups_spark.sinks.options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.output_partitions import with_partitions
+from streamgroups_spark.source.cluster import cluster_of
 from streamgroups_spark.source.options import SourceOptions, parse
-from streamgroups_spark.source.running_query import cluster_of
 from streamgroups_spark.source.shared_state import check_state
 
 #: Client settings that are arguments of the sink.

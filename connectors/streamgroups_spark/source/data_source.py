@@ -355,11 +355,16 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _running(self) -> MicroBatches:
         if self._query is None:
-            from streamgroups_spark.source.running_query import RunningQuery
+            from streamgroups_spark.source.cluster import cluster_of
 
             _stop_on_sigterm()
             _tell_ignored(self._options)
-            self._query = RunningQuery(self._options, self._packing, self._session, self._clock)
+            cluster = cluster_of(self._options)
+            # The clients connect during the next import.
+            cluster.connect(self._group_id)
+            from streamgroups_spark.source.running_query import RunningQuery
+
+            self._query = RunningQuery(self._options, self._packing, cluster, self._session, self._clock)
             if self._until_now:
                 self._query.micro_batches.run_until_now()
         return self._query.micro_batches
@@ -380,7 +385,7 @@ class BatchReader(Shipped, DataSourceReader):
     def partitions(self) -> Sequence[RangesPartition]:
         """Looks up the starting and ending offsets, and packs the ranges into tasks."""
         from streamgroups.query.offset_lookup import ranges_of, record_bytes
-        from streamgroups_spark.source.running_query import cluster_of
+        from streamgroups_spark.source.cluster import cluster_of
 
         options = self._options
         cluster = cluster_of(options)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamgroups.coordination.reset_protocol import members_group_of, resets_group_of
 from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
@@ -98,6 +99,7 @@ class RunningQuery:
     Args:
         options: the options of the user.
         packing: the limits for tasks.
+        cluster: the cluster that the options name.
         session: the session in which sinks request the facts of their batch.
         clock: the clock of event time; ``None`` for that of the machine.
 
@@ -107,7 +109,14 @@ class RunningQuery:
         QueryUnknown: if it shares the stream, and the process that started it does not report whether it is stateful.
     """
 
-    def __init__(self, options: SourceOptions, packing: Packing, session: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        packing: Packing,
+        cluster: KafkaCluster,
+        session: str,
+        clock: Clock | None = None,
+    ) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._group_id, self._session = options, options.group_id, session
         self._clock = clock or SteadyClock()
@@ -123,12 +132,13 @@ class RunningQuery:
             if options.history_dir
             else no_history
         )
-        self._cluster = cluster_of(options)
+        self._cluster = cluster
         self._member: KafkaMember | None = None
         resets = Resets()
         metadata_store: MetadataStore = NoMetadata()
         if not isinstance(options.subscription, Partitions):
             metadata_store = KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S)
+            metadata_store.connect(resets_group_of(self._group_id), members_group_of(self._group_id))
             executor = OwnerThread(f"streamgroups-moving-{self.name}")
             resets = ResetParticipation(
                 metadata_store, self._cluster, self._group_id, self.name, executor, record, _now_ms, SteadyClock()
@@ -363,16 +373,6 @@ class RunningQuery:
             states_run_id=self._states_run_id,
             states=self.micro_batches.states_before,
         )
-
-
-def cluster_of(options: SourceOptions) -> KafkaCluster:
-    """Connects to the cluster that the options name."""
-    return KafkaCluster(
-        options.client,
-        read_committed=options.client.isolation_level == "read_committed",
-        attempts=options.attempts,
-        retry_interval_ms=options.retry_interval_ms,
-    )
 
 
 def _now_ms() -> int:
