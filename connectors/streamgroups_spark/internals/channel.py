@@ -24,7 +24,7 @@ class ReportParam(AccumulatorParam[list[_T]]):
         self._keep: Callable[[list[_T]], None] | None = keep
 
     def __getstate__(self) -> dict[str, Any]:
-        """Excludes the callback, because tasks only collect."""
+        """Returns the state for tasks, without the callback, which runs on the driver."""
         return {"_keep": None}
 
     def zero(self, value: list[_T]) -> list[_T]:

@@ -18,7 +18,7 @@ _SOURCE = "streamgroups"
 def read_options(df: DataFrame) -> list[SourceOptions]:
     """Returns the options of the sources of this library that a DataFrame reads.
 
-    Those of its streams, or of all sources of bounded data. A stream can be joined with bounded data, whose options do
+    If it reads streams, only their options count. A stream can be joined with bounded data, whose options do
     not apply to the records of the stream.
     """
     is_stream = df.isStreaming
