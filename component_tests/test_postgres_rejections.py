@@ -28,7 +28,6 @@ from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.sink import PostgresSink
 from streamgroups_postgres.stages import PREFIX
-from streamgroups_postgres.task_tables import MANY_ROWS
 from streamgroups_testkit.postgres import PASSWORD, WITH_PASSWORD, PostgresServer
 
 SCHEMA = pa.schema({"id": pa.int64(), "gate": pa.string(), "gone": pa.bool_()})
@@ -139,18 +138,6 @@ def test_a_unique_index_in_any_order_of_columns_will_do(postgres: str) -> None:
         ("id int NOT NULL", {}, records(id=[1, None]), "column 'id' in row 2 .*null value in column \"id\""),
         ("id timestamp", {}, records(id=pa.array([0, -3 * 10**17], pa.timestamp("us"))), "column 'id' in row 2"),
         ("id int PRIMARY KEY", UPSERT, records(id=[1, None]), "column 'id' in row 2 .*null value"),
-        (
-            "id int2 NOT NULL",
-            {},
-            records(id=[1] * (MANY_ROWS + 5) + [70_000]),
-            f"column 'id' in row {MANY_ROWS + 6} .*70000.* is out of range for type smallint",
-        ),
-        (
-            "id int NOT NULL",
-            {},
-            records(id=[1] * MANY_ROWS + [None]),
-            f'column \'id\' in row {MANY_ROWS + 1} .*null value in column "id" of relation "public.flights"',
-        ),
         (
             "id int PRIMARY KEY, a text NOT NULL",
             {**UPSERT, "delete_marker": "x"},
@@ -401,22 +388,6 @@ def test_what_killed_runs_leave_is_dropped_and_nothing_else(postgres: str, role:
         assert relations(postgres) == left
     to.begin(schema, "more")
     assert relations(postgres) == left - {in_use} | {PREFIX + "more"}
-
-
-def test_tables_of_tasks_are_dropped_with_their_stage_unless_one_is_in_use(postgres: str) -> None:
-    to = sink(postgres, stage_retention="1000s")
-    batch = records(id=range(MANY_ROWS))
-    dead, in_use = (to.begin(batch.schema, name) for name in ("dead", "in_use"))
-    for stage_ in (dead, in_use):
-        to.write(stage_, iter([batch]), 0)
-        _age(postgres, stage_.name.name, 1_001)
-    (of_a_task,) = (name for name in relations(postgres) if name.startswith(f"{in_use.name.name}_"))
-    with psycopg.connect(postgres) as task:
-        with task.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(of_a_task))):
-            last = to.begin(batch.schema, "last").name.name
-        assert relations(postgres) == {"flights", in_use.name.name, of_a_task, last}
-    to.begin(batch.schema, "more")
-    assert relations(postgres) == {"flights", last, PREFIX + "more"}
 
 
 def test_discarding_waits_for_no_lock_and_raises_nothing(postgres: str, caplog: pytest.LogCaptureFixture) -> None:

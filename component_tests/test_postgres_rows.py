@@ -18,7 +18,6 @@ from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.sink import PostgresSink
 from streamgroups_postgres.stages import PostgresStaged
-from streamgroups_postgres.task_tables import MANY_ROWS
 
 
 def commit(to: PostgresSink, staged: Sequence[PostgresStaged]) -> None:
@@ -70,23 +69,6 @@ def test_a_task_of_many_batches(postgres: str) -> None:
     stage_ = to.begin(batches[0].schema, "t")
     commit(to, [to.write(stage_, iter(batches), 0)])
     assert rows(postgres, "SELECT count(*), count(DISTINCT id), max(id) FROM flights") == [(90_000, 90_000, 89_999)]
-
-
-def test_tasks_with_many_rows_have_tables_of_their_own(postgres: str) -> None:
-    """Their rows are read and dropped with the stage; those of a failed attempt and of a task with few rows as well."""
-    to = sink(postgres)
-    many, few = [pa.record_batch({"id": range(first, first + n)}) for first, n in ((0, MANY_ROWS), (MANY_ROWS, 2))]
-    stage_ = to.begin(few.schema, "t")
-    one, other, failed = (to.write(stage_, iter([batch]), i) for i, batch in enumerate([many, few, many]))
-    found = rows(postgres, "SELECT inhrelid::regclass::text FROM pg_inherits ORDER BY 1")
-    assert [name.startswith(f"{stage_.name.name}_") for (name,) in found] == [True, True]
-    commit(to, [one, other])
-    assert (failed.n_rows, rows(postgres, "SELECT * FROM flights ORDER BY id")) == (
-        MANY_ROWS,
-        [(i,) for i in range(MANY_ROWS + 2)],
-    )
-    to.discard(stage_)
-    assert rows(postgres, "SELECT relname FROM pg_class WHERE relname LIKE 'streamgroups_stage%'") == []
 
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("flight", "day"), "delete_marker": "gone"}

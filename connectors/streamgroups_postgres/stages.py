@@ -1,10 +1,9 @@
 """The stage of a batch: an unlogged table with its uncommitted output.
 
-Called by ``sink``. The driver creates it (``make_stage``), and tasks copy into it (``copy_into``), or into tables that
-inherit from it (``task_tables``). The transaction of the ledger reads the rows of the successful attempts (``merging``),
-and then the stage is dropped. It is not in the write-ahead log. A crash or failover of the server empties it, which
-``merging`` detects. A later batch drops the stages of killed runs. Source: PostgreSQL's documentation, "CREATE TABLE"
-(UNLOGGED), "COPY".
+Called by ``sink``. The driver creates it (``make_stage``), and tasks copy into it (``copy_into``). The transaction of
+the ledger reads the rows of the successful attempts (``merging``), and then the stage is dropped. It is not in the
+write-ahead log. A crash or failover of the server empties it, which ``merging`` detects. A later batch drops the stages
+of killed runs. Source: PostgreSQL's documentation, "CREATE TABLE" (UNLOGGED), "COPY".
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from streamgroups_postgres.copy_binary import HEADER, TRAILER, copy_binary, is_b
 from streamgroups_postgres.copy_text import copy_text
 from streamgroups_postgres.names import TableName
 from streamgroups_postgres.target import FoundColumn, type_sql
-from streamgroups_postgres.task_tables import empty, has_many, make_task_table
 
 PREFIX = "streamgroups_stage_"
 #: A record batch is encoded in pieces of this size.
@@ -182,8 +180,7 @@ def drop_stage(connection: psycopg.Connection, name: TableName) -> None:
     """
     with connection.transaction():
         set_up(connection, lock_ms=_DROP_TIMEOUT_MS)
-        # With the tables of its tasks.
-        connection.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(name.identifier))
+        connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name.identifier))
 
 
 def drop_dead_stages(connection: psycopg.Connection, schema: str, *, older_than_s: float) -> None:
@@ -194,9 +191,9 @@ def drop_dead_stages(connection: psycopg.Connection, schema: str, *, older_than_
     for (name,) in connection.execute(_FIND_DEAD, [schema, older_than_s]).fetchall():
         table = TableName(schema, name).identifier
         with suppress(psycopg.Error), connection.transaction():
-            # Each task holds a lock on its stage, or on a table that inherits from it, while it writes.
+            # Each task holds a lock on its stage while it writes.
             connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(table))
-            connection.execute(sql.SQL("DROP TABLE {} CASCADE").format(table))
+            connection.execute(sql.SQL("DROP TABLE {}").format(table))
 
 
 _FIND_DEAD = r"""
@@ -225,20 +222,25 @@ def copy_into(
     encode: Callable[..., pa.Buffer] = (
         partial(copy_binary, columns=typed) if in_binary else partial(copy_text, columns=[c for c, _ in typed])
     )
-    # Where rows have numbers, other statements need an index of the stage.
-    has_table, batches = (False, batches) if stage.is_numbered else has_many(batches)
-    table = stage.name
+    copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
+        stage.name.identifier,
+        sql.SQL(", ").join(
+            map(
+                sql.Identifier,
+                [
+                    "attempt",
+                    *(["row_number"] if stage.is_numbered else []),
+                    *(f"c{i}" for i in range(len(stage.columns))),
+                ],
+            )
+        ),
+        sql.SQL("binary" if in_binary else "text"),
+    )
     try:
-        if has_table:
-            with connection.transaction():
-                set_up(connection)
-                table = make_task_table(connection, stage.name)
         with connection.transaction(), connection.cursor() as cursor:
             # Records can arrive slowly. No other session waits for this transaction.
             set_up(connection, idle_ms=0)
-            if has_table:
-                empty(connection, table)
-            with cursor.copy(_copy(stage, table, in_binary=in_binary, is_frozen=has_table)) as copying:
+            with cursor.copy(copy) as copying:
                 if in_binary:
                     copying.write(HEADER)
                 for batch in batches:
@@ -252,19 +254,8 @@ def copy_into(
                     copying.write(TRAILER)
     except psycopg.Error as e:
         # The original error is not chained: it contains the rejected row.
-        raise _copy_error(e, stage, table) from None
+        raise _copy_error(e, stage) from None
     return PostgresStaged(stage, attempt, n_rows)
-
-
-def _copy(stage: PostgresStage, table: TableName, *, in_binary: bool, is_frozen: bool) -> sql.Composed:
-    numbers = ["row_number"] if stage.is_numbered else []
-    columns = ["attempt", *numbers, *(f"c{i}" for i in range(len(stage.columns)))]
-    return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {}{})").format(
-        table.identifier,
-        sql.SQL(", ").join(map(sql.Identifier, columns)),
-        sql.SQL("binary" if in_binary else "text"),
-        sql.SQL(", FREEZE" if is_frozen else ""),
-    )
 
 
 def _check(batch: pa.RecordBatch, stage: PostgresStage) -> None:
@@ -277,24 +268,24 @@ def _check(batch: pa.RecordBatch, stage: PostgresStage) -> None:
         )
 
 
-def _copy_error(error: psycopg.Error, stage: PostgresStage, table: TableName) -> StreamGroupsError:
+def _copy_error(error: psycopg.Error, stage: PostgresStage) -> StreamGroupsError:
     doing = f"Staging rows for {stage.table}"
     if isinstance(error, errors.UndefinedTable):
         return lost(stage, "it no longer exists")
     found = translated(error, doing)
     if not isinstance(found, RecordRejected):
         return found
-    row, column = _where(error, stage, table)
+    row, column = _where(error, stage)
     what = f"The value of column '{column}'" if column else "A value"
     return RecordRejected(
-        f"{what} in row {row or '?'} of a task was rejected by PostgreSQL: {_in_our_names(describe(error), stage, table)}.",
+        f"{what} in row {row or '?'} of a task was rejected by PostgreSQL: {_in_our_names(describe(error), stage)}.",
         remedy=found.remedy,
     )
 
 
-def _where(error: psycopg.Error, stage: PostgresStage, table: TableName) -> tuple[int | None, str | None]:
+def _where(error: psycopg.Error, stage: PostgresStage) -> tuple[int | None, str | None]:
     """Returns row and column of an error of COPY. The words around them depend on the language of the server."""
-    context = (error.diag.context or "").partition(table.name)[2]
+    context = (error.diag.context or "").partition(stage.name.name)[2]
     row = re.search(r"\d+", context)
     inside = re.search(r"\bc(\d+)", context.partition('"')[0])
     by_constraint = re.fullmatch(r"c(\d+)", error.diag.column_name or error.diag.constraint_name or "")
@@ -303,8 +294,8 @@ def _where(error: psycopg.Error, stage: PostgresStage, table: TableName) -> tupl
     return (int(row[0]) if row else None), name
 
 
-def _in_our_names(text: str, stage: PostgresStage, table: TableName) -> str:
-    text = text.replace(table.name, str(stage.table)).replace(stage.name.name, str(stage.table))
+def _in_our_names(text: str, stage: PostgresStage) -> str:
+    text = text.replace(stage.name.name, str(stage.table))
     for i, column in enumerate(stage.columns):
         text = text.replace(f'"c{i}"', f'"{column.record.name}"')
     return text
