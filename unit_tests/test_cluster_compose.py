@@ -36,15 +36,6 @@ DRIVERS = ("doctor", "flights", "hours")
 PROGRAMS = ("flights", "hours")
 
 
-def spark_options(driver: str) -> list[str]:
-    """The options of Spark, which are arguments of the doctor, and an environment variable of a program."""
-    options = SERVICES[driver].get("environment", {}).get("PYSPARK_SUBMIT_ARGS")
-    if options is None:
-        return words(driver)
-    assert options.split()[-1] == "pyspark-shell", "PySpark requires this word"
-    return list(options.split())
-
-
 def daemon_option(service: str, option: str) -> str:
     """The value of an option of a master or worker. They reject options of the form ``--host=name``."""
     arguments = words(service)
@@ -89,8 +80,8 @@ def test_programs_of_spark_use_the_address_of_the_master() -> None:
     assert url in words("spark-worker")
     assert f"/dev/tcp/spark-master/{port}" in SERVICES["spark-master"]["healthcheck"]["test"][-1]
     for driver in DRIVERS:
-        assert f"--master={url}" in spark_options(driver)
-        assert f"--conf=spark.driver.host={SERVICES[driver]['hostname']}" in spark_options(driver)
+        assert f"--master={url}" in words(driver)
+        assert f"--conf=spark.driver.host={SERVICES[driver]['hostname']}" in words(driver)
 
 
 def test_the_workers_have_room_for_all_drivers() -> None:
@@ -101,7 +92,7 @@ def test_the_workers_have_room_for_all_drivers() -> None:
         return int(value.removesuffix("g")) * int(SERVICES["spark-worker"]["deploy"]["replicas"])
 
     def wanted(driver: str, setting: str) -> int:
-        (value,) = (it.rpartition("=")[2] for it in spark_options(driver) if setting in it)
+        (value,) = (it.rpartition("=")[2] for it in words(driver) if setting in it)
         return int(value.removesuffix("m"))
 
     cores = [wanted(driver, "spark.cores.max") for driver in DRIVERS]
@@ -143,8 +134,7 @@ def test_the_database_is_that_of_the_compose_file() -> None:
 @pytest.mark.parametrize("service", PROGRAMS)
 def test_a_program_is_mounted_and_calls_the_library_with_valid_arguments(service: str) -> None:
     sources = {target: source for source, target in mounts(service)}
-    python, program, *_ = words(service)
-    assert f"PYSPARK_PYTHON={python} " in DOCKERFILE
+    (program,) = (it for it in words(service) if it.endswith(".py"))
     code = (DOCKER / sources[program]).read_text(encoding="utf-8")
     assert "/checkpoints" in sources
     assert "--owner=spark /checkpoints\n" in DOCKERFILE

@@ -20,7 +20,6 @@ MANIFESTS: list[dict[str, Any]] = list(
 (DEPLOYMENT,) = (it["spec"] for it in MANIFESTS if it["kind"] == "Deployment")
 POD = DEPLOYMENT["template"]["spec"]
 (DRIVER,) = POD["containers"]
-ENVIRONMENT: dict[str, dict[str, Any]] = {it["name"]: it for it in DRIVER["env"]}
 
 
 def only(kind: str) -> dict[str, Any]:
@@ -45,7 +44,11 @@ def test_references_between_manifests() -> None:
 
 
 def test_settings_of_spark_agree_with_the_manifests() -> None:
-    words = ENVIRONMENT["PYSPARK_SUBMIT_ARGS"]["value"].split()
+    (command,) = DRIVER["args"]
+    words = command.split()
+    used = re.findall(r'"\$(\w+)"', command)
+    assert used == ["NAMESPACE", "POD"]
+    assert set(used) <= {it["name"] for it in DRIVER["env"]}
     settings = dict(words[i + 1].split("=", 1) for i, word in enumerate(words) if word == "--conf")
     service = only("Service")
     assert settings["spark.driver.host"] == service["metadata"]["name"]
@@ -54,31 +57,23 @@ def test_settings_of_spark_agree_with_the_manifests() -> None:
     assert settings["spark.kubernetes.container.image"] == DRIVER["image"]
     account = settings["spark.kubernetes.authenticate.driver.serviceAccountName"]
     assert account == POD["serviceAccountName"]
-    assert words[-1] == "pyspark-shell", "PySpark requires this word"
-    used = re.findall(r"\$\((\w+)\)", " ".join(words))
-    assert used == ["NAMESPACE", "POD"]
-    names = list(ENVIRONMENT)
-    assert all(names.index(name) < names.index("PYSPARK_SUBMIT_ARGS") for name in used), (
-        "Kubernetes expands earlier ones"
-    )
-    directory, _, program = DRIVER["command"][-1].rpartition("/")
+    directory, _, program = words[-1].rpartition("/")
     assert directory in {it["mountPath"] for it in DRIVER["volumeMounts"]}
     assert program in only("ConfigMap")["data"]
 
 
-def test_paths_are_those_of_the_image() -> None:
+def test_checkpoints_are_where_the_image_has_them() -> None:
     dockerfile = (ROOT / "docker" / "spark" / "Dockerfile").read_text(encoding="utf-8")
-    python = DRIVER["command"][0]
-    assert f"PYSPARK_PYTHON={python} " in dockerfile
-    for mount in DRIVER["volumeMounts"]:
-        if mount["name"] == "checkpoints":
-            assert f"--owner=spark {mount['mountPath']}\n" in dockerfile
+    (directory,) = (it["mountPath"] for it in DRIVER["volumeMounts"] if it["name"] == "checkpoints")
+    assert f"--owner=spark {directory}\n" in dockerfile
+    (program,) = only("ConfigMap")["data"].values()
+    assert f'checkpoint="{directory}/' in program
 
 
 def test_one_driver_uses_a_checkpoint_and_has_time_to_leave_its_group() -> None:
     assert (DEPLOYMENT["replicas"], DEPLOYMENT["strategy"]) == (1, {"type": "Recreate"})
     assert POD["terminationGracePeriodSeconds"] >= 30
-    assert DRIVER["command"][0].endswith("/python"), "neither a shell nor spark-submit passes SIGTERM on"
+    assert DRIVER["args"][0].startswith("exec "), "a shell would not pass SIGTERM on"
 
 
 def test_the_program_calls_the_library_with_valid_arguments() -> None:
