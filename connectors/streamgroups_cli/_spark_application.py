@@ -46,8 +46,9 @@ def explained_failure(error: Exception) -> tuple[str, str]:
 spark.pyspark.python to a Python of the same release as the driver on every host.')
     """
     text = str(error)
+    program = re.search(r'Cannot run program "([^"]*)"[^\n]*', text)
     # Spark puts the error of a Python process at the end of its traceback.
-    named = re.search(r"\[[A-Z_]{5,}\][^\n]*", text)
+    named = re.search(r"\[[A-Z_]{5,}\][^\n]*", text) or program
     reason = (
         named[0] if named else next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     )
@@ -57,7 +58,7 @@ spark.pyspark.python to a Python of the same release as the driver on every host
             said,
             "Set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same release as the driver on every host.",
         )
-    if program := re.search(r'Cannot run program "([^"]*)"', text):
+    if program is not None:
         remedy = "Set PYSPARK_PYTHON or spark.pyspark.python to a Python that exists on every host."
         if not program[1].startswith("/") and "/" in program[1]:
             remedy += " A relative path needs a packed environment: --archives environment.tar.gz#environment."

@@ -265,12 +265,17 @@ def test_a_spark_application_that_does_not_start_is_a_problem(
     python: str, needs_archive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def application(_settings: Mapping[str, str]) -> None:
-        raise RuntimeError(f'java.io.IOException: Cannot run program "{python}": error=2, No such file or directory')
+        cause = f'java.io.IOException: Cannot run program "{python}": error=2, No such file or directory'
+        raise RuntimeError(
+            f"An error occurred while calling collectAndServe.\n: SparkException: Job aborted: {cause}\n\tat"
+        )
 
     monkeypatch.setattr(_spark_application, "spark_application", application)
     code, found = findings("--executors")
     assert (code, found["executors"]["state"]) == (1, "problem")
-    assert found["executors"]["what"].startswith(f'No task ran: java.io.IOException: Cannot run program "{python}"')
+    assert found["executors"]["what"] == (
+        f'No task ran: Cannot run program "{python}": error=2, No such file or directory.'
+    )
     assert "a Python that exists on every host" in found["executors"]["remedy"]
     assert ("--archives" in found["executors"]["remedy"]) == needs_archive
 

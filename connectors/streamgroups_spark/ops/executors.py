@@ -67,6 +67,10 @@ def _expected(spark: SparkSession) -> int:
     requested = 0
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
         requested = int(conf.get("spark.executor.instances", "0") or 0)
+        cores, cores_each = (int(conf.get(f"spark.{it}") or 0) for it in ("cores.max", "executor.cores"))
+        if not requested and cores_each and str(conf.get("spark.master")).startswith("spark://"):
+            # Spark standalone starts as many executors as the cores suffice for.
+            requested = cores // cores_each
     return max(1, registered, requested)
 
 
