@@ -98,7 +98,7 @@ class Run:
     directory: Path
     config: dict[str, Any]
 
-    def wait_for_members(self, program: Program, count: int) -> None:
+    def wait_for_members(self, program: Program, count: int, timeout_s: float = 120) -> None:
         """Waits until the group has this number of members, each with partitions."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
 
@@ -111,7 +111,7 @@ class Run:
             owned = [len(member.assignment.topic_partitions) for member in members]
             return len(owned) == count and all(owned) and sum(owned) == PARTITIONS
 
-        wait_until(have_partitions, f"{count} members own partitions")
+        wait_until(have_partitions, f"{count} members own partitions", timeout_s)
 
     def wait_until_all_is_read(self, *programs: Program) -> None:
         ends = end_offsets(self.bootstrap, self.config["flights"], PARTITIONS)
@@ -247,7 +247,8 @@ def test_X2_drivers_of_spark_submit_share_windows_and_an_executor_is_killed(
         run.wait_until_all_is_read(*programs)
         assert hours_in(postgres) == flights.hours()
         programs[0].terminate()
-        run.wait_for_members(programs[1], 1)
+        # The broker removes a killed member after the session timeout, 45 s.
+        run.wait_for_members(programs[1], 1, timeout_s=30)
 
 
 def doctor(*arguments: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
