@@ -19,6 +19,8 @@ import streamgroups as sg
 from integration_tests.collected_rows import CollectedRows
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
+from streamgroups_spark.internals.plan import analyzed, read_streams
+from streamgroups_spark.state.stage_name import PassedColumns, StageName
 from streamgroups_testkit.clocks import controlled_clock
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_metadata, committed_offsets
@@ -141,6 +143,48 @@ def test_W5_the_idle_timeout_waits_for_transactions_and_continues_in_the_next_qu
             # The record before the position was read at this time, to bring the state there.
             assert rows_at(200) == rows_at(219) == [first, second]
             assert rows_at(220) == [first, second, ("key-0", 20, 30, "idle", 1)]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "is_direct"),
+    [
+        pytest.param(lambda df: df, True, id="only columns"),
+        # The filter needs the records, and leaves all of them.
+        pytest.param(lambda df: df.where("partition >= 0"), False, id="a filter"),
+    ],
+)
+def test_S10_spark_counts_records_that_the_operator_receives_directly(
+    shared: Windows, topic: Topic, prepare: Callable[[DataFrame], DataFrame], is_direct: bool
+) -> None:
+    rows = shared.define(prepare, window=sg.tumbling("10s"))
+    assert (_passed(rows) is not None) == is_direct
+    topic.write(0, 1, 2, 12)
+    topic.write(1, 3, 27)
+    with shared.running("checkpoint", rows) as query:
+        shared.wait(query, [("key-0", 0, 10, "on time", 2), ("key-1", 0, 10, "on time", 1)])
+        query.processAllAvailable()
+        reports = [it for it in query.recentProgress if it.numInputRows]
+    assert sum(it.numInputRows for it in reports) == 5
+    assert max(it.eventTime["max"] for it in reports) == "2025-06-15T15:07:07.000Z"
+    assert min(it.eventTime["min"] for it in reports) == "2025-06-15T15:06:41.000Z"
+
+
+def test_S10_another_branch_of_a_query_receives_its_records(shared: Windows, topic: Topic, spark: SparkSession) -> None:
+    frame = spark.readStream.format("streamgroups").options(**shared.options).load()
+    timed = frame.withColumn("key", F.expr("cast(key AS string)")).withWatermark("timestamp", "0 seconds")
+    columns = ("window_start", "window_end", "key", "pane", "n")
+    whole = sg.windows(timed, on="timestamp", by=["key"], window=sg.tumbling("10s"), aggregate={"n": "count(*)"})
+    records = timed.selectExpr("timestamp", "timestamp", "key", "'record'", "1L").toDF(*columns)
+    topic.write(0, 1, 12)
+    with shared.running("checkpoint", whole.select(*columns).union(records)) as query:
+        shared.wait(
+            query, [("key-0", 0, 10, "on time", 1), ("key-0", 1, 1, "record", 1), ("key-0", 12, 12, "record", 1)]
+        )
+
+
+def _passed(rows: DataFrame) -> PassedColumns | None:
+    [stream] = read_streams(analyzed(rows))
+    return StageName.parse(stream.stages[0]).passed
 
 
 def test_W6_windows_by_the_clock_are_emitted_without_new_records(shared: Windows, topic: Topic) -> None:

@@ -66,6 +66,7 @@ class TaskPlan:
         on_missing: what happens if the file that a position names does not exist.
         operators: the operators of the query that process the ranges one after the other, each with a state of its own.
         task: the number of the task in its batch.
+        is_direct: whether the reader passes the records to the first operator, and Spark has rows without them.
     """
 
     location: str
@@ -77,6 +78,7 @@ class TaskPlan:
     on_missing: OnMissingState = OnMissingState.FAIL
     operators: tuple[str, ...] = ()
     task: int = 0
+    is_direct: bool = False
 
     def number_of(self, operator: str) -> int:
         """The number of an operator in the order of the query, from 0."""
@@ -116,6 +118,7 @@ def encode(plan: TaskPlan) -> str:
             "ranges": [_encoded(it) for it in plan.ranges],
             "operators": plan.operators,
             "task": plan.task,
+            "direct": plan.is_direct,
         }
     )
 
@@ -153,4 +156,5 @@ def decode(text: str) -> TaskPlan:
         OnMissingState(fields["on_missing"]),
         tuple(fields["operators"]),
         fields["task"],
+        fields["direct"],
     )

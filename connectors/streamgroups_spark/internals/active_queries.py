@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -79,7 +80,8 @@ class ActiveQueries:
                     self._answered[request.process_ids] = query, source
                     streams = self._streams(query)
                     own = [s for s in streams if s.leaf.stream().equals(source)]
-                    return _facts([query], own, streams, request.group_id)
+                    found = _facts([query], own, streams, request.group_id)
+                    return replace(found, is_read_once=len(own) == 1)
         reading = {query: self._streams(query) for query in queries}
         meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
         logger.debug("%d queries read for group '%s'", len(meant), request.group_id)

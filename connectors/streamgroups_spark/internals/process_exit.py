@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 
@@ -21,6 +22,22 @@ def is_runner() -> bool:
     """Whether this process serves one query only."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name == _RUNNER
+
+
+def exit_on_sigterm() -> None:
+    """Makes the stream runner leave the group when its query ends.
+
+    Spark ends the process of the runner with SIGTERM. By default it would exit without the last commit, and the group
+    would wait for the session timeout. ``SystemExit`` passes through the runner, which then calls ``stop``.
+    """
+
+    def leave(number: int, _frame: object) -> None:
+        # Spark sends the signal twice. The second one must not interrupt the leave, which has a timeout.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, leave)
 
 
 def exit_within(timeout_s: float) -> None:

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import sys
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -53,7 +50,7 @@ from streamgroups_spark.event_time import header_column as header_time
 from streamgroups_spark.event_time import watermark_column
 from streamgroups_spark.event_time.observed_times import Tell, measured
 from streamgroups_spark.internals.channel import Channel
-from streamgroups_spark.internals.process_exit import exit_within, is_runner
+from streamgroups_spark.internals.process_exit import exit_on_sigterm, exit_within, is_runner
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.source.options import SourceOptions, parse
@@ -63,6 +60,7 @@ if TYPE_CHECKING:
     from streamgroups.query.micro_batches import MicroBatches
     from streamgroups_spark.event_time.producer_watermarks import Report
     from streamgroups_spark.source.running_query import RunningQuery
+    from streamgroups_spark.state.stage_name import PassedColumns
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +94,8 @@ class RangesPartition(InputPartition):
     watermark_ms: int | None = None
     #: The name of the member. Empty in a batch read.
     member: str = ""
+    #: The columns that the reader passes on. ``None`` if Spark passes the records.
+    passed: PassedColumns | None = None
 
     # InputPartition sets ``value``. A frozen dataclass has its own fields instead.
 
@@ -294,22 +294,31 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         plans = self._running().task_plans(tasks)
         assert self._query is not None
         tells, watermark_ms, member = self._query.tells, self._query.late_watermark_ms(end), self._query.name
+        passed = self._query.passed if tells is None else None
         return [
-            RangesPartition(task, tells, plan, watermark_ms, member) for task, plan in zip(tasks, plans, strict=True)
+            RangesPartition(task, tells, plan, watermark_ms, member, passed)
+            for task, plan in zip(tasks, plans, strict=True)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        ranges = partition.ranges
+        ranges, schema, passed = partition.ranges, self._schema, partition.passed
         if partition.states is not None:
             from streamgroups_spark.state.handoff import give
 
-            give(self._session, self._application, partition.states)
+            give(self._session, self._application, replace(partition.states, is_direct=passed is not None))
             ranges = tuple(it.to_read for it in partition.states.ranges)
+        if passed is not None:
+            schema = StructType([it for it in schema if it.name in passed.to_operator | passed.to_spark])
         report = self._report_of(partition)
         watermark_ms = partition.watermark_ms
-        batches = _read(ranges, self._schema, self._options, self._group_id, report, watermark_ms, records_gaps=True)
+        batches = _read(ranges, schema, self._options, self._group_id, report, watermark_ms, records_gaps=True)
+        if passed is not None:
+            from streamgroups_spark.state.direct import pass_on
+
+            columns = to_arrow_schema(self._schema, timezone="UTC")
+            return pass_on(batches, passed, columns, self._session, self._application)
         if partition.tells is None or self._tell is None:
             return batches
         reported_as, column = partition.tells
@@ -357,7 +366,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._query is None:
             from streamgroups_spark.source.cluster import cluster_of
 
-            _stop_on_sigterm()
+            exit_on_sigterm()
             _tell_ignored(self._options)
             cluster = cluster_of(self._options)
             # The clients connect during the next import.
@@ -438,22 +447,6 @@ def _checked(schema: StructType, options: SourceOptions) -> StructType:
                 + ".",
             )
     return schema
-
-
-def _stop_on_sigterm() -> None:
-    """Makes the stream runner leave the group when its query ends.
-
-    Spark ends the process of the runner with SIGTERM. By default it would exit without the last commit, and the group
-    would wait for the session timeout. ``SystemExit`` passes through the runner, which then calls ``stop``.
-    """
-
-    def leave(number: int, _frame: object) -> None:
-        # Spark sends the signal twice. The second one must not interrupt the leave, which has a timeout.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        sys.exit(128 + number)
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, leave)
 
 
 def _tell_ignored(options: SourceOptions) -> None:

@@ -80,9 +80,11 @@ class QueryFacts:
         time: the event-time settings of the stream. ``None`` if it has none.
         stages: the operators with state in the stage that reads (``state.stage_name``), in the order in which they process
             the records of the stream. Each branch of the query has its own.
+        is_read_once: whether the stream is known exactly, and the query reads it in one branch.
     """
 
     checkpoint: str | None
     operators: frozenset[str]
     time: StreamTime | None = None
     stages: frozenset[tuple[str, ...]] = frozenset()
+    is_read_once: bool = False

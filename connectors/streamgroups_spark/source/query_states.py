@@ -28,7 +28,7 @@ from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts
 from streamgroups_spark.source.state_collection import StateCollection
 from streamgroups_spark.state.requests import request_reports
-from streamgroups_spark.state.stage_name import StageName
+from streamgroups_spark.state.stage_name import PassedColumns, StageName
 from streamgroups_state.collection import Collector
 from streamgroups_state.locations import operator_files
 from streamgroups_state.shared_files import SharedFiles
@@ -123,6 +123,22 @@ def batch_states(
         flushes=stage.flushes,
         operators=operators,
     )
+
+
+def passed_columns(facts: QueryFacts | None) -> PassedColumns | None:
+    """Returns the columns that readers pass on. ``None``: Spark passes the records to their operator.
+
+    Args:
+        facts: the facts about the query; ``None`` if they are unknown.
+
+    >>> passed_columns(QueryFacts(None, frozenset(), stages=frozenset({("windows:direct=key/",)}), is_read_once=True))
+    PassedColumns(to_operator=frozenset({'key'}), to_spark=frozenset())
+    """
+    # Another branch of the query would need the records that Spark does not have.
+    if facts is None or not facts.is_read_once or not facts.stages:
+        return None
+    [stages] = facts.stages
+    return StageName.parse(stages[0]).passed
 
 
 def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[tuple[StageName, ...], str]:

@@ -81,6 +81,7 @@ from streamgroups_state.locations import shown
 
 if TYPE_CHECKING:
     from streamgroups_spark.event_time.query_time import QueryTime
+    from streamgroups_spark.state.stage_name import PassedColumns
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +148,8 @@ class RunningQuery:
         self._checkpoint = None if facts is None else facts.checkpoint
         run_id = uuid.uuid4().hex[:12]
         self._states_run_id = run_id if facts is not None and facts.stages else None
+        #: The columns that readers pass on; ``None`` if Spark passes the records to their operator.
+        self.passed = _passed_columns(facts)
         self._imported = imported_time(options, facts, self._cluster, in_background)
         self._states = self._batch_states(facts, run_id)
         self._stream = None if facts is None else facts.time
@@ -373,6 +376,14 @@ class RunningQuery:
             states_run_id=self._states_run_id,
             states=self.micro_batches.states_before,
         )
+
+
+def _passed_columns(facts: QueryFacts | None) -> PassedColumns | None:
+    if facts is None or not facts.stages:
+        return None
+    from streamgroups_spark.source.query_states import passed_columns
+
+    return passed_columns(facts)
 
 
 def _now_ms() -> int:

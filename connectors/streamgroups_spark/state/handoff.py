@@ -1,24 +1,27 @@
-"""Passes the plan of a task, and watermarks, from its reader to its operator, and from there to the next operator.
+"""Passes the plan of a task, watermarks and records from its reader to its operator, and from there to the next operator.
 
 The reader of a source (``source.data_source``) and an operator in the same stage (``state.stage``) run in two Python
 processes of one host, for the same attempt of a task. The reader writes the plan into a file with the id of the attempt
 before its first row, and the operator takes the file. So it is the plan of the ranges that were really read, also after
 a retry, a ``coalesce`` or a second evaluation of a batch. The reader adds the watermarks of an Arrow batch before it
 returns the batch. So the operator has them before the records after them, also if a filter removes all records. An
-operator whose output another one processes writes the plan, and the watermarks of its output, before its output. The
-name of the file also contains the id of the application: a process can start another application, whose attempts have
-the same ids, and a killed task leaves its file. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
+operator whose output another one processes writes the plan, and the watermarks of its output, before its output. If the
+operator receives its records directly (``state.direct``), the reader writes each Arrow batch into a file, before it
+returns rows to Spark. Spark does not read far ahead of the operator, so few of these files exist at the same time. The
+names of files also contain the id of the application: a process can start another application, whose attempts have the
+same ids, and a killed task leaves its files. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from streamgroups.errors import StreamGroupsError
@@ -84,8 +87,30 @@ def give_watermarks(
     _append(_file(session, application, attempt_id(), before), lines)
 
 
+class RecordsToOperator:
+    """Passes records to the operator of this attempt. Used by one thread.
+
+    Args:
+        session: the session of the source.
+        application: the id of the Spark application.
+    """
+
+    def __init__(self, session: str, application: str) -> None:
+        self._path = _file(session, application, attempt_id(), _READER)
+        self._given = 0
+
+    def give(self, records: pa.RecordBatch) -> None:
+        """Adds records, after their watermarks."""
+        path = _records_file(self._path, self._given)
+        unfinished = path.with_suffix(".new")
+        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_stream(file, records.schema) as writer:
+            writer.write_batch(records)
+        unfinished.rename(path)
+        self._given += 1
+
+
 class Handoff:
-    """The plans and the watermarks that the reader of an attempt, or an operator, has written so far. Used by one thread.
+    """The plans, watermarks and records that the reader of an attempt, or an operator, has written. Used by one thread.
 
     Args:
         session: the session of the source.
@@ -101,6 +126,8 @@ class Handoff:
         self._rest = b""
         self._plans: list[TaskPlan] = []
         self._watermarks: list[ProducerWatermarks] = []
+        #: The number of batches of records that were taken.
+        self._taken = 0
 
     def take_plans(self) -> list[TaskPlan]:
         """Returns the plans since the last call. Empty if the task has read no ranges."""
@@ -114,8 +141,25 @@ class Handoff:
         taken, self._watermarks = self._watermarks, []
         return taken
 
+    def take_records(self) -> Iterator[pa.RecordBatch]:
+        """Yields the records since the last call. Their watermarks can be taken before each batch is processed."""
+        while True:
+            path = _records_file(self._path, self._taken)
+            try:
+                mapped = pa.memory_map(str(path))
+            except FileNotFoundError:
+                return
+            # The mapping stays valid.
+            path.unlink()
+            self._taken += 1
+            with pa.ipc.open_stream(mapped) as batches:
+                yield from batches
+
     def close(self) -> None:
-        """Removes the file. Idempotent."""
+        """Removes the files. Idempotent."""
+        while (rest := _records_file(self._path, self._taken)).exists():
+            rest.unlink()
+            self._taken += 1
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -144,6 +188,10 @@ def _append(path: Path, lines: Iterable[str]) -> None:
 
 def _file(session: str, application: str, attempt: int, before: str) -> Path:
     return task_directory_of(session) / f"task-{application}-{attempt}{'-' if before else ''}{before}"
+
+
+def _records_file(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
 
 
 def _sweep(session: str) -> None:

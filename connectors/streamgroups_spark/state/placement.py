@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
@@ -32,6 +33,7 @@ from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.state.bounded_stage import BoundedStage
 from streamgroups_spark.state.chains import reject_behind
+from streamgroups_spark.state.direct import direct_records
 from streamgroups_spark.state.stage import StateStage, stage_name
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.operator import StatefulOperator
@@ -219,7 +221,12 @@ def in_reading_stage(
     spark = records.sparkSession
     application = spark.sparkContext.applicationId
     channel = state_channel_of(spark)
-    stage = StateStage(operator, SESSION, application, channel, flushes=flushes, before=before or "")
+    # The operator of a join has the records of two topics, with their columns as structs.
+    direct = None if isinstance(operator, JoinOperator) else direct_records(records)
+    stage = StateStage(operator, SESSION, application, channel, flushes=flushes, before=before or "", direct=direct)
+    if direct is not None:
+        # Spark only counts most of the rows, which have nulls instead of their records.
+        records = records.where(F.col(direct.partition).isNotNull())
     output = records.mapInArrow(stage, rows)
     streams = read_streams(analyzed(output))
     if not stage_name(operator).has_group_time and before is None:

@@ -12,6 +12,34 @@ from dataclasses import dataclass
 from streamgroups.state.joined_topics import JoinedTopics
 
 _FLUSHES, _GROUP, _KEEPS, _CHAINED = "flushes", "group", "keeps", "chained"
+_DIRECT = "direct="
+
+
+@dataclass(frozen=True, slots=True)
+class PassedColumns:
+    """The columns of the source that the reader of a task passes on, if its operator receives the records directly.
+
+    Args:
+        to_operator: those of the records.
+        to_spark: those of the rows, whose other columns are null.
+    """
+
+    to_operator: frozenset[str]
+    to_spark: frozenset[str]
+
+    def __str__(self) -> str:
+        """The columns as text.
+
+        >>> str(PassedColumns(frozenset(("offset", "key")), frozenset(("timestamp",))))
+        'key,offset/timestamp'
+        """
+        return "/".join(",".join(sorted(it)) for it in (self.to_operator, self.to_spark))
+
+    @classmethod
+    def parse(cls, text: str) -> PassedColumns:
+        """Parses the text."""
+        to_operator, to_spark = (frozenset(filter(None, it.split(","))) for it in text.split("/"))
+        return cls(to_operator, to_spark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +53,7 @@ class StageName:
         has_group_time: whether it uses the watermark of the group. A join does not.
         keeps_on_reset: whether it continues with its newest state after a reset.
         is_chained: whether another operator can process its output.
+        passed: the columns that the reader passes on; ``None`` if Spark passes the records to it.
     """
 
     operator: str
@@ -33,6 +62,7 @@ class StageName:
     has_group_time: bool = False
     keeps_on_reset: bool = False
     is_chained: bool = False
+    passed: PassedColumns | None = None
 
     def __str__(self) -> str:
         """The name as text.
@@ -51,6 +81,7 @@ class StageName:
             _CHAINED: self.is_chained,
         }
         properties = [name for name, is_set in has.items() if is_set]
+        properties += [] if self.passed is None else [f"{_DIRECT}{self.passed}"]
         return ":".join((self.operator, *(["+".join(properties)] if properties else [])))
 
     @classmethod
@@ -65,10 +96,12 @@ class StageName:
         if len(others) == 2:
             return cls(operator, JoinedTopics(*others))
         properties = others[0].split("+") if others else []
+        passed = [it.removeprefix(_DIRECT) for it in properties if it.startswith(_DIRECT)]
         return cls(
             operator,
             flushes=_FLUSHES in properties,
             has_group_time=_GROUP in properties,
             keeps_on_reset=_KEEPS in properties,
             is_chained=_CHAINED in properties,
+            passed=PassedColumns.parse(passed[0]) if passed else None,
         )
