@@ -78,6 +78,13 @@ def test_all_responses_are_returned(session: str) -> None:
     assert request_all(session, REQUEST) == []
 
 
+def test_only_other_processes_can_be_requested(session: str) -> None:
+    """The caller has no reply, and a request takes time."""
+    with closing(SessionServer(session, lambda _: facts("own"))):
+        assert len(request_all(session, REQUEST)) == 1
+        assert request_all(session, REQUEST, of_others=True) == []
+
+
 def test_a_rejection_is_raised_at_the_request(session: str) -> None:
     def reject(_: object) -> None:
         raise FencedMember("Gone.", remedy="Restart.")

@@ -42,6 +42,10 @@ _ATTEMPTS = 3
 _NAME_LENGTH = 12
 
 
+#: The sockets of the servers of this process.
+_OWN: set[Path] = set()
+
+
 #: Another process that leaves the session last, or sweeps it, can remove its directory at the same time.
 _again = retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
 
@@ -113,7 +117,10 @@ class SessionServer:
     def _bind(self, session: str) -> tuple[Path, Server]:
         directory = directory_of(session)
         path = directory / uuid.uuid4().hex[:12]
-        return directory, Server(path, session.encode(), self._reply, _RETRY_TIMEOUT_S)
+        server = Server(path, session.encode(), self._reply, _RETRY_TIMEOUT_S)
+        self._path = path
+        _OWN.add(path)
+        return directory, server
 
     def _reply(self, document: Any) -> Any:
         with self._lock:
@@ -121,6 +128,7 @@ class SessionServer:
 
     def close(self) -> None:
         """Stops the server. Idempotent."""
+        _OWN.discard(self._path)
         self._server.close()
         # The last server of a session removes its directory.
         with suppress(OSError):
@@ -146,13 +154,14 @@ class _NoReply:
     why: str
 
 
-def request_all(session: str, request: Any, *, needs_all: bool = False) -> list[Any]:
+def request_all(session: str, request: Any, *, needs_all: bool = False, of_others: bool = False) -> list[Any]:
     """Sends a request to the processes that listen in a session, and returns their replies.
 
     Args:
         session: the session.
         request: one of ``internals.messages``.
         needs_all: whether a listening process without a reply is an error, unless another process replies.
+        of_others: whether only other processes can reply. A request takes a millisecond for each process.
 
     Returns:
         All replies except ``None``.
@@ -162,6 +171,8 @@ def request_all(session: str, request: Any, *, needs_all: bool = False) -> list[
     """
     replies, silent = [], []
     for path in sorted(directory_of(session).glob("*")):
+        if of_others and path in _OWN:
+            continue
         reply = _reply_of(path, session, request)
         if isinstance(reply, _NoReply):
             silent.append(reply.why)

@@ -77,7 +77,8 @@ def batch_states(
         return StoredStates(group_id, operator, files, states.on_missing).find_both(left, right)
 
     def take_reports(run_id: str, batch: int) -> list[StateReport]:
-        return request_reports(session, run_id, batch)
+        # Spark runs a source in a process of its own.
+        return request_reports(session, run_id, batch, of_others=True)
 
     def partitions() -> Collection[TopicPartition]:
         return partitions_of(options.subscription, cluster.topics())
