@@ -23,11 +23,13 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -43,7 +45,16 @@ from integration_tests.campaign_turns import (
     all_turns,
     revealing_turns,
 )
-from integration_tests.campaign_windows import CLOSING, PARTITIONS, Reset, Resets, compare
+from integration_tests.campaign_windows import (
+    CLOSING,
+    PARTITIONS,
+    TOPIC_CONFIG,
+    Reset,
+    Resets,
+    compare,
+    key_of,
+    time_ms_of,
+)
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.reading import (
@@ -149,7 +160,8 @@ def campaign(
         AssertionError: if no process reaches a point, or the queries do not read to the end.
     """
     topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
-    _create(bootstrap, topic)
+    _create(bootstrap, topic, TOPIC_CONFIG if kind == "windows" else {})
+    record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if kind == "windows" else {}
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
@@ -187,7 +199,7 @@ def campaign(
 
     try:
         injector.all_are_up()
-        with Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second) as load:
+        with Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second, **record) as load:
             if sabotaged:
                 # A disabled safeguard has no effect before the first batches are written.
                 wait_until(
@@ -210,7 +222,7 @@ def campaign(
                 if time.monotonic() > last_fault_s:
                     break
         if kind == "windows":
-            produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING)
+            produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
         wait_until(
             lambda: (
                 injector.all_are_up()
@@ -248,9 +260,9 @@ def _judged(
     )
 
 
-def _create(bootstrap: str, topic: str) -> None:
+def _create(bootstrap: str, topic: str, config: Mapping[str, str] = MappingProxyType({})) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=dict(config))])[topic].result(30)
 
 
 @contextmanager

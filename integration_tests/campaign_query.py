@@ -60,7 +60,8 @@ def main(config: dict[str, Any]) -> int:
         if config["kind"] == "stateful":
             source = source.dropDuplicates(["partition", "offset"])
         if config["kind"] == "windows":
-            source = windows(source)
+            # The queries continue with the states of each other.
+            source = windows(source, is_direct=config["name"] == "ann")
         to_write = output(source, config["sink"])
         writer = sg.exactly_once(to_write, sink=sink_of(config), checkpoint=config["checkpoint"])
         return writer.trigger(processingTime="1 second").start()

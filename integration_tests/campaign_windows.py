@@ -2,6 +2,7 @@
 
 Used by ``integration_tests.campaign`` and ``campaign_query``. Key, time and value of a record follow from its number, so
 the plain count needs the number of records only. The records are out of order, and some are too late for their window.
+The reader passes the records directly to the operator of one query, and to that of the others through Spark.
 
 A row with revision ``r`` contains the records in time and the first ``r`` late ones, however batches cut the records. So
 each row has one correct result. A batch emits it that contains its last record: once, and once more for each reset back
@@ -35,35 +36,47 @@ STEP_MS = 100
 HOUR_OFFSETS = 3_600_000 // STEP_MS // PARTITIONS
 _ROOT = Path(__file__).parent.parent
 _START_MS = 1_750_000_000_000
-#: The columns of a record in SQL; :func:`_records` has the same in pandas.
-_NUMBER = "cast(cast(key AS string) AS bigint)"
-_TIME_MS = f"{_START_MS} + number * {STEP_MS} - (number * 7919 % 1009 div 700) * (number * 104729 % 200003)"
-_PLACE = "concat(partition, '-', number * 613 % 7)"
+#: The topic keeps old records, and accepts those that close all windows, which are in the future.
+TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 #: A row of the output, without its result.
 _PANE = ["start", "place", "revision"]
 
 
-def windows(source: Any) -> Any:
-    """The windows of a stream. A row is JSON in ``value``, with its partition and its revision as ``offset``."""
+def key_of(number: int) -> str:
+    """The key of a record: a place of its partition."""
+    return f"{number % PARTITIONS}-{number * 613 % 7}"
+
+
+def time_ms_of(number: int) -> int:
+    """The timestamp of a record."""
+    delay_ms = number * 7919 % 1009 // 700 * (number * 104729 % 200_003)
+    return _START_MS + number * STEP_MS - delay_ms
+
+
+def windows(source: Any, *, is_direct: bool) -> Any:
+    """The windows of a stream. A row is JSON in ``value``, with its partition and its revision as ``offset``.
+
+    Args:
+        source: the stream.
+        is_direct: whether the operator receives the records directly from the reader.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     import streamgroups as sg
 
-    timed = (
-        source.withColumn("number", F.expr(_NUMBER))
-        .withColumn("time", F.expr(f"timestamp_millis({_TIME_MS})"))
-        .withColumn("place", F.expr(_PLACE))
-        .withWatermark("time", f"{DELAY_MS} milliseconds")
+    timed = source.withWatermark("timestamp", f"{DELAY_MS} milliseconds").withColumn(
+        "key", F.expr("cast(key AS string)")
     )
+    if not is_direct:
+        timed = timed.where("offset >= 0")
     counted = sg.windows(
         timed,
-        on="time",
-        by=["place"],
+        on="timestamp",
+        by=["key"],
         window=sg.tumbling(f"{SIZE_MS} milliseconds"),
-        aggregate={"n": "count(*)", "total": "sum(number)"},
+        aggregate={"n": "count(*)", "total": "sum(offset)"},
         allowed_lateness=f"{LATENESS_MS} milliseconds",
-        prepartitioned=True,
-    )
+    ).withColumnRenamed("key", "place")
     return counted.selectExpr(
         "to_json(struct(unix_millis(window_start) AS start, place, revision, n, total)) AS value",
         "cast(split(place, '-')[0] AS int) AS partition",
@@ -75,8 +88,8 @@ def _records(count: int) -> pd.DataFrame:
     """All records, in the order of partitions and offsets, with the newest time in their partition so far."""
     number = np.concatenate([np.arange(count), np.arange(CLOSING, CLOSING + PARTITIONS)])
     found = pd.DataFrame({"number": number, "partition": number % PARTITIONS})
-    found["time"] = _START_MS + number * STEP_MS - (number * 7919 % 1009 // 700) * (number * 104729 % 200_003)
-    found["place"] = found.partition.astype(str) + "-" + (number * 613 % 7).astype(str)
+    found["time"] = [time_ms_of(it) for it in number.tolist()]
+    found["place"] = [key_of(it) for it in number.tolist()]
     found["offset"] = found.groupby("partition").cumcount()
     found = found.sort_values(["partition", "offset"], ignore_index=True)
     found["newest"] = found.groupby("partition").time.cummax()
@@ -95,7 +108,7 @@ def plain_count(count: int) -> pd.DataFrame:
     records = records.assign(start=start, late=start + SIZE_MS <= watermark)
     in_time = records[~(start + SIZE_MS + LATENESS_MS <= watermark) & (records.number < CLOSING)]
     panes = in_time.groupby(["start", "place"])
-    counted = in_time.assign(revision=panes.late.cumsum(), n=panes.cumcount() + 1, total=panes.number.cumsum())
+    counted = in_time.assign(revision=panes.late.cumsum(), n=panes.cumcount() + 1, total=panes.offset.cumsum())
     rows = counted.groupby(_PANE, as_index=False).last()
     for partition, of_partition in records.groupby("partition"):
         # A window is emitted first with the record that advances the watermark to its end.

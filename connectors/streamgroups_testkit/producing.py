@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -11,9 +13,33 @@ from confluent_kafka.admin import AdminClient
 from streamgroups_testkit.topics import create_topic
 from streamgroups_testkit.waits import wait_until
 
+#: The timestamp by which a producer uses the current time.
+_NOW = 0
 
-def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: int = 0, size_bytes: int = 20) -> None:
-    """Writes ``count`` records, round robin over the partitions, keyed and valued by their number."""
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    *,
+    partitions: int,
+    first: int = 0,
+    size_bytes: int = 20,
+    key_of: Callable[[int], str] = str,
+    time_ms_of: Callable[[int], int] = lambda _: _NOW,
+) -> None:
+    """Writes ``count`` records, round robin over the partitions, valued by their number.
+
+    Args:
+        bootstrap: the broker.
+        topic: the topic.
+        count: how many.
+        partitions: the number of partitions.
+        first: the first number.
+        size_bytes: the size of a value.
+        key_of: the key of a record, by its number.
+        time_ms_of: its timestamp, in milliseconds since the epoch; by default the current time.
+    """
     failures: list[KafkaError] = []
 
     def report(error: KafkaError | None, _: Message) -> None:
@@ -26,7 +52,7 @@ def produce(bootstrap: str, topic: str, count: int, *, partitions: int, first: i
         value = str(i).ljust(size_bytes, ".")
         while True:
             try:
-                producer.produce(topic, key=str(i), value=value, partition=i % partitions, on_delivery=report)
+                producer.produce(topic, value, key_of(i), i % partitions, timestamp=time_ms_of(i), on_delivery=report)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -57,13 +83,13 @@ def _producer(bootstrap: str) -> Producer:
 
 
 class Load:
-    """Produces at a steady rate in the background until it is stopped."""
+    """Produces at a steady rate in the background until it is stopped. See :func:`produce` for ``record``."""
 
-    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_second: int = 2_000) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, partitions: int, per_second: int = 2_000, **record: Any) -> None:
         self.count = 0
         self._failure: Exception | None = None
         self._stopped = threading.Event()
-        self._args = bootstrap, topic, partitions, per_second
+        self._args, self._record = (bootstrap, topic, partitions, per_second), record
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Load:
@@ -81,7 +107,7 @@ class Load:
         portion = per_second // 10
         try:
             while not self._stopped.wait(0.1):
-                produce(bootstrap, topic, portion, partitions=partitions, first=self.count)
+                produce(bootstrap, topic, portion, partitions=partitions, first=self.count, **self._record)
                 self.count += portion
         except Exception as e:
             # A delivery error is raised at the end of the block. Otherwise a test that waits for records would time out

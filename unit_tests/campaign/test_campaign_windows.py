@@ -47,7 +47,7 @@ def test_the_plain_count_is_that_of_one_record_after_the_other() -> None:
             is_late = start_ms + SIZE_MS <= watermark_ms
             if start_ms + SIZE_MS + LATENESS_MS > watermark_ms:
                 late, n, total = panes[place]
-                panes[place] = [late + is_late, n + 1, total + number]
+                panes[place] = [late + is_late, n + 1, total + offset]
             newest_ms = max(newest_ms, event_ms)
             if is_late and start_ms + SIZE_MS + LATENESS_MS > watermark_ms:
                 late, *result = panes[place]
