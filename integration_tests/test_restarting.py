@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
 
@@ -28,7 +29,12 @@ class Runs:
     def run(self, *, fail: bool = False, checkpoint: str = "checkpoint", **options: str) -> Counter[tuple[int, int]]:
         """Returns the (partition, offset) of all records of finished batches; with ``fail`` no batch finishes."""
         found: Counter[tuple[int, int]] = Counter()
+        # Before Spark 4.2 a run after a failed one finishes only the failed batch.
+        for _ in range(1 if fail or FEATURES.passes_start else 2):
+            self._run(found, fail, checkpoint, options)
+        return found
 
+    def _run(self, found: Counter[tuple[int, int]], fail: bool, checkpoint: str, options: dict[str, str]) -> None:
         def write(batch: DataFrame, _batch_id: int) -> None:
             rows = [(r.partition, r.offset) for r in batch.select("partition", "offset").collect()]
             if fail:
@@ -48,7 +54,10 @@ class Runs:
                 query.awaitTermination(90)
         else:
             assert query.awaitTermination(90)
-        return found
+        if not FEATURES.passes_start:
+            # The source commits the last batch when Spark ends its process, for which Spark does not wait.
+            admin = AdminClient({"bootstrap.servers": self._options["kafka.bootstrap.servers"]})
+            wait_until_group_is_empty(admin, self._options["group.id"])
 
 
 @pytest.fixture

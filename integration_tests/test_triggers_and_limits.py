@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_testkit.producing import produce
-from streamgroups_testkit.reading import committed_offsets
+from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
 
 
@@ -40,6 +42,10 @@ def run(spark: SparkSession, options: dict[str, str], checkpoint: Path, **trigge
         reader.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
     )
     assert query.awaitTermination(90)
+    if not FEATURES.passes_start:
+        # The source commits the last batch when Spark ends its process, for which Spark does not wait.
+        admin = AdminClient({"bootstrap.servers": options["kafka.bootstrap.servers"]})
+        wait_until_group_is_empty(admin, options["group.id"])
     return [size for size in sizes if size]
 
 
@@ -47,7 +53,7 @@ def test_available_now_with_a_limit(
     spark: SparkSession, options: dict[str, str], bootstrap: str, tmp_path: Path
 ) -> None:
     sizes = run(spark, {**options, "maxOffsetsPerTrigger": "300"}, tmp_path, availableNow=True)
-    assert sizes == [300, 300, 300, 100]
+    assert sizes == ([300, 300, 300, 100] if FEATURES.passes_start else [1_000]), "one batch before Spark 4.2"
     topic = options["subscribe"]
     assert committed_offsets(bootstrap, options["group.id"], topic) == dict.fromkeys(range(4), 250), (
         "S2: the last batch too"
@@ -119,6 +125,9 @@ def test_processing_time_commits_within_a_trigger(spark: SparkSession, options: 
             "S2: it is committed",
         )
         assert query.lastProgress is not None
+        if not FEATURES.passes_start:
+            # Before Spark 4.2 a source in Python does not report its end offsets.
+            return
         latest = json.loads(query.lastProgress["sources"][0]["latestOffset"])
         assert latest["group"] == options["group.id"]
         assert latest["end"] == {topic: {str(p): 250 for p in range(4)}}

@@ -235,7 +235,7 @@ def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
 ) -> None:
     # W11: the option of the source is the default of the argument.
-    options = exclusive_options(bootstrap, group, topic.name, "consumer") | {"onViolation": "drop"}
+    options = exclusive_options(bootstrap, group, topic.name) | {"onViolation": "drop"}
     windows = Windows(spark, tmp_path, options)
     rows = windows.define(window=sg.tumbling("10s"), time="partition")
     topic.write(0, 1, 5)
@@ -246,7 +246,7 @@ def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
     topic.write(1, 4, 30)
     windows.run("second", rows)
     assert windows.rows == [("key-0", 0, 10, "on time", 3), ("key-1", 0, 10, "on time", 2)]
-    assert committed_offsets(bootstrap, group, topic.name) == {0: 5, 1: 3}
+    wait_until(lambda: committed_offsets(bootstrap, group, topic.name) == {0: 5, 1: 3}, "both batches are committed")
 
 
 @LONG

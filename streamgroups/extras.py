@@ -11,6 +11,7 @@ from importlib import import_module
 from types import ModuleType
 
 from streamgroups.errors import MissingExtra
+from streamgroups.spark_features import MIN_PYSPARK, release_of
 
 #: The extra that installs a package, by the package's module.
 EXTRAS = {
@@ -44,8 +45,6 @@ EXTRAS = {
 }
 #: The extra of a name that needs a package of another extra too.
 _OWN_EXTRA = {("google.protobuf", "sg.Protobuf"): "protobuf"}
-#: The first release of PySpark with all interfaces of the source and the sinks.
-MIN_PYSPARK = (4, 2)
 
 
 def load(module: str, *, needed_by: str) -> ModuleType:
@@ -80,7 +79,7 @@ def explained(error: ImportError, needed_by: str) -> ImportError:
     remedy = f"Run: pip install 'streamgroups[{extra}]'"
     if package == "pyspark" and (installed := getattr(sys.modules.get("pyspark"), "__version__", "")):
         needed = ".".join(map(str, MIN_PYSPARK))
-        if tuple(int(part) for part in installed.split(".")[:2]) >= MIN_PYSPARK:
+        if release_of(installed) >= MIN_PYSPARK:
             return error
         return MissingExtra(
             f"{needed_by} needs PySpark {needed} or newer, and {installed} is installed.",

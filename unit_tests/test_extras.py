@@ -20,6 +20,7 @@ from packaging.version import Version
 import streamgroups as sg
 from streamgroups import extras
 from streamgroups.errors import MissingExtra
+from streamgroups.spark_features import MIN_PYSPARK
 
 ROOT = Path(__file__).parent.parent
 CONFIG = configparser.ConfigParser()
@@ -138,18 +139,18 @@ except ImportError as e:
     ), ran.stderr
 
 
-@pytest.mark.parametrize(("installed", "message"), [("4.1.0", "4.1.0 is installed"), ("3.5.8", "3.5.8 is installed")])
+@pytest.mark.parametrize(("installed", "message"), [("3.5.8", "3.5.8 is installed"), ("3.4.4", "3.4.4 is installed")])
 def test_a_pyspark_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, installed: str, message: str) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__=installed))  # type: ignore[arg-type]
     error = extras.explained(ImportError("cannot import name", name="pyspark.sql.datasource"), "sg.register")
     assert isinstance(error, MissingExtra)
     assert str(error).startswith(
-        f"sg.register needs PySpark 4.2 or newer, and {message}. Use a Spark distribution with"
+        f"sg.register needs PySpark 4.0 or newer, and {message}. Use a Spark distribution with"
     )
 
 
 def test_errors_that_no_extra_explains_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.2.0"))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pyspark", SimpleNamespace(__version__="4.0.0"))  # type: ignore[arg-type]
     for name in ("streamgroups_kafka._native", "pyspark.sql.datasource", None):
         error: Any = ImportError("broken", name=name)
         assert extras.explained(error, "sg.register") is error
@@ -168,9 +169,9 @@ def test_every_extra_of_a_package_installs_it() -> None:
         names = {Requirement(line).name for line in SECTION[extra].split()}
         assert installs.get(package, package) in names
     (pyspark,) = (Requirement(line) for line in SECTION["spark"].split() if line.startswith("pyspark"))
-    oldest = ".".join(map(str, extras.MIN_PYSPARK))
+    oldest = ".".join(map(str, MIN_PYSPARK))
     assert oldest in pyspark.specifier
-    assert "4.1.99" not in pyspark.specifier
+    assert "3.5.99" not in pyspark.specifier
 
 
 def test_a_worker_installs_neither_spark_nor_a_command_line() -> None:

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING
 from pyspark import __version__ as _spark
 from pyspark.sql.datasource import DataSource
 
+from streamgroups.spark_features import spark_features
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceArrowWriter,
         DataSourceReader,
-        DataSourceStreamArrowWriter,
         DataSourceStreamReader,
     )
     from pyspark.sql.types import StructType
 
+    from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
     from streamgroups_spark.source.data_source import StreamGroupsDataSource
 
 __all__ = ["DefaultSource"]
@@ -73,15 +75,5 @@ class DefaultSource(DataSource):
         return StreamGroupsDataSource(self.options)
 
 
-def replaceable(version: str) -> bool:
-    """Returns whether ``sg.register`` can replace a source that this version of Spark has registered by itself.
-
-    >>> replaceable("4.1.2"), replaceable("4.2.0.dev1")
-    (False, True)
-    """
-    major, minor = version.split(".")[:2]
-    return (int(major), int(minor)) >= (4, 2)
-
-
-if not replaceable(_spark):
+if not spark_features(_spark).replaces_sources:
     del DefaultSource

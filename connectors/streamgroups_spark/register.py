@@ -26,6 +26,7 @@ from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.connect import is_connect, require_classic
 from streamgroups_spark.internals.rpc import SessionServer, new_session
 from streamgroups_spark.internals.shipping import shipped_class
+from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.sinks.letter_counts import LETTERS
 from streamgroups_spark.source.batch_messages import LettersWritten
 from streamgroups_spark.source.connect_source import ConnectDataSource
@@ -77,6 +78,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         )
     """
     if is_connect(spark):
+        if not FEATURES.passes_start:
+            raise FEATURES.needs("Spark Connect", "4.2", otherwise="use a classic session")
         _register_connect(spark, parallelism, clock)
         return
     warn_if_plain()

@@ -59,6 +59,9 @@ class Node:
         relation.options = lambda: self.options
         return relation
 
+    def extraOptions(self) -> dict[str, str]:
+        return self.options
+
     def id(self) -> int:
         return self.cte
 
@@ -74,6 +77,7 @@ def scan(source: Any = None, group_id: str = "board") -> Node:
 
 
 TABLE = Node("Relation", is_table=True)
+TRIGGER = "AvailableNowTrigger"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +141,8 @@ class Jvm:
         query = self.queries[name] = MagicMock()
         query.sources.return_value = Seq(sources)
         query.resolvedCheckpointRoot.return_value = f"file:/checkpoints/{name}"
+        # The name of the class of an object of Scala.
+        query.trigger().getClass().getSimpleName.return_value = f"{TRIGGER}$"
         self.fields[id(query), "logicalPlan"] = plan
 
     def answer(self, process_id: int, group_id: str = "board") -> QueryFacts | bool | None:
@@ -149,7 +155,7 @@ class Jvm:
 
 
 def facts(name: str | None, *operators: str) -> QueryFacts:
-    return QueryFacts(None if name is None else f"file:/checkpoints/{name}", frozenset(operators))
+    return QueryFacts(None if name is None else f"file:/checkpoints/{name}", frozenset(operators), trigger=TRIGGER)
 
 
 @pytest.fixture
@@ -184,6 +190,15 @@ def test_S9_a_query_that_still_makes_its_plan_and_other_questions(jvm: Jvm) -> N
     jvm.start("new", None, jvm.source(None))
     assert jvm.answer(11) is None
     assert ActiveQueries(jvm.spark).answer("hello") is None
+
+
+def test_S9_the_analyzed_plan_counts_while_spark_plans_the_query_of_the_source(jvm: Jvm) -> None:
+    """The trigger availableNow before Spark 4.2."""
+    source = jvm.source(11)
+    jvm.start("new", None, source)
+    read, other = (Node("StreamingRelationV2", options={"group.id": group_id}) for group_id in ("board", "other"))
+    jvm.queries["new"].analyzedPlan.return_value = over("Union", over("Aggregate", read), over("Deduplicate", other))
+    assert jvm.answer(11) == facts("new", "Aggregate")
 
 
 def test_S2_the_last_batch_is_known_when_spark_has_forgotten_the_query(jvm: Jvm) -> None:

@@ -25,6 +25,7 @@ from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
 from streamgroups_spark.sinks.ledger import LedgerDataSource, LedgerStreamWriter
 from streamgroups_spark.source.data_source import BatchReader, RejectedStream, StreamGroupsDataSource, StreamReader
+from streamgroups_spark.source.reader_before_4_2 import ReaderBefore42
 from streamgroups_spark.windows.columns import Pack, Unpack
 from streamgroups_spark.windows.processor import WindowProcessor
 from unit_tests.bare_python import packages_without_us, run_without_us
@@ -44,6 +45,7 @@ INSTANCES = (
     KafkaStreamWriter,
     LedgerStreamWriter,
     Pack,
+    ReaderBefore42,
     RejectedStream,
     StreamReader,
     TimeReader,
@@ -60,7 +62,7 @@ for _ in range(int(sys.argv.pop())):
 """
 
 
-STATE = {"_query": None, "_is_written": True, "_begun": "transaction"}
+STATE = {"_query": None, "_implied": None, "_is_written": True, "_begun": "transaction"}
 
 
 def _instance(cls: type) -> object:

@@ -18,9 +18,10 @@ from pyspark.sql.types import DataType, StructField, StructType
 from streamgroups.dlq.letter import COLUMN
 from streamgroups_schemas.results import PROBLEM
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
+from streamgroups_spark.internals.arrow_functions import arrow_function
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import shipped_function
+from streamgroups_spark.internals.spark_api import FEATURES
 
 _DONE = "__streamgroups_done"
 #: A function of a task: an array of values to an array of ``result`` and ``problem``.
@@ -64,8 +65,8 @@ def _function(codec: Codec, returned: StructType) -> Any:
         prepare_python_worker()
         return codec(values)
 
-    # Spark reads the kind of the function from its type hints.
-    functions: Any = F
-    made = functions.arrow_udf(shipped_function(decode_values), returned)
+    if not FEATURES.has_arrow_api:
+        raise FEATURES.needs("A codec of Avro, Protobuf or JSON Schema", "4.1")
+    made = arrow_function(decode_values, returned)
     # Otherwise Spark evaluates it again for each filter on its results.
     return made.asNondeterministic()

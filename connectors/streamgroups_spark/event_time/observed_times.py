@@ -13,14 +13,15 @@ from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampType
 
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_spark.internals.arrow_functions import arrow_function, plain_function
 from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import shipped_function
+from streamgroups_spark.internals.spark_api import FEATURES
 
 Told: TypeAlias = list[tuple[str, TaskObservation]]
 
@@ -134,8 +135,16 @@ def telling(column: Column, reported_as: str, tell: Tell, topic: str | None) -> 
             tell(reported_as, seen_in(pa.record_batch([times, *place], names=["time", *names]), "time", topic))
             yield times
 
-    # The stubs do not support type hints as the function type, although Spark uses them at run time.
-    udf = arrow_udf(shipped_function(passing), TimestampType())  # type: ignore[call-overload]
+    def passing_plain(micros: pa.Array, *place: pa.Array) -> pa.Array:
+        prepare_python_worker()
+        times = micros.cast(pa.timestamp("us", "UTC"))
+        tell(reported_as, seen_in(pa.record_batch([times, *place], names=["time", *names]), "time", topic))
+        return micros
+
     # Spark must neither remove it, compute it twice, nor filter before it.
-    told: Column = udf.asNondeterministic()(column, *names)
-    return told
+    if FEATURES.has_arrow_api:
+        told: Column = arrow_function(passing, TimestampType()).asNondeterministic()(column, *names)
+        return told
+    types = (pa.int64(), pa.int32(), pa.int64(), pa.string())[: 1 + len(names)]
+    plain = plain_function(passing_plain, "bigint", types).asNondeterministic()
+    return sf.timestamp_micros(plain(sf.unix_micros(column), *names))

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from streamgroups.event_time.encoding import decode_watermark, encode_watermark
@@ -25,6 +24,7 @@ from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, ol
 from streamgroups_spark.event_time.messages import StreamTime, TimeRequest
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.internals.spark_api import SupportsTriggerAvailableNow
 
 #: For Spark a record at the watermark is late, for this library it is not. Punctuations are earlier by this difference.
 SPARK_LATE_MS = 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from streamgroups_spark.event_time.messages import StreamTime
 from streamgroups_spark.event_time.punctuation_source import stream_time
-from streamgroups_spark.internals.plan import ReadStream, read_streams
+from streamgroups_spark.internals.plan import ReadStream, is_data_source, read_streams
 from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 
 logger = logging.getLogger(__name__)
@@ -80,8 +80,12 @@ class ActiveQueries:
                     self._answered[request.process_ids] = query, source
                     streams = self._streams(query)
                     own = [s for s in streams if s.leaf.stream().equals(source)]
-                    found = _facts([query], own, streams, request.group_id)
-                    return replace(found, is_read_once=len(own) == 1)
+                    is_read_once = len(own) == 1
+                    if not streams:
+                        # Spark still plans the query and waits for this source: ``availableNow`` before Spark 4.2.
+                        streams = [s for s in read_streams(query.analyzedPlan()) if is_data_source(s.leaf)]
+                        own = list(_of_group(streams, request.group_id))
+                    return replace(_facts([query], own, streams, request.group_id), is_read_once=is_read_once)
         reading = {query: self._streams(query) for query in queries}
         meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
         logger.debug("%d queries read for group '%s'", len(meant), request.group_id)
@@ -130,14 +134,21 @@ class ActiveQueries:
 
 
 def _facts(
-    queries: Iterable[Any], own: Iterable[ReadStream], all_streams: Iterable[ReadStream], group_id: str
+    queries: Collection[Any], own: Iterable[ReadStream], all_streams: Iterable[ReadStream], group_id: str
 ) -> QueryFacts:
     checkpoints = {str(query.resolvedCheckpointRoot()) for query in queries}
     operators = frozenset[str]().union(*(stream.operators for stream in own))
     times = (_time_of(stream) for stream in all_streams)
     time = next((time for time in times if time is not None and time.group_id == group_id), None)
     stages = frozenset(stream.stages for stream in own if stream.stages)
-    return QueryFacts(checkpoints.pop() if len(checkpoints) == 1 else None, operators, time, stages)
+    triggers = {str(query.trigger().getClass().getSimpleName()).rstrip("$") for query in queries}
+    return QueryFacts(
+        checkpoints.pop() if len(checkpoints) == 1 else None,
+        operators,
+        time,
+        stages,
+        triggers.pop() if len(triggers) == 1 else None,
+    )
 
 
 def finished_in(progress: str, end: Mapping[str, Any]) -> FinishedIn | None:
@@ -161,7 +172,7 @@ def finished_in(progress: str, end: Mapping[str, Any]) -> FinishedIn | None:
 
 def _time_of(stream: ReadStream) -> StreamTime | None:
     """The event time of a stream of punctuations. ``None`` for any other stream."""
-    options = stream.leaf.relation().options()
+    options = _options(stream.leaf)
     if options.get("reported_as") is None:
         return None
     names = ("groups", "time", "reported_as", "read_column")
@@ -170,9 +181,13 @@ def _time_of(stream: ReadStream) -> StreamTime | None:
 
 def _of_group(streams: Iterable[ReadStream], group_id: str) -> Iterator[ReadStream]:
     for stream in streams:
-        options = stream.leaf.relation().options()
+        options = _options(stream.leaf)
         if group_id in (options.get("group.id"), options.get("kafka.group.id")):
             yield stream
+
+
+def _options(leaf: Any) -> Any:
+    return leaf.extraOptions() if is_data_source(leaf) else leaf.relation().options()
 
 
 def _elements(sequence: Any) -> Iterator[Any]:

@@ -28,12 +28,12 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    TimeType,
     YearMonthIntervalType,
 )
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.internals.columns import column
+from streamgroups_spark.internals.spark_api import TIME_TYPES
 
 #: Options of ``to_json``. Times are in UTC and complete: the session's time zone has no effect, and its clock changes
 #: make no time ambiguous.
@@ -46,10 +46,11 @@ JSON = MappingProxyType(
         "ignoreNullFields": "false",
     }
 )
-_EXACT = (
-    *(BinaryType, BooleanType, NullType, NumericType, StringType, DateType, TimeType, TimestampNTZType, TimestampType),
+_PLAIN: list[type[DataType]] = [
+    *(BinaryType, BooleanType, NullType, NumericType, StringType, DateType, TimestampNTZType, TimestampType),
     *(DayTimeIntervalType, YearMonthIntervalType),
-)
+]
+_EXACT = (*_PLAIN, *TIME_TYPES)
 #: Options of ``from_json``. A value of another writer fails the query, and is never a row of nulls.
 _PARSING = {**{name: value for name, value in JSON.items() if name != "ignoreNullFields"}, "mode": "FAILFAST"}
 

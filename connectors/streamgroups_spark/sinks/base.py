@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.limits import count_letters
@@ -24,6 +24,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
 from streamgroups_spark.sinks.batch_info import BatchInfo, query_id_of
 from streamgroups_spark.sinks.letters import LetterOutput, letters_of
 from streamgroups_spark.sinks.splitting import Split, TaskLetters, query_of

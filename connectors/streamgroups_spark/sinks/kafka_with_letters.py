@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from streamgroups_spark.internals.python_worker import prepare_python_worker
+from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.letters import LetterOutput
 from streamgroups_spark.sinks.options import parse_sink

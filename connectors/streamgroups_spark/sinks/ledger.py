@@ -15,8 +15,7 @@ from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from streamgroups.dlq.letter import COLUMN, DeadLetter
@@ -30,6 +29,7 @@ from streamgroups.ledgers.states import StateChange, changes
 from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
 from streamgroups_spark.internals.python_worker import prepare_python_worker
+from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter, to_arrow_schema
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, reported_states
 from streamgroups_spark.sinks.isolating import failure_of, write_isolated

@@ -6,18 +6,17 @@ Source: the columns of Spark's Kafka sink (``KafkaWriter``); DESIGN, "Exactly on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType
 
 from streamgroups.errors import InvalidOption, RecordRejected, UnknownTopic
 from streamgroups_kafka.write.partitioner import partitions_of_keys
-from streamgroups_spark.internals.shipping import shipped_function
+from streamgroups_spark.internals.arrow_functions import plain_function
 
 
 def with_partitions(records: DataFrame, partition_counts: Mapping[str, int], *, topic: str | None = None) -> DataFrame:
@@ -58,6 +57,8 @@ def with_partitions(records: DataFrame, partition_counts: Mapping[str, int], *, 
 
 
 def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str | None) -> Column:
+    key_type = pa.string() if isinstance(records.schema["key"].dataType, StringType) else pa.binary()
+    types = (key_type, pa.string())
     for n_partitions in counts.values():
         # Rejects an invalid number here, before the first task runs.
         partitions_of_keys(pa.array([], pa.binary()), n_partitions)
@@ -65,7 +66,8 @@ def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str 
         if topic not in counts:
             raise _unknown(topic)
         of_topic = counts[topic]
-        return _int_udf(lambda keys: partitions_of_keys(keys, of_topic))(key)
+        chosen: Column = plain_function(lambda keys: partitions_of_keys(keys, of_topic), "int", types[:1])(key)
+        return chosen
     if "topic" not in records.columns:
         raise InvalidOption(
             "The rows have no column 'topic'.", remedy="Add a column 'topic', or set the option 'topic'."
@@ -74,13 +76,8 @@ def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str 
     def partitions(keys: pa.Array, topics: pa.Array) -> pa.Array:
         return partitions_of_keys(keys, counts_of_rows(keys, topics, counts))
 
-    return _int_udf(partitions)(key, sf.col("topic"))
-
-
-def _int_udf(function: Callable[..., pa.Array]) -> Callable[..., Column]:
-    # The annotations of ``arrow_udf`` require the function type, although its warning discourages it.
-    udf: Callable[..., Column] = arrow_udf(shipped_function(function), "int")  # type: ignore[call-overload]
-    return udf
+    of_topics: Column = plain_function(partitions, "int", types)(key, sf.col("topic"))
+    return of_topics
 
 
 def counts_of_rows(keys: pa.Array, topics: pa.Array, counts: dict[str, int]) -> pa.Array:

@@ -2,7 +2,7 @@
 
 Spark calls these classes after ``sg.register(spark)`` and pickles them into several processes. One process reads
 options and schema. Another one, on the driver, runs the stream reader during its query, and the Python workers call
-``read``. Source: Spark's ``DataSource``, ``DataSourceStreamReader``, ``DataSourceReader`` (PySpark 4.2). This module
+``read``. Source: Spark's ``DataSource``, ``DataSourceStreamReader``, ``DataSourceReader`` (PySpark 4.2; ``internals.spark_api`` has the differences of older versions). This module
 only translates. ``streamgroups.query.micro_batches`` plans, and ``streamgroups_kafka`` connects to Kafka.
 
 The start of each process waits for this import. Imports that only one kind of process needs are therefore local.
@@ -22,17 +22,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
@@ -53,6 +44,16 @@ from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.process_exit import exit_on_sigterm, exit_within, is_runner
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.internals.spark_api import (
+    FEATURES,
+    DataSourceStreamArrowWriter,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+    to_arrow_schema,
+)
 from streamgroups_spark.source.options import SourceOptions, parse
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class StreamGroupsDataSource(DataSource):
         """
         try:
             options = parse(self.options, streaming=True)
-            return StreamReader(
+            return _stream_reader_class()(
                 options,
                 _checked(schema, options),
                 _packing(options, self.parallelism),
@@ -207,7 +208,7 @@ class RejectedStream(Shipped, DataSourceStreamReader):
         """Raises the error."""
         raise self._rejection
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, *_: Any) -> dict[str, Any]:
         """Raises the error."""
         raise self._rejection
 
@@ -411,6 +412,14 @@ class BatchReader(Shipped, DataSourceReader):
         assert isinstance(partition, RangesPartition)
         ranges, schema = partition.ranges, self._schema
         return _read(ranges, schema, self._options, self._group_id, lambda *_: None, None, records_gaps=False)
+
+
+def _stream_reader_class() -> type[StreamReader]:
+    if FEATURES.passes_start:
+        return StreamReader
+    from streamgroups_spark.source.reader_before_4_2 import ReaderBefore42
+
+    return ReaderBefore42
 
 
 def _reject_if_never_right(options: Mapping[str, str]) -> None:

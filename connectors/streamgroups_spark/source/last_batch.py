@@ -10,14 +10,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups_spark.internals.checkpoint_log import CommitLog
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """The last batch of a checkpoint.
+
+    Args:
+        end: its end offset for one source.
+        is_finished: whether its output is written.
+    """
+
+    end: dict[str, Any]
+    is_finished: bool
 
 
 class LastBatch:
@@ -59,3 +73,37 @@ class LastBatch:
             "will be read again."
         )
         return False
+
+    def logged(self, group_id: str) -> LoggedBatch | None:
+        """Reads the last batch from the checkpoint, before Spark does. ``None`` if the checkpoint has no batch.
+
+        Args:
+            group_id: the group of the source, which its offsets contain.
+
+        Raises:
+            QueryUnknown: if the checkpoint is not available, or several of its offsets belong to the group.
+        """
+        if self._checkpoint is None:
+            raise _unreadable(group_id, "its location is unknown")
+        log = CommitLog(self._checkpoint)
+        try:
+            newest = log.newest()
+            found = [] if newest is None else [it for it in log.ends(newest).values() if _is_of(it, group_id)]
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, StreamGroupsError) as e:
+            raise _unreadable(group_id, str(e)) from e
+        if len(found) > 1:
+            raise _unreadable(group_id, "several of its sources read for the group")
+        return LoggedBatch(found[0], log.is_done(newest)) if newest is not None and found else None
+
+
+def _is_of(end: Any, group_id: str) -> bool:
+    return isinstance(end, dict) and "ranges" in end and end.get("group") == group_id
+
+
+def _unreadable(group_id: str, why: str) -> QueryUnknown:
+    return QueryUnknown(
+        f"The checkpoint of the query of group '{group_id}' cannot be read: {why}.",
+        remedy="The trigger availableNow reads it before Spark 4.2. Use PySpark 4.2 or newer, or another trigger.",
+    )

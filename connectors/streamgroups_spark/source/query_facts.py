@@ -81,6 +81,8 @@ class QueryFacts:
         stages: the operators with state in the stage that reads (``state.stage_name``), in the order in which they process
             the records of the stream. Each branch of the query has its own.
         is_read_once: whether the stream is known exactly, and the query reads it in one branch.
+        trigger: the name of Spark's class of the trigger. ``None`` if queries with several ones match the
+            request.
     """
 
     checkpoint: str | None
@@ -88,3 +90,4 @@ class QueryFacts:
     time: StreamTime | None = None
     stages: frozenset[tuple[str, ...]] = frozenset()
     is_read_once: bool = False
+    trigger: str | None = None

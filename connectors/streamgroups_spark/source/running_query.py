@@ -55,6 +55,7 @@ from streamgroups_spark.event_time.messages import (
     TimeRequest,
 )
 from streamgroups_spark.internals.rpc import SessionServer, request_all
+from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.source.background import import_partition_sizes, in_background
 from streamgroups_spark.source.batch_messages import (
     BatchFacts,
@@ -72,7 +73,7 @@ from streamgroups_spark.source.batch_messages import (
 )
 from streamgroups_spark.source.drift_check import check_drift
 from streamgroups_spark.source.imported import imported_time
-from streamgroups_spark.source.last_batch import LastBatch
+from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
 from streamgroups_spark.source.late_watermark import late_watermark_ms
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts, QueryRequest
@@ -127,6 +128,8 @@ class RunningQuery:
             f"streamgroups-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         )
         facts = self._query_facts()
+        #: The facts about the query. ``None`` if they are unavailable.
+        self.facts = facts
         self._sees_done = facts is not None and facts.checkpoint is not None
         record: Recorder = (
             HistoryFile(options.history_dir, group_id=self._group_id, member=self.name)
@@ -157,7 +160,7 @@ class RunningQuery:
         self._refresh_ms = int(options.client.get("topic.metadata.refresh.interval.ms") or REFRESH_MS)
         self._rebalance_timeout_ms = int(options.client.get("max.poll.interval.ms") or _REBALANCE_TIMEOUT_MS)
         session_timeout_ms = int(options.client.get("session.timeout.ms") or _SESSION_TIMEOUT_MS)
-        last_batch = LastBatch(session, self._process_ids, self._checkpoint)
+        self.last_batch = LastBatch(session, self._process_ids, self._checkpoint)
         self.micro_batches = MicroBatches(
             options,
             packing,
@@ -166,7 +169,7 @@ class RunningQuery:
             _now_ms,
             self._record,
             join_timeout_ms=self._rebalance_timeout_ms + session_timeout_ms + _JOIN_SLACK_MS,
-            commit_log=last_batch,
+            commit_log=self.last_batch,
             resets=resets,
             left=SkippedRangeStore(metadata_store, self._group_id),
             start=in_background,
@@ -179,7 +182,7 @@ class RunningQuery:
                 SteadyClock(),
             ),
             refresh_ms=self._refresh_ms,
-            duration_ms=last_batch.duration_ms,
+            duration_ms=self.last_batch.duration_ms,
             group_limit=GroupLimit(self._cluster, options.client, self._group_id, options.max_groups_per_topic),
             checkpoint="CHECKPOINT" if self._checkpoint is None else shown(self._checkpoint),
         )
@@ -194,6 +197,10 @@ class RunningQuery:
         """
         stream = self._stream
         return None if stream is None else (stream.reported_as, stream.read_column)
+
+    def last_logged(self) -> LoggedBatch | None:
+        """See :meth:`LastBatch.logged`."""
+        return self.last_batch.logged(self._group_id)
 
     def late_watermark_ms(self, end: Mapping[str, Any]) -> int | None:
         """Returns the value of the column ``watermark`` in the batch with this end offset.
@@ -211,14 +218,22 @@ class RunningQuery:
         """
         request = QueryRequest(self._process_ids, self._group_id)
         facts: QueryFacts | None = None
+        # Before Spark 4.2 the reader depends on the trigger.
+        is_needed = self._options.is_shared or not FEATURES.passes_start
         try:
-            facts = next(iter(request_all(self._session, request, needs_all=self._options.is_shared)), None)
+            facts = next(iter(request_all(self._session, request, needs_all=is_needed)), None)
         except StreamGroupsError as e:
-            if self._options.is_shared:
+            if is_needed:
                 raise
             logger.warning("Information about the query of group '%s' is not available: %s", self._group_id, e)
         if facts is not None:
             check_state(self._options, facts.operators)
+        elif not FEATURES.passes_start:
+            raise QueryUnknown(
+                f"The process that started the query of group '{self._group_id}' does not report its trigger, which is "
+                f"necessary with PySpark {FEATURES.version}.",
+                remedy="Call sg.register(spark) in that process, and start the query again; or use PySpark 4.2 or newer.",
+            )
         elif self._options.is_shared:
             raise QueryUnknown(
                 f"The process that started the query of group '{self._group_id}' does not report whether "

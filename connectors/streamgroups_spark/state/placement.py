@@ -14,7 +14,6 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from streamgroups.errors import InvalidOption
@@ -26,6 +25,7 @@ from streamgroups_spark.internals.plan import (
     read_streams,
     source_name,
 )
+from streamgroups_spark.internals.spark_api import to_arrow_schema
 from streamgroups_spark.register import SESSION, require_registered, state_channel_of
 from streamgroups_spark.repartition.key_columns import is_partitioned_by
 from streamgroups_spark.source.drift_check import reject_drift

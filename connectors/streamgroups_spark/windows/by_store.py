@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
 from streamgroups_spark.internals.columns import column
+from streamgroups_spark.internals.spark_api import FEATURES, to_arrow_schema
 from streamgroups_spark.windows.checks import check_state
 from streamgroups_spark.windows.columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.windows.processor import WindowProcessor, time_mode
@@ -33,6 +33,8 @@ def by_store(
     dead_letters: bool,
     buckets: int,
 ) -> DataFrame:
+    if not FEATURES.has_arrow_api:
+        raise FEATURES.needs("sg.windows with the state of Spark", "4.1", otherwise="set time='partition'")
     parsed = {name: parse_aggregate(name, a) if isinstance(a, str) else a for name, a in aggregate.items()}
     check_state(df)
     keys = [column(name) for name in by]

@@ -1,0 +1,109 @@
+"""The classes of PySpark that its older versions do not have, and the features of the installed version.
+
+Used by every module that reads or writes streams in Python. Before 4.2 there is no admission control: nothing passes a
+read limit, and the classes here are only names. 4.0 has no Arrow writer of streams, but its ``write_into_data_source``
+passes Arrow batches to any ``DataSourceArrowWriter``. Source: ``pyspark/sql/datasource.py`` and
+``pyspark/sql/streaming/datasource.py``; ``pyspark/sql/worker/write_into_data_source.py`` (4.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import __version__
+from pyspark.sql import datasource, types
+from pyspark.sql.pandas import types as pandas_types
+
+from streamgroups.spark_features import spark_features
+
+__all__ = [
+    "FEATURES",
+    "TIME_TYPES",
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsTriggerAvailableNow",
+    "to_arrow_schema",
+]
+
+#: The features of the installed PySpark.
+FEATURES = spark_features(__version__)
+#: The types of a time of day, which Spark 4.0 does not have.
+TIME_TYPES: tuple[type[types.DataType], ...] = (types.TimeType,) if hasattr(types, "TimeType") else ()
+
+if TYPE_CHECKING or FEATURES.passes_start:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:
+        """How much a batch reads."""
+
+    class ReadAllAvailable(ReadLimit):
+        """All records."""
+
+    @dataclass
+    class ReadMaxRows(ReadLimit):
+        """At most a number of records."""
+
+        max_rows: int
+
+    @dataclass
+    class ReadMinRows(ReadLimit):
+        """At least a number of records."""
+
+        min_rows: int
+
+    class SupportsTriggerAvailableNow:
+        """A reader with a method for the trigger ``availableNow``, which Spark does not call."""
+
+
+if TYPE_CHECKING or FEATURES.has_arrow_api:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+
+    class DataSourceStreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):
+        """A writer of streams that receives Arrow batches."""
+
+
+def to_arrow_schema(schema: types.StructType, timezone: str) -> pa.Schema:
+    """Returns the Arrow schema of Spark columns.
+
+    Args:
+        schema: the columns.
+        timezone: the zone of their timestamps. Before 4.2 Spark sets it to UTC.
+    """
+    if FEATURES.passes_start:
+        return pandas_types.to_arrow_schema(schema, timezone=timezone)
+    in_utc: pa.Schema = pandas_types.to_arrow_schema(schema)
+    return pa.schema([field.with_type(in_zone(field.type, timezone)) for field in in_utc])
+
+
+def in_zone(type_: pa.DataType, timezone: str) -> pa.DataType:
+    """Replaces the zone of all timestamps in a type. Those without a zone stay without one.
+
+    >>> in_zone(pa.list_(pa.struct([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])), "Asia/Tokyo")
+    ListType(list<item: struct<at: timestamp[us, tz=Asia/Tokyo], n: int64>>)
+    >>> in_zone(pa.timestamp("us"), "Asia/Tokyo")
+    TimestampType(timestamp[us])
+    """
+    if pa.types.is_timestamp(type_):
+        return type_ if type_.tz is None else pa.timestamp(type_.unit, timezone)
+    if pa.types.is_list(type_):
+        field = type_.value_field
+        return pa.list_(field.with_type(in_zone(field.type, timezone)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(in_zone(field.type, timezone)) for field in type_])
+    if pa.types.is_map(type_):
+        key, value = type_.key_field, type_.item_field
+        return pa.map_(key.with_type(in_zone(key.type, timezone)), value.with_type(in_zone(value.type, timezone)))
+    return type_

@@ -1,0 +1,57 @@
+"""The last batch of a checkpoint, which the trigger availableNow needs before Spark reads it (before Spark 4.2)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import QueryUnknown
+from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
+
+END = {"version": 2, "n": 4, "ranges": {"flights": {"0": [3, 9]}}, "group": "board"}
+OTHER = {**END, "group": "other"}
+
+
+def logged(checkpoint: Path | None) -> LoggedBatch | None:
+    return LastBatch("none", frozenset(), None if checkpoint is None else str(checkpoint)).logged("board")
+
+
+def write(checkpoint: Path, batch_id: int, *ends: Any, finished: bool) -> None:
+    for log in ("offsets", "commits"):
+        (checkpoint / log).mkdir(exist_ok=True)
+    lines = ["v1", '{"batchWatermarkMs":0}', *("-" if it is None else json.dumps(it) for it in ends)]
+    (checkpoint / "offsets" / str(batch_id)).write_text("\n".join(lines))
+    if finished:
+        (checkpoint / "commits" / str(batch_id)).write_text("v1\n{}")
+
+
+def test_a_checkpoint_without_a_batch(tmp_path: Path) -> None:
+    assert logged(tmp_path / "missing") is None
+    (tmp_path / "offsets").mkdir()
+    assert logged(tmp_path) is None
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_the_newest_batch(tmp_path: Path, finished: bool) -> None:
+    write(tmp_path, 9, {**END, "n": 3}, finished=True)
+    write(tmp_path, 10, OTHER, {"kind": "streamgroups-time", "group": "board"}, END, finished=finished)
+    assert logged(tmp_path) == LoggedBatch(END, finished)
+
+
+def test_a_source_without_an_offset(tmp_path: Path) -> None:
+    write(tmp_path, 0, None, OTHER, finished=True)
+    assert logged(tmp_path) is None
+
+
+def test_what_cannot_be_read_is_not_taken_for_a_new_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(QueryUnknown, match="its location is unknown"):
+        logged(None)
+    write(tmp_path, 0, END, END, finished=True)
+    with pytest.raises(QueryUnknown, match="several of its sources"):
+        logged(tmp_path)
+    (tmp_path / "offsets" / "0").write_text("v9\n{}\n-")
+    with pytest.raises(QueryUnknown, match=r"group 'board' cannot be read.*PySpark 4\.2"):
+        logged(tmp_path)
