@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from integration_tests.matrix import CELLS, Cell, Failed, NotAvailable, Outcome, Passed, outcome, table
-from streamgroups_broker._cache import DEFAULT_KAFKA_VERSION
+from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 
 _ROOT = Path(__file__).parent.parent
 
@@ -27,6 +27,17 @@ def test_every_supported_python_is_in_a_cell() -> None:
     )
     assert all(cell.spark in pyspark.specifier for cell in CELLS)
     assert DEFAULT_KAFKA_VERSION in {cell.kafka for cell in CELLS}
+
+
+def test_a_cell_of_kafka_3_has_only_tests_of_the_classic_protocol() -> None:
+    old, new = (Cell("4.2.1", "3.11", kafka).tests for kafka in ("3.9.2", "4.1.2"))
+    assert not [it for it in old if "consumer" in it]
+    assert not [it for it in new if "classic" in it]
+    assert len(new) == len(old) + 1
+    for test in (*old, *new):
+        file, _, name = test.partition("::")
+        text = (_ROOT / "integration_tests" / file).read_text(encoding="utf-8")
+        assert f"def {name.partition('[')[0]}(" in text or not name
 
 
 @pytest.mark.parametrize(
