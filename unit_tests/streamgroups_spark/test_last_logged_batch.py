@@ -49,6 +49,10 @@ def test_a_source_without_an_offset(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_not_taken_for_a_new_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(QueryUnknown, match="its location is unknown"):
         logged(None)
+    (tmp_path / "offsets" / "3").mkdir(parents=True)
+    with pytest.raises(QueryUnknown, match="cannot be read"):
+        logged(tmp_path)
+    (tmp_path / "offsets" / "3").rmdir()
     write(tmp_path, 0, END, END, finished=True)
     with pytest.raises(QueryUnknown, match="several of its sources"):
         logged(tmp_path)

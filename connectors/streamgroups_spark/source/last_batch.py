@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,17 +86,18 @@ class LastBatch:
         """
         if self._checkpoint is None:
             raise _unreadable(group_id, "its location is unknown")
-        log = CommitLog(self._checkpoint)
+        log, newest = CommitLog(self._checkpoint), None
         try:
-            newest = log.newest()
-            found = [] if newest is None else [it for it in log.ends(newest).values() if _is_of(it, group_id)]
-        except FileNotFoundError:
-            return None
+            with suppress(FileNotFoundError):
+                newest = log.newest()
+            if newest is None:
+                return None
+            found = [it for it in log.ends(newest).values() if _is_of(it, group_id)]
         except (OSError, ValueError, StreamGroupsError) as e:
             raise _unreadable(group_id, str(e)) from e
         if len(found) > 1:
             raise _unreadable(group_id, "several of its sources read for the group")
-        return LoggedBatch(found[0], log.is_done(newest)) if newest is not None and found else None
+        return LoggedBatch(found[0], log.is_done(newest)) if found else None
 
 
 def _is_of(end: Any, group_id: str) -> bool:
