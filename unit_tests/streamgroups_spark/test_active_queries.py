@@ -154,8 +154,9 @@ class Jvm:
         self.queries[name].committedOffsets().get = lambda of: offset if of is source else nothing
 
 
-def facts(name: str | None, *operators: str) -> QueryFacts:
-    return QueryFacts(None if name is None else f"file:/checkpoints/{name}", frozenset(operators), trigger=TRIGGER)
+def facts(name: str | None, *operators: str, is_read_once: bool = False) -> QueryFacts:
+    checkpoint = None if name is None else f"file:/checkpoints/{name}"
+    return QueryFacts(checkpoint, frozenset(operators), is_read_once=is_read_once, trigger=TRIGGER)
 
 
 @pytest.fixture
@@ -167,13 +168,13 @@ def test_S9_the_process_distinguishes_queries_of_one_group(jvm: Jvm) -> None:
     plain, counted = jvm.source(11), jvm.source(12)
     jvm.start("plain", over("Project", scan(plain)), plain)
     jvm.start("counted", over("Aggregate", scan(counted)), counted)
-    assert jvm.answer(12) == facts("counted", "Aggregate")
+    assert jvm.answer(12) == facts("counted", "Aggregate", is_read_once=True)
 
 
 def test_S9_the_process_distinguishes_streams_of_one_query(jvm: Jvm) -> None:
     plain, counted = jvm.source(11), jvm.source(12)
     jvm.start("both", over("Union", scan(plain), over("Aggregate", scan(counted))), plain, counted)
-    assert jvm.answer(11) == facts("both")
+    assert jvm.answer(11) == facts("both", is_read_once=True)
 
 
 @pytest.mark.parametrize("missing", [Py4JError, IllegalArgumentException])
@@ -205,7 +206,7 @@ def test_S2_the_last_batch_is_known_when_spark_has_forgotten_the_query(jvm: Jvm)
     one, other = jvm.source(11), jvm.source(12)
     jvm.start("both", over("Union", scan(one), scan(other)), one, other)
     active, ids = ActiveQueries(jvm.spark), frozenset((11, 1))
-    assert active.answer(QueryRequest(ids, "board")) == facts("both")
+    assert active.answer(QueryRequest(ids, "board")) == facts("both", is_read_once=True)
     jvm.commit("both", one, '{"n":3,"ranges":{}}')
     jvm.queries.clear()
     finished = FinishedRequest(ids, {"ranges": {}, "n": 3})

@@ -147,7 +147,7 @@ def _facts(
         operators,
         time,
         stages,
-        triggers.pop() if len(triggers) == 1 else None,
+        trigger=triggers.pop() if len(triggers) == 1 else None,
     )
 
 
