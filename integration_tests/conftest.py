@@ -62,6 +62,7 @@ TOGETHER = frozenset(
         "test_embedded_broker",
         "test_groups_cli_is_quick",
         "test_groups_cli_with_logins",
+        "test_least_privilege",
         "test_parity_with_spark_kafka",
         "test_tls_stores",
         "test_transactions_need_permissions",

@@ -76,10 +76,8 @@ class ScriptedBrokers:
             return e.value
         raise AssertionError("an exchange waits for something")
 
-    def error(
-        self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None
-    ) -> StreamGroupsError:
-        return to_streamgroups_error(KafkaError(error_code), what, group=group, topic=topic, redact=str)
+    def error(self, error_code: int, what: str, **about: Any) -> StreamGroupsError:
+        return to_streamgroups_error(KafkaError(error_code), what, redact=str, **about)
 
     async def send(self, request: Any, node_id: int | None = None) -> Any:
         name = type(request).__name__.removesuffix("Request")

@@ -240,10 +240,8 @@ class _Session:
     async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         return {node: self._broker.answer(request) for node, request in requests.items()}
 
-    def error(
-        self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None
-    ) -> StreamGroupsError:
-        return to_streamgroups_error(KafkaError(error_code), what, group=group, topic=topic)
+    def error(self, error_code: int, what: str, **about: Any) -> StreamGroupsError:
+        return to_streamgroups_error(KafkaError(error_code), what, **about)
 
     def close(self) -> None:
         """Does nothing."""

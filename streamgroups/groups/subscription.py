@@ -8,10 +8,11 @@ and again at run time, so that a pattern discovers new topics. Source: SEMANTICS
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from streamgroups.acls import grant
 from streamgroups.errors import UnknownTopic
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
@@ -64,11 +65,12 @@ def topics_of(subscription: Subscription, existing: Mapping[str, int]) -> frozen
     if isinstance(subscription, Topics):
         missing = sorted(set(subscription.names) - existing.keys())
         if missing:
-            raise UnknownTopic(f"Topic {_quoted(missing)} does not exist{_see(existing)}.", remedy=_CREATE_IT)
+            raise UnknownTopic(f"Topic {_quoted(missing)} does not exist{_see(existing)}.", remedy=_remedy(missing))
         return frozenset(subscription.names)
     absent = [tp for tp in subscription.topic_partitions if tp.partition >= existing.get(tp.topic, 0)]
     if absent:
-        raise UnknownTopic(f"Partition {_quoted(absent)} does not exist{_see(existing)}.", remedy=_CREATE_IT)
+        names = sorted({tp.topic for tp in absent})
+        raise UnknownTopic(f"Partition {_quoted(absent)} does not exist{_see(existing)}.", remedy=_remedy(names))
     return frozenset(tp.topic for tp in subscription.topic_partitions)
 
 
@@ -99,7 +101,8 @@ def partitions_of(subscription: Subscription, existing: Mapping[str, int]) -> fr
     return frozenset(TopicPartition(topic, p) for topic in topics for p in range(existing[topic]))
 
 
-_CREATE_IT = "Create it, correct its name, or grant this user Describe on the topic."
+def _remedy(topics: Collection[str]) -> str:
+    return f"Create it, or correct its name. If it exists: {grant('Read', 'Topic', topics)}"
 
 
 def _quoted(names: Iterable[object]) -> str:

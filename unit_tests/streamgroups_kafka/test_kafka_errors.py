@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 from confluent_kafka import KafkaError
@@ -18,6 +19,7 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
+from streamgroups_kafka.client.acls import WRITE
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 
 RETRY, FENCED, FATAL = CommitVerdict.RETRY_WHILE_OWNED, CommitVerdict.FENCED, CommitVerdict.FATAL
@@ -87,12 +89,41 @@ def test_every_code_keeps_its_name_and_pickles(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
-        ("GROUP_AUTHORIZATION_FAILED", "Grant Read on Group 'orders'"),
-        ("TOPIC_AUTHORIZATION_FAILED", "Grant Read and Describe on Topic 'flights'"),
+        ("GROUP_AUTHORIZATION_FAILED", "Grant Read on Group 'orders': .* --operation Read --group orders"),
+        ("TOPIC_AUTHORIZATION_FAILED", "Grant Read on Topic 'flights': .* --operation Read --topic flights"),
+        (
+            "CLUSTER_AUTHORIZATION_FAILED",
+            "Grant Describe on Cluster 'kafka-cluster': .* --operation Describe --cluster",
+        ),
+        (
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+            "Grant Write on TransactionalId 'ours': .* --operation Write --transactional-id ours",
+        ),
     ],
 )
 def test_the_missing_permission_is_named(name: str, remedy: str) -> None:
-    assert to_streamgroups_error(_kafka(name), "Reading", group="orders", topic="flights").remedy.startswith(remedy)
+    error = to_streamgroups_error(_kafka(name), "Reading", group="orders", topic="flights", transactional_id="ours")
+    assert re.fullmatch(remedy, error.remedy)
+
+
+@pytest.mark.parametrize(
+    ("given", "end"),
+    [
+        ({"group": "orders.streamgroups.time"}, "--group orders.streamgroups --resource-pattern-type prefixed"),
+        ({"group": "a b"}, "--group 'a b'"),
+        ({"group": "a, b"}, "--group 'a, b'"),
+        ({}, "--group NAME"),
+    ],
+)
+def test_the_command_names_the_group(given: dict[str, str], end: str) -> None:
+    error = to_streamgroups_error(_kafka("GROUP_AUTHORIZATION_FAILED"), "Reading", **given)  # type: ignore[arg-type]
+    assert error.remedy.endswith(f"--operation Read {end}")
+
+
+def test_the_command_names_each_topic() -> None:
+    error = to_streamgroups_error(_kafka("TOPIC_AUTHORIZATION_FAILED"), "Writing", topic="a, b", operations=WRITE)
+    assert error.remedy.startswith("Grant Write on Topic 'a', Topic 'b': ")
+    assert error.remedy.endswith("--operation Write --topic a --topic b")
 
 
 def test_an_unknown_code_keeps_its_number_and_is_not_retriable() -> None:

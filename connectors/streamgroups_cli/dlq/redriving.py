@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from streamgroups.acls import grant
 from streamgroups.dlq.letter_files import parse_lines
 from streamgroups.dlq.redrive import Planned, Repaired, State, plan_redrive, redriven_topic, transactions
 from streamgroups.dlq.stored import Selection
@@ -116,7 +117,7 @@ def _check_topics(cluster: Cluster, topics: Sequence[str]) -> None:
     if missing:
         raise UnknownTopic(
             f"Topic {listed(map(repr, missing))} does not exist, or this user cannot describe it; nothing was sent.",
-            remedy="Create it, or name another topic with --to.",
+            remedy="Create it, or name another topic with --to. If it exists: " + grant("Write", "Topic", missing),
             topic=missing[0] if len(missing) == 1 else None,
         )
 

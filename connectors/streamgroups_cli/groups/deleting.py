@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from streamgroups.acls import grant
 from streamgroups.coordination.reset_protocol import group_of, is_metadata_group, metadata_groups_of, resets_group_of
 from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.groups.description import GroupDescription, require_inactive
@@ -148,7 +149,7 @@ def delete_offsets(
         if missing:
             raise UnknownTopic(
                 f"Group '{group}' has no committed offsets for {', '.join(map(repr, missing))}; nothing was changed.",
-                remedy=f"See: streamgroups groups describe {names([group])}.",
+                remedy=f"See: streamgroups groups describe {names([group])}. If it has: {grant('Read', 'Topic', missing)}",
                 group=group,
             )
         rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]

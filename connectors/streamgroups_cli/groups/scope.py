@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from streamgroups.acls import grant
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.commit_metadata import position_of
 from streamgroups.monitoring.snapshots import list_all
@@ -71,7 +72,7 @@ def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) 
         named = ", ".join(f"'{topic}'" for topic in missing)
         raise UnknownTopic(
             f"Topic {named} does not exist, or this user cannot describe it; nothing was changed.",
-            remedy="See: streamgroups topics list.",
+            remedy="See: streamgroups topics list. If it exists: " + grant("Read", "Topic", missing),
         )
     listed = [TopicPartition(topic, p.partition) for topic in whole for p in found[topic].partitions]
     listed += [TopicPartition(topic, p) for topic, numbers in scope.items() if numbers for p in numbers]

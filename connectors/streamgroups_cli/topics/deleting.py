@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from streamgroups.acls import grant
 from streamgroups.errors import GroupRejected, PartlyDone, UnknownTopic
 from streamgroups.groups.description import is_active
 from streamgroups.monitoring.snapshots import list_all
@@ -72,7 +73,7 @@ def _require_known(names: Sequence[str], described: Mapping[str, TopicDescriptio
     if missing:
         raise UnknownTopic(
             f"Topic {', '.join(map(repr, missing))} does not exist, or this user cannot describe it; nothing was changed.",
-            remedy="See: streamgroups topics list.",
+            remedy="See: streamgroups topics list. If it exists: " + grant("Delete", "Topic", missing),
             topic=missing[0] if len(missing) == 1 else None,
         )
     internal = [name for name in names if described[name].internal]

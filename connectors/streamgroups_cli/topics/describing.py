@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from streamgroups.acls import grant
 from streamgroups.errors import UnknownTopic
 from streamgroups.groups.lag import PartitionError
 from streamgroups.monitoring.snapshots import list_all
@@ -58,7 +59,7 @@ def describe(
     if missing:
         raise UnknownTopic(
             f"Topic {', '.join(map(repr, missing))} does not exist, or this user cannot describe it.",
-            remedy="See: streamgroups topics list.",
+            remedy="See: streamgroups topics list. If it exists: " + grant("Describe", "Topic", missing),
             topic=missing[0] if len(missing) == 1 else None,
         )
 

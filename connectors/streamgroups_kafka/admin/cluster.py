@@ -160,6 +160,8 @@ class KafkaCluster:
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
+                if e.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise self._translated(e.args[0], f"Topic '{name}' could not be described", topic=name) from None
                 if e.args[0].code() != KafkaError._UNSUPPORTED_FEATURE:
                     raise
                 topic_id = _NO_ID
@@ -197,9 +199,14 @@ class KafkaCluster:
             futures = self._admin.list_offsets(
                 asked, isolation_level=isolation or self._isolation, request_timeout=REQUEST_TIMEOUT_S
             )
+            found = {}
             try:
-                found = {ours(tp): future.result().offset for tp, future in futures.items()}
+                for tp, future in futures.items():
+                    found[ours(tp)] = future.result().offset
             except KafkaException as e:
+                if e.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    what = f"The offsets of {ours(tp)} could not be read"
+                    raise self._translated(e.args[0], what, topic=tp.topic) from None
                 if e.args[0].code() == KafkaError._NOENT:
                     # The partition is newer than the metadata of this client, and a request for leaders does not
                     # refresh them.
@@ -240,7 +247,7 @@ class KafkaCluster:
             finally:
                 consumer.close()
 
-        return self._try(f"The offsets of group '{group_id}'", request)
+        return self._try(f"The offsets of group '{group_id}'", request, group_id)
 
     def _new_consumer(self, group_id: str) -> Consumer:
         return Consumer({**self._config.for_member(group_id), "log_level": "0"})
@@ -274,7 +281,7 @@ class KafkaCluster:
                     return None
                 raise
 
-        description = self._try(f"Group '{group_id}'", request)
+        description = self._try(f"Group '{group_id}'", request, group_id)
         if description is None or not description.members:
             return GroupDescription(group_id, "Empty")
         subscriptions = self._subscriptions(group_id) if self._has_subscriptions else {}
@@ -297,7 +304,9 @@ class KafkaCluster:
 
     def _subscriptions(self, group_id: str) -> dict[str, frozenset[str]]:
         """The subscriptions of the members of a classic group; empty for others (KIP-848 does not return them here)."""
-        groups = self._try(f"Group '{group_id}'", lambda: self._admin.list_groups(group_id, timeout=REQUEST_TIMEOUT_S))
+        groups = self._try(
+            f"Group '{group_id}'", lambda: self._admin.list_groups(group_id, timeout=REQUEST_TIMEOUT_S), group_id
+        )
         members: list[Any] = [m for g in groups for m in g.members]
         try:
             return {m.id: parse_subscription(m.metadata) for m in members if m.metadata}
@@ -307,16 +316,21 @@ class KafkaCluster:
                 remedy="Use another group.id.",
             ) from e
 
-    def _try(self, what: str, request: Callable[[], _T]) -> _T:
-        result: _T = self._retrying(self._once, what, request)
+    def _try(self, what: str, request: Callable[[], _T], group: str | None = None) -> _T:
+        result: _T = self._retrying(self._once, what, request, group)
         return result
 
-    def _once(self, what: str, request: Callable[[], _T]) -> _T:
+    def _translated(
+        self, error: KafkaError, what: str, *, group: str | None = None, topic: str | None = None
+    ) -> StreamGroupsError:
+        return to_streamgroups_error(error, what, group=group, topic=topic, redact=self._config.redact)
+
+    def _once(self, what: str, request: Callable[[], _T], group: str | None = None) -> _T:
         error: StreamGroupsError
         try:
             answer = request()
         except KafkaException as e:
-            error = to_streamgroups_error(e.args[0], f"{what} could not be read", redact=self._config.redact)
+            error = self._translated(e.args[0], f"{what} could not be read", group=group)
             if e.args[0].code() == KafkaError._TIMED_OUT:
                 # After a failure of the coordinator, requests of this client can time out for minutes, although the
                 # broker is up again.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kafka.errors import IncompatibleBrokerVersion
@@ -25,6 +26,7 @@ from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups_kafka.admin.session import GROUPS_PER_REQUEST, AdminSession, portions
+from streamgroups_kafka.client.acls import DELETE, DELETE_OFFSETS, Operations
 from streamgroups_kafka.client.error_codes import COORDINATOR_MOVES, Code
 
 #: The errors of a commit without a member while the group has members.
@@ -223,8 +225,9 @@ class KafkaGroupAdmin:
             group_id,
             what,
             lambda: OffsetDeleteRequest(group_id=group_id, topics=topics),
+            DELETE_OFFSETS,
         )
-        self._session.check(answer.error_code, what, group=group_id)
+        self._session.check(answer.error_code, what, group=group_id, operations=DELETE_OFFSETS)
         return self._failures(answer, what, group_id)
 
     def delete_groups(self, group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
@@ -242,12 +245,12 @@ class KafkaGroupAdmin:
     async def _delete(self, waiting: set[str], failures: dict[str, StreamGroupsError]) -> None:
         """Deletes the waiting groups. A repeated call continues with the remaining ones."""
         participation = None
-        for by_node in _rounds(await self._session.coordinators(waiting)):
+        for by_node in _rounds(await self._session.coordinators(waiting, DELETE)):
             requests = {node: DeleteGroupsRequest(groups_names=ids) for node, ids in by_node.items()}
             for answer in (await self._session.send_all(requests)).values():
                 for result in answer.results:
                     what = f"Group '{result.group_id}' could not be deleted"
-                    error = self._session.error(result.error_code, what, group=result.group_id)
+                    error = self._session.error(result.error_code, what, group=result.group_id, operations=DELETE)
                     if result.error_code in COORDINATOR_MOVES:
                         participation = error
                         continue
@@ -257,8 +260,10 @@ class KafkaGroupAdmin:
         if participation is not None:
             raise participation
 
-    async def _request_coordinator(self, group_id: str, what: str, request: Callable[[], Any]) -> Any:
-        (node_id,) = await self._session.coordinators([group_id])
+    async def _request_coordinator(
+        self, group_id: str, what: str, request: Callable[[], Any], operations: Operations = MappingProxyType({})
+    ) -> Any:
+        (node_id,) = await self._session.coordinators([group_id], operations)
         answer = await self._session.send(request(), node_id)
         # An OffsetCommit response has no top-level error: each partition contains one.
         codes = {getattr(answer, "error_code", 0), *(p.error_code for t in answer.topics for p in t.partitions)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import kafka.errors
@@ -21,6 +22,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.session_settings import admin_settings
+from streamgroups_kafka.client.acls import Operations
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log, take_over_logs_of
@@ -130,32 +132,56 @@ class AdminSession:
         """The ids of the brokers of the cluster."""
         return [broker.node_id for broker in self._manager.cluster.brokers()]
 
-    async def coordinators(self, group_ids: Collection[str]) -> dict[int, list[str]]:
+    async def coordinators(
+        self, group_ids: Collection[str], operations: Operations = MappingProxyType({})
+    ) -> dict[int, list[str]]:
         """The groups by their coordinators, with one request for many groups (KIP-699)."""
         by_node: defaultdict[int, list[str]] = defaultdict(list)
         for portion in portions(sorted(group_ids), GROUPS_PER_REQUEST):
             request = FindCoordinatorRequest(key_type=0, coordinator_keys=portion, min_version=4)
             for found in (await self.send(request)).coordinators:
-                self.check(
-                    found.error_code, f"The coordinator of group '{found.key}' could not be found", group=found.key
-                )
+                what = f"The coordinator of group '{found.key}' could not be found"
+                self.check(found.error_code, what, group=found.key, operations=operations)
                 by_node[found.node_id].append(found.key)
         return by_node
 
-    def check(self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None) -> None:
+    def check(
+        self,
+        error_code: int,
+        what: str,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        operations: Operations = MappingProxyType({}),
+    ) -> None:
         """Raises if a response contains an error.
 
         Raises:
             StreamGroupsError: the translation of the code by :mod:`streamgroups_kafka.client.errors`.
         """
         if error_code != 0:
-            raise self.error(error_code, what, group=group, topic=topic)
+            raise self.error(error_code, what, group=group, topic=topic, operations=operations)
 
     def error(
-        self, error_code: int, what: str, *, group: str | None = None, topic: str | None = None
+        self,
+        error_code: int,
+        what: str,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        transactional_id: str | None = None,
+        operations: Operations = MappingProxyType({}),
     ) -> StreamGroupsError:
         """Returns the error for an error code of a broker."""
-        return to_streamgroups_error(KafkaError(error_code), what, group=group, topic=topic, redact=self._config.redact)
+        return to_streamgroups_error(
+            KafkaError(error_code),
+            what,
+            group=group,
+            topic=topic,
+            transactional_id=transactional_id,
+            operations=operations,
+            redact=self._config.redact,
+        )
 
     def _translated(self, error: kafka.errors.KafkaError, what: str) -> StreamGroupsError:
         if isinstance(error, kafka.errors.IncompatibleBrokerVersion):

@@ -85,6 +85,12 @@ def assigned_consumer(
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Whether a consumer continues after an error."""
-    passing = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+    """Whether a consumer continues after an error. It requests its coordinator, but needs no permission for a group."""
+    passing = (
+        KafkaError._PARTITION_EOF,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    )
     return error.retriable() or error.code() in passing

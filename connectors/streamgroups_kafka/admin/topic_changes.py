@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streamgroups.errors import BrokerUnreachable, InvalidOption, StreamGroupsError
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S, KafkaCluster
+from streamgroups_kafka.client.acls import CREATE, DELETE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 
@@ -54,7 +55,7 @@ def create_topic(
 
     Raises:
         InvalidOption: if the broker rejects an argument.
-        NotAuthorized: if the user may not create it.
+        NotAuthorized: if the user may not create it, or may not describe it afterwards.
         BrokerUnreachable: if no broker responds, or the topic is not visible in time.
         StreamGroupsError: if the broker rejects the topic for another reason.
     """
@@ -69,11 +70,18 @@ def create_topic(
     try:
         admin.create_topics([new], request_timeout=REQUEST_TIMEOUT_S)[topic].result()
     except KafkaException as e:
-        if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        # Without the permission to create it, a broker does not report that the topic exists.
+        exists = e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS or (
+            e.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and topic in KafkaCluster(config).topics()
+        )
+        if not exists:
             raise _creation_error(e.args[0], topic, config) from None
         created = False
     cluster = KafkaCluster(config)
-    if not comes_true(lambda: topic in cluster.topics(), _VISIBLE_S, every_s=0.1, slowest_s=1):
+    # The list of topics does not contain a topic that the user may not describe. A request for its id is rejected.
+    if not comes_true(
+        lambda: topic in cluster.topics() or bool(cluster.identities([topic])), _VISIBLE_S, every_s=0.1, slowest_s=1
+    ):
         raise BrokerUnreachable(
             f"Topic '{topic}' is created, but no broker lists it after {_VISIBLE_S:.0f} s.",
             remedy="Check the brokers, and start the query again.",
@@ -87,7 +95,7 @@ def _creation_error(error: KafkaError, topic: str, config: ClientConfig) -> Stre
     if error.code() in _INVALID:
         reason = config.redact(error.str()).strip().rstrip(".")
         return InvalidOption(f"{what}: {reason}.", remedy=_INVALID[error.code()], topic=topic)
-    return to_streamgroups_error(error, what, topic=topic, redact=config.redact)
+    return to_streamgroups_error(error, what, topic=topic, operations=CREATE, redact=config.redact)
 
 
 def delete_topics(config: ClientConfig, topics: Collection[str]) -> dict[str, StreamGroupsError]:
@@ -109,7 +117,9 @@ def delete_topics(config: ClientConfig, topics: Collection[str]) -> dict[str, St
             deleted.result()
         except KafkaException as e:
             what = f"Topic '{topic}' could not be deleted"
-            failures[topic] = to_streamgroups_error(e.args[0], what, topic=topic, redact=config.redact)
+            failures[topic] = to_streamgroups_error(
+                e.args[0], what, topic=topic, operations=DELETE, redact=config.redact
+            )
     cluster = KafkaCluster(config)
     comes_true(
         lambda: not (set(topics) - failures.keys()) & set(cluster.topics()), _VISIBLE_S, every_s=0.1, slowest_s=1

@@ -31,6 +31,7 @@ from streamgroups.partitions import (
     by_topic,
 )
 from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.acls import DESCRIBE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import LEADER_MOVES, Code
 
@@ -86,7 +87,9 @@ class KafkaTopicAdmin:
         for t in answer.topics:
             if t.error_code in _NO_TOPIC:
                 continue
-            self._session.check(t.error_code, f"Topic '{t.name}' could not be described", topic=t.name)
+            self._session.check(
+                t.error_code, f"Topic '{t.name}' could not be described", topic=t.name, operations=DESCRIBE
+            )
             partitions = (
                 PartitionDescription(
                     p.partition_index,
@@ -216,7 +219,7 @@ class KafkaTopicAdmin:
         if answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return PartitionError.NO_PARTITION
         what = f"The offsets of {topic}-{answer.partition_index} could not be listed"
-        self._session.check(answer.error_code, what, topic=topic)
+        self._session.check(answer.error_code, what, topic=topic, operations=DESCRIBE)
         return StampedOffset(answer.offset, answer.timestamp)
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
 from confluent_kafka import KafkaError
 
@@ -26,6 +27,7 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
+from streamgroups_kafka.client.acls import Operations, missing_acl
 from streamgroups_kafka.client.error_codes import Code
 
 
@@ -104,6 +106,7 @@ _ZOMBIE = _Meaning(
 )
 
 _C, _L = Code, KafkaError
+_LOGIN_CODES = (_C.SASL_AUTHENTICATION_FAILED, _L._AUTHENTICATION, _C.ILLEGAL_SASL_STATE)
 
 #: The meaning of each code: of brokers, and of librdkafka.
 _MEANINGS: dict[int, _Meaning] = {
@@ -127,27 +130,16 @@ _MEANINGS: dict[int, _Meaning] = {
     _C.INVALID_TOPIC_EXCEPTION: _Meaning(
         UnknownTopic, "{topic} has an invalid name", "Use letters, digits, '.', '_' and '-', at most 249 characters."
     ),
-    _C.TOPIC_AUTHORIZATION_FAILED: _Meaning(
-        NotAuthorized,
-        "this user is not authorized to access {topic}",
-        "Grant Read and Describe on {topic_acl} (and Write, to write to it).",
-    ),
-    _C.GROUP_AUTHORIZATION_FAILED: _Meaning(
-        NotAuthorized,
-        "this user is not authorized to access {group}",
-        "Grant Read on {group_acl} (and Delete, to delete it).",
-    ),
+    # The remedy of these four is that of ``missing_acl``.
+    _C.TOPIC_AUTHORIZATION_FAILED: _Meaning(NotAuthorized, "this user is not authorized to access {topic}", ""),
+    _C.GROUP_AUTHORIZATION_FAILED: _Meaning(NotAuthorized, "this user is not authorized to access {group}", ""),
     _C.CLUSTER_AUTHORIZATION_FAILED: _Meaning(
-        NotAuthorized,
-        "this user is not authorized for this operation on the cluster",
-        "Grant Describe on Cluster 'kafka-cluster'.",
+        NotAuthorized, "this user is not authorized for this operation on the cluster", ""
     ),
     _C.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _Meaning(
-        NotAuthorized,
-        "this user is not authorized to use the transactional id",
-        "Grant Write and Describe on the TransactionalId.",
+        NotAuthorized, "this user is not authorized to use the transactional id", ""
     ),
-    **dict.fromkeys((_C.SASL_AUTHENTICATION_FAILED, _L._AUTHENTICATION, _C.ILLEGAL_SASL_STATE), _LOGIN),
+    **dict.fromkeys(_LOGIN_CODES, _LOGIN),
     _C.UNSUPPORTED_SASL_MECHANISM: _Meaning(
         NotAuthorized,
         "the broker does not enable this SASL mechanism",
@@ -235,6 +227,8 @@ def to_streamgroups_error(
     *,
     group: str | None = None,
     topic: str | None = None,
+    transactional_id: str | None = None,
+    operations: Operations = MappingProxyType({}),
     redact: Callable[[str], str] = str,
 ) -> StreamGroupsError:
     """Translates an error of Kafka.
@@ -243,7 +237,9 @@ def to_streamgroups_error(
         kafka_error: the error of the client or broker.
         what: the operation and its object; starts the text, before a colon.
         group: the group of the operation.
-        topic: the topic of the operation.
+        topic: the topic of the operation, or topics separated by commas.
+        transactional_id: the transactional id of the operation.
+        operations: the operations that the user needs, if they are not the usual ones of :mod:`.acls`.
         redact: removes secrets from the client's text: :meth:`~streamgroups_kafka.client.config.ClientConfig.redact`.
 
     Returns:
@@ -252,7 +248,8 @@ def to_streamgroups_error(
 
     >>> error = to_streamgroups_error(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), "Joining", group="orders")
     >>> type(error).__name__, error.remedy
-    ('NotAuthorized', "Grant Read on Group 'orders' (and Delete, to delete it).")
+    ('NotAuthorized', "Grant Read on Group 'orders': kafka-acls.sh --bootstrap-server HOST:PORT --add \
+--allow-principal User:NAME --operation Read --group orders")
     >>> error.what
     "Joining: this user is not authorized to access the group 'orders' (GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed)."
     """
@@ -263,14 +260,14 @@ def to_streamgroups_error(
         meaning = _MEANINGS.get(kafka_error.code()) or (_BUSY if kafka_error.retriable() else _UNKNOWN)
     names = {
         "group": f"the group '{group}'" if group else "the group",
-        "group_acl": f"Group '{group}'" if group else "the Group",
         "topic": f"the topic '{topic}'" if topic else "the topic or partition",
         "topic_acl": f"Topic '{topic}'" if topic else "the Topic",
     }
     said = redact(kafka_error.str()).strip().rstrip(".")
+    acl = missing_acl(kafka_error, {"Topic": topic, "Group": group, "TransactionalId": transactional_id}, operations)
     return meaning.error(
         f"{what}: {meaning.happened.format_map(names)} ({name}: {said}).",
-        remedy=meaning.remedy.format_map(names),
+        remedy=acl or meaning.remedy.format_map(names),
         group=group,
         topic=topic,
     )

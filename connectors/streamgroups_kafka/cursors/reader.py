@@ -166,7 +166,7 @@ class RecordReader:
             if tp in self._next:
                 self._on_gone(tp)
         else:
-            translated = self._translated(error, f"Reading {tp.topic or 'the stream'}")
+            translated = self._translated(error, f"Reading {tp.topic or 'the stream'}", tp.topic)
             if error.fatal() or not (error.retriable() or translated.retriable):
                 raise translated
             self._last_error = str(translated)
@@ -200,8 +200,8 @@ class RecordReader:
         if isinstance(translated, NotAuthorized):
             self._rejection = translated
 
-    def _translated(self, error: KafkaError, what: str) -> StreamGroupsError:
-        return to_streamgroups_error(error, what, redact=self._config.redact)
+    def _translated(self, error: KafkaError, what: str, topic: str | None = None) -> StreamGroupsError:
+        return to_streamgroups_error(error, what, topic=topic or None, redact=self._config.redact)
 
 
 class PartitionReaders:

@@ -22,6 +22,7 @@ from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
 from streamgroups_kafka.admin.group_limit import readers_on
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.acls import DESCRIBE_CONFIGS
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 
@@ -95,13 +96,16 @@ class GroupRetention:
             answer = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
         except KafkaException as e:
             what = f"The settings of stream '{stream}'"
-            error = to_streamgroups_error(e.args[0], what, topic=stream, redact=self._config.redact)
+            error = to_streamgroups_error(
+                e.args[0], what, topic=stream, operations=DESCRIBE_CONFIGS, redact=self._config.redact
+            )
             if not isinstance(error, NotAuthorized):
                 raise error from None
             logger.warning(
                 "Unused groups on '%s' are not deleted: this user is not authorized to read the retention "
-                "of the topic (DescribeConfigs)",
+                "of the topic. %s",
                 stream,
+                error.remedy,
             )
             return None
         retention_ms = int(answer["retention.ms"].value)

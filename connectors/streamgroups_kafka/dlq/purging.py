@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.client.acls import DELETE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.partitions import ours, theirs
@@ -39,5 +40,7 @@ def delete_before(
         except KafkaException as e:
             tp = ours(partition)
             what = f"The records of {tp} could not be deleted"
-            failures[tp] = to_streamgroups_error(e.args[0], what, topic=tp.topic, redact=config.redact)
+            failures[tp] = to_streamgroups_error(
+                e.args[0], what, topic=tp.topic, operations=DELETE, redact=config.redact
+            )
     return failures

@@ -15,15 +15,16 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.dlq.redrive import RedrivenRecord, check_cleanup_policy, redriven_topic
-from streamgroups.errors import FencedMember, NotAuthorized, StreamGroupsError
+from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
 from streamgroups_kafka.admin.topic_changes import create_topic
+from streamgroups_kafka.client.acls import DESCRIBE_CONFIGS, WRITE
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 
-#: Errors of records, with the ids of their letters.
-Failures: TypeAlias = list[tuple[KafkaError, str]]
+#: Errors of records, with the ids of their letters and the topics of the records.
+Failures: TypeAlias = list[tuple[KafkaError, str, str]]
 _FENCED = frozenset((KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH))
 _PURGED = frozenset((KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT))
 _SETTINGS = {
@@ -54,8 +55,7 @@ def open_redrive(config: ClientConfig, dlq: str, *, timeout_s: float) -> Iterato
     if not create_topic(config, redriven_topic(dlq), 1, settings={"cleanup.policy": "compact"}):
         # An operator, a setup script or the automatic creation of topics can have created it.
         check_cleanup_policy(redriven_topic(dlq), _cleanup_policy(config, redriven_topic(dlq)))
-    transactional_id = f"streamgroups-redrive-{dlq}"
-    producer = Producer({**config.for_admin(), **_SETTINGS, "transactional.id": transactional_id})
+    producer = Producer({**config.for_admin(), **_SETTINGS, "transactional.id": redrive_id(dlq)})
     redrive = KafkaRedrive(producer, config, dlq, timeout_s)
     try:
         redrive.start()
@@ -65,18 +65,25 @@ def open_redrive(config: ClientConfig, dlq: str, *, timeout_s: float) -> Iterato
         producer.purge()
 
 
+def redrive_id(dlq: str) -> str:
+    """The transactional id of the redrives of a topic with dead letters.
+
+    >>> redrive_id("letters")
+    'streamgroups-redrive-letters'
+    """
+    return f"streamgroups-redrive-{dlq}"
+
+
 def _cleanup_policy(config: ClientConfig, topic: str) -> str:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     admin = AdminClient(dict(config.for_admin()))
     try:
         settings = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
     except KafkaException as e:
-        error = to_streamgroups_error(
-            e.args[0], f"The settings of '{topic}' could not be read", topic=topic, redact=config.redact
-        )
-        if isinstance(error, NotAuthorized):
-            raise NotAuthorized(error.what, remedy=f"Grant DescribeConfigs on Topic '{topic}'.", topic=topic) from None
-        raise error from None
+        what = f"The settings of '{topic}' could not be read"
+        raise to_streamgroups_error(
+            e.args[0], what, topic=topic, operations=DESCRIBE_CONFIGS, redact=config.redact
+        ) from None
     return str(settings["cleanup.policy"].value)
 
 
@@ -120,8 +127,8 @@ class KafkaRedrive:
             self._producer.flush(self._timeout_s)
             if failed:
                 # The other records of the transaction fail with it, and can be reported first.
-                error, letter_id = next((it for it in failed if it[0].code() not in _PURGED), failed[0])
-                raise self._error(error, f"The record of the letter '{letter_id}' could not be sent")
+                error, letter_id, topic = next((it for it in failed if it[0].code() not in _PURGED), failed[0])
+                raise self._error(error, f"The record of the letter '{letter_id}' could not be sent", topic)
             self._producer.commit_transaction(self._timeout_s)
 
     @contextmanager
@@ -136,9 +143,9 @@ class KafkaRedrive:
             raise
 
     def _produce(self, record: RedrivenRecord, failed: Failures) -> None:
-        def on_delivery(error: KafkaError | None, _message: Any) -> None:
+        def on_delivery(error: KafkaError | None, message: Any) -> None:
             if error is not None:
-                failed.append((error, record.letter_id))
+                failed.append((error, record.letter_id, message.topic()))
 
         more: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": max(record.timestamp_ms, 0)}
         self._producer.produce(
@@ -160,10 +167,17 @@ class KafkaRedrive:
         with suppress(KafkaException):
             self._producer.abort_transaction(self._timeout_s)
 
-    def _error(self, error: KafkaError, what: str) -> StreamGroupsError:
+    def _error(self, error: KafkaError, what: str, topic: str | None = None) -> StreamGroupsError:
         if error.code() in _FENCED:
             return FencedMember(
                 f"Another redrive of '{self._dlq}' has started, so this one has ended.",
                 remedy="Wait until the other one has ended, and run the command again: it sends what is left.",
             )
-        return to_streamgroups_error(error, what, topic=self._dlq, redact=self._config.redact)
+        return to_streamgroups_error(
+            error,
+            what,
+            topic=topic,
+            transactional_id=redrive_id(self._dlq),
+            operations=WRITE,
+            redact=self._config.redact,
+        )

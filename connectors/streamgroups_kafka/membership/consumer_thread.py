@@ -140,8 +140,8 @@ class ConsumerOwner:
             self._refresh_subscription(consumer)
         message = consumer.poll(0 if committed and not joining else _POLL_INTERVAL_S)
         error = message.error() if message is not None else None
-        if error is not None:
-            self._on_error(error)
+        if message is not None and error is not None:
+            self._on_error(error, message.topic())
         return True
 
     def _leave(self) -> None:
@@ -374,11 +374,11 @@ class ConsumerOwner:
 
     # ---- errors ------------------------------------------------------------------------------------------------------
 
-    def _on_error(self, error: KafkaError) -> None:
+    def _on_error(self, error: KafkaError, topic: str | None) -> None:
         """Handles an error that ``poll()`` returned. librdkafka recovers from most errors; some errors exclude the
         member permanently.
         """
-        translated = self._translated(error)
+        translated = self._translated(error, topic)
         self._state.last_error = str(translated)
         lasting = error.fatal() or not (translated.retriable or isinstance(translated, FencedMember))
         if lasting and error.code() not in _MENDED and not self._is_judged_by_refreshes(error):
@@ -395,6 +395,6 @@ class ConsumerOwner:
         if error.fatal():
             self._state.fail(self._translated(error))
 
-    def _translated(self, error: KafkaError) -> StreamGroupsError:
-        group_id = self._settings.group_id
-        return to_streamgroups_error(error, f"Group '{group_id}'", group=group_id, redact=self._settings.redact)
+    def _translated(self, error: KafkaError, topic: str | None = None) -> StreamGroupsError:
+        group_id, redact = self._settings.group_id, self._settings.redact
+        return to_streamgroups_error(error, f"Group '{group_id}'", group=group_id, topic=topic, redact=redact)

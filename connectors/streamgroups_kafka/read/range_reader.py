@@ -116,7 +116,7 @@ class _Reading:
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._on_gone(fetcher, topic_partition)
         elif error.fatal() or not error.retriable():
-            translated = self._translated(error, f"Reading {topic_partition.topic}")
+            translated = self._translated(error, f"Reading {topic_partition.topic}", topic_partition.topic)
             if not translated.retriable:
                 raise translated
             self._last_error = str(translated)
@@ -129,8 +129,8 @@ class _Reading:
         if isinstance(translated, NotAuthorized):
             self._rejection = translated
 
-    def _translated(self, error: KafkaError, what: str) -> StreamGroupsError:
-        return to_streamgroups_error(error, what, redact=self._settings.client.redact)
+    def _translated(self, error: KafkaError, what: str, topic: str | None = None) -> StreamGroupsError:
+        return to_streamgroups_error(error, what, topic=topic, redact=self._settings.client.redact)
 
     def _on_gone(self, fetcher: Fetcher, topic_partition: TopicPartition) -> None:
         """Handles an offset that the broker no longer has."""

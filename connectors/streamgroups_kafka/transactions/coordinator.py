@@ -53,7 +53,7 @@ class Transactions(TransactionSession):
             raise InvalidOption(
                 "The transactional id is empty.", remedy="Set a different one for each query that writes."
             )
-        super().__init__(config, retry_timeout_s=retry_timeout_s)
+        super().__init__(config, transactional_id, retry_timeout_s=retry_timeout_s)
         self._transactional_id, self._timeout_ms = transactional_id, timeout_ms
         self._coordinator = Coordinator(CoordinatorOf.TRANSACTION, transactional_id)
         self._last: OpenTransaction | None = None

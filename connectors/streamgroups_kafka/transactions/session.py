@@ -21,6 +21,7 @@ from streamgroups.errors import StreamGroupsError, TransactionFailed
 from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.acls import WRITE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions.errors import ELSEWHERE, Step, Verdict, verdict
 from streamgroups_kafka.write.encoder import ProducerIdentity
@@ -83,13 +84,17 @@ class TransactionSession:
 
     Args:
         config: the configuration of the client.
+        transactional_id: the transactional id of the requests, for errors; ``None`` without a transaction.
         retry_timeout_s: how long a request is retried, in seconds.
 
     Raises:
         StreamGroupsError: see :class:`~streamgroups_kafka.admin.session.AdminSession`.
     """
 
-    def __init__(self, config: ClientConfig, *, retry_timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, config: ClientConfig, transactional_id: str | None = None, *, retry_timeout_s: float = 30.0
+    ) -> None:
+        self._used_id = transactional_id
         self._session = AdminSession(config, timeout_s=retry_timeout_s)
         self._retrying = retrying(retry_timeout_s, every_s=_FIRST_WAIT_S, slowest_s=_MAX_WAIT_S, on=_TryAgainError)
         self._coordinators: dict[Coordinator, int] = {}
@@ -178,7 +183,14 @@ class TransactionSession:
             for code in sorted(c for c, v in found.items() if v is gravest):
                 if code in ELSEWHERE:
                     self._forget_who_is_responsible()
-                error = self._session.error(code, f"{step.value} {what}", group=group, topic=topic)
+                error = self._session.error(
+                    code,
+                    f"{step.value} {what}",
+                    group=group,
+                    topic=topic,
+                    transactional_id=self._used_id,
+                    operations=WRITE if step in (Step.PRODUCE, Step.ADD_PARTITIONS) else {},
+                )
                 if gravest is Verdict.RETRY:
                     raise _TryAgainError(error)
                 # Errors of the group keep their type. The other errors only require a new transaction.

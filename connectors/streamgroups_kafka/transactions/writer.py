@@ -48,7 +48,9 @@ class TransactionWriter(TransactionSession):
     def __init__(
         self, config: ClientConfig, transaction: OpenTransaction | None, *, retry_timeout_s: float = 30.0
     ) -> None:
-        super().__init__(config, retry_timeout_s=retry_timeout_s)
+        super().__init__(
+            config, None if transaction is None else transaction.transactional_id, retry_timeout_s=retry_timeout_s
+        )
         self._transaction = transaction
         self._added: set[TopicPartition] = set()
         #: The producer for which batches must be encoded.

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.record_lines import NewRecord
+from streamgroups_kafka.client.acls import WRITE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 
@@ -87,4 +88,4 @@ class RecordProducer:
 
     def _translated(self, error: KafkaError) -> StreamGroupsError:
         what = f"A record could not be written to '{self._topic}'"
-        return to_streamgroups_error(error, what, topic=self._topic, redact=self._config.redact)
+        return to_streamgroups_error(error, what, topic=self._topic, operations=WRITE, redact=self._config.redact)

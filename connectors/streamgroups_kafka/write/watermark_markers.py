@@ -19,6 +19,7 @@ from streamgroups.event_time.producer_watermarks import (
     producer_time_ms,
     watermark_header,
 )
+from streamgroups_kafka.client.acls import WRITE
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.errors import to_streamgroups_error
 
@@ -92,9 +93,9 @@ def _partitions(producer: Producer, topic: str, partitions: Collection[int] | No
     try:
         found = producer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
     except KafkaException as e:
-        raise to_streamgroups_error(e.args[0], what, topic=topic) from None
+        raise to_streamgroups_error(e.args[0], what, topic=topic, operations=WRITE) from None
     if found.error is not None:
-        raise to_streamgroups_error(found.error, what, topic=topic)
+        raise to_streamgroups_error(found.error, what, topic=topic, operations=WRITE)
     chosen = tuple(sorted(found.partitions if partitions is None else set(partitions)))
     for partition in chosen:
         if partition not in found.partitions:
@@ -124,4 +125,4 @@ def _produce(producer: Producer, topic: str, partition: int, record: dict[str, A
             producer.poll(_POLL_S)
         except KafkaException as e:
             what = f"Sending a marker to partition {partition} of topic '{topic}'"
-            raise to_streamgroups_error(e.args[0], what, topic=topic) from None
+            raise to_streamgroups_error(e.args[0], what, topic=topic, operations=WRITE) from None

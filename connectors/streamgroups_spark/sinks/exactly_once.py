@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from streamgroups.acls import grant
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.dlq.settings import DeadLetters
 from streamgroups.durations import parse_duration_ms
@@ -294,7 +295,9 @@ def disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster, *, with
     counts = cluster.topics()
     if options.topic is not None and options.topic not in counts:
         raise UnknownTopic(
-            f"Topic '{options.topic}' does not exist.", remedy="Create the topic, or correct the option 'topic'."
+            f"Topic '{options.topic}' does not exist.",
+            remedy="Create the topic, or correct the option 'topic'. If it exists: "
+            + grant("Write", "Topic", [options.topic]),
         )
     if with_letters:
         df = with_rejections(df, options, counts)
@@ -373,6 +376,8 @@ def _letter_output(letters: DeadLetters, sources: Sequence[SourceOptions], sink:
     _reject_another_cluster(sources, cluster, "dead letters")
     if dead.topic not in cluster.topics():
         raise UnknownTopic(
-            f"Topic '{dead.topic}' of the dead letters does not exist.", remedy="Create the topic, or correct its name."
+            f"Topic '{dead.topic}' of the dead letters does not exist.",
+            remedy="Create the topic, or correct its name. If it exists: "
+            + grant("Write", "Topic", [dead.topic or ""]),
         )
     return LetterOutput(options, letters.limits, group_ids, isinstance(sink, KafkaSink))
