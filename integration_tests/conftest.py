@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from integration_tests import token_providers
 from integration_tests.cursors import SETTINGS
 from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
@@ -30,7 +31,8 @@ from streamgroups_testkit.pytest_plugin import admin, bootstrap, new_topic, post
 from streamgroups_testkit.spark_kafka import spark_kafka_jars
 from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_builder, shared_spark_home
 
-__all__ = ["admin", "bootstrap", "new_topic", "postgres", "postgres_server"]
+# ``token_providers`` sets an environment variable, which must precede the start of Spark.
+__all__ = ["admin", "bootstrap", "new_topic", "postgres", "postgres_server", "token_providers"]
 
 _ROOT = Path(__file__).parent.parent
 #: Groups of finished tests that the broker still has.
@@ -65,6 +67,7 @@ TOGETHER = frozenset(
         "test_least_privilege",
         "test_parity_with_spark_kafka",
         "test_tls_stores",
+        "test_tokens",
         "test_transactions_need_permissions",
     }
 )

@@ -9,18 +9,22 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from streamgroups_cli.exits import ExitCode
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import QueryProcess, shared_options
 from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.security import PLAIN, SCRAM, Listeners, secured_broker
 from streamgroups_testkit.waits import wait_until
 
+SCRAMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
 
@@ -29,8 +33,9 @@ def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
     with secured_broker(tmp_path_factory.mktemp("secured")) as broker:
         tool(broker, "topics", "--create", "--topic", "flights", "--partitions", "2")
         produce(broker.plain, "flights", 20, partitions=2)
-        secret = "SCRAM-SHA-512=[password=right horse]"
-        tool(broker, "configs", "--alter", "--add-config", secret, "--entity-type", "users", "--entity-name", "bob")
+        for mechanism in SCRAMS:
+            secret = f"{mechanism}=[password=right horse]"
+            tool(broker, "configs", "--alter", "--add-config", secret, "--entity-type", "users", "--entity-name", "bob")
         yield broker
 
 
@@ -86,8 +91,16 @@ def test_a_missing_permission_is_named(listeners: Listeners, group: str, tmp_pat
         result = cli(listeners.login, login(tmp_path, "ann"), "groups", *arguments)
         assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
         assert f"this user is not authorized to access the group '{group}'" in result.stderr
-        assert f"on Group '{group}'" in result.stderr
+        assert f"on Group '{group}': kafka-acls.sh" in result.stderr
     assert committed_offsets(listeners.plain, group, "flights") == {0: 5, 1: 5}
+
+
+@pytest.mark.parametrize("mechanism", SCRAMS)
+def test_both_kinds_of_clients_log_in_with_scram(listeners: Listeners, tmp_path: Path, mechanism: str) -> None:
+    config = command_config(listeners.login, login(tmp_path, "bob", mechanism=mechanism, module=SCRAM))
+    KafkaCluster(config).check_reachable()
+    with closing(AdminSession(config, timeout_s=10)) as session:
+        assert session.broker_ids
 
 
 def test_scram_and_just_the_permissions_that_are_needed(listeners: Listeners, group: str, tmp_path: Path) -> None:

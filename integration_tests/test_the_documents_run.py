@@ -29,6 +29,7 @@ NOT_HERE = {
     "broker.rst": "it starts further brokers; test_embedded_broker does the same",
     "containers.rst": "it needs Docker; test_containers does the same",
     "demo.rst": "it reads the files of the demo; test_the_demo runs it",
+    "security.rst": "it needs AWS; test_tokens does the same with an issuer of its own",
     "testkit.rst": "test_testkit runs it",
     "tutorial.rst": "test_the_tutorials runs it",
     "tutorial-dead-letters.rst": "test_the_tutorials runs it",

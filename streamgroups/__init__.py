@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from streamgroups.partitions import TopicPartition as TopicPartition
     from streamgroups.stable_input.idempotency import idempotency_key as idempotency_key
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
+    from streamgroups.tokens import OAuthBearerToken as OAuthBearerToken
     from streamgroups_delta.sink import DeltaSink as DeltaSink
     from streamgroups_kafka.admin.describe_group import describe_group as describe_group
     from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
@@ -99,6 +100,7 @@ _NAMES = {
     "streamgroups.partitions": "OffsetRange TopicPartition",
     "streamgroups.stable_input.idempotency": "idempotency_key",
     "streamgroups.supervision.policy": "RestartPolicy",
+    "streamgroups.tokens": "OAuthBearerToken",
     "streamgroups_delta.sink": "DeltaSink",
     "streamgroups_kafka.admin.describe_group": "describe_group",
     "streamgroups_kafka.cursors.group_cursors": "GroupCursors",

@@ -10,6 +10,7 @@ the error as the cause of a failed query::
     ├── UnknownTopic            a topic or partition does not exist
     ├── UnknownGroup            a consumer group does not exist
     ├── NotAuthorized           a broker or sink rejected the login, or a permission is missing
+    ├── TokenUnavailable        a token provider or a token endpoint returned no valid token  (retriable)
     ├── GroupRejected           the current use of the group does not permit the operation
     ├── FencedMember            the group has replaced this member
     ├── FencedBatch             the batch does not begin at the position of the sink's ledger
@@ -161,6 +162,13 @@ class NotAuthorized(StreamGroupsError):
     """The broker or a sink rejected the login, or the user lacks a permission."""
 
     code = "not_authorized"
+
+
+class TokenUnavailable(StreamGroupsError):
+    """A token provider failed, a token endpoint did not answer, or a token has expired."""
+
+    code = "token_unavailable"
+    retriable = True
 
 
 class GroupRejected(StreamGroupsError):

@@ -1,5 +1,5 @@
-"""Brokers with one listener for each authentication: without login, with a login, TLS, and mutual TLS; and one with a
-wrong advertised address.
+"""Brokers with one listener for each authentication: without login, with a login, tokens, TLS, and mutual TLS; and one
+with a wrong advertised address.
 
 Used by tests, which write the certificates and stores of the clients with Java's ``keytool``. Source: Kafka's
 documentation, "Security".
@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_broker._data_dir import Cluster, DataDir, new_id
 from streamgroups_broker._java import find_java
 from streamgroups_broker._ports import free_ports
+from streamgroups_broker.embedded import FAST_START
+
+if TYPE_CHECKING:
+    from streamgroups_testkit.token_issuer import TokenIssuer
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 FAR_AWAY = "kafka.invalid:9092"
 STORE_PASSWORD, KEY_PASSWORD = "store-password", "key-password"
 
@@ -59,7 +64,8 @@ def secured_broker(directory: Path) -> Iterator[Listeners]:
     store, certificate = _key_pair(directory, "broker")
     protocols = {"PLAINTEXT": "PLAINTEXT", "MISLED": "PLAINTEXT", "LOGIN": "SASL_PLAINTEXT", "TLS": "SSL"}
     properties = {
-        "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "listener.name.login.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
         "listener.name.login.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
         "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} user_ann="right horse";',
         **_store("tls", "keystore", "PKCS12", store),
@@ -92,9 +98,41 @@ def tls_broker(directory: Path) -> Iterator[TlsListeners]:
         yield TlsListeners(kafka, at["PLAINTEXT"], at["MUTUAL"], at["SCRAM"], directory)
 
 
+class TokenListeners(NamedTuple):
+    """The addresses of the listeners of a broker that accepts tokens of one issuer."""
+
+    kafka: EmbeddedKafka
+    #: Without a login.
+    plain: str
+    #: OAUTHBEARER.
+    tokens: str
+
+
+@contextmanager
+def token_broker(directory: Path, issuer: TokenIssuer) -> Iterator[TokenListeners]:
+    """A broker whose listener ``tokens`` verifies the tokens of an issuer with Kafka's own validator (KIP-768)."""
+    tokens = "listener.name.tokens.oauthbearer.sasl"
+    properties = {
+        "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{tokens}.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
+        f"{tokens}.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
+        f"{tokens}.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
+        f"{tokens}.oauthbearer.expected.audience": issuer.audience,
+        f"{tokens}.oauthbearer.expected.issuer": issuer.name,
+    }
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.jwks_url}"
+    protocols = {"PLAINTEXT": "PLAINTEXT", "TOKENS": "SASL_PLAINTEXT"}
+    with _broker(directory, protocols, properties, {}, (allowed,)) as (kafka, at):
+        yield TokenListeners(kafka, at["PLAINTEXT"], at["TOKENS"])
+
+
 @contextmanager
 def _broker(
-    directory: Path, protocols: Mapping[str, str], properties: Mapping[str, str], advertised: Mapping[str, str]
+    directory: Path,
+    protocols: Mapping[str, str],
+    properties: Mapping[str, str],
+    advertised: Mapping[str, str],
+    jvm_options: Sequence[str] = (),
 ) -> Iterator[tuple[EmbeddedKafka, dict[str, str]]]:
     """A broker with these listeners; the first one is PLAINTEXT. Returns their addresses by name."""
     *ports, controller = free_ports(len(protocols) + 1)
@@ -109,7 +147,10 @@ def _broker(
         "listener.security.protocol.map": _joined(":", {**protocols, "CONTROLLER": "PLAINTEXT"}),
     }
     with EmbeddedKafka(
-        data_dir=directory / "kafka", ports=tuple(ports[:1]), properties={**listeners, **properties}
+        data_dir=directory / "kafka",
+        ports=tuple(ports[:1]),
+        properties={**listeners, **properties},
+        jvm_options=(*FAST_START, *jvm_options),
     ) as kafka:
         yield kafka, at
 

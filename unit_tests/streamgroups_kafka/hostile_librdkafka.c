@@ -134,3 +134,9 @@ EXPORTED int rd_kafka_query_watermark_offsets(rd_kafka_t *rk, const char *name, 
     *low = any_number(), *high = any_number();
     return any(5) ? 0 : -185;
 }
+EXPORTED int rd_kafka_oauthbearer_set_token(rd_kafka_t *rk, const char *token, int64_t expires_at_ms, const char *principal,
+                                            const char **extensions, size_t n, char *why, size_t size) {
+    (void)rk, (void)token, (void)expires_at_ms, (void)principal, (void)extensions, (void)n;
+    snprintf(why, size, "hostile");
+    return any(2) ? 0 : -1;
+}

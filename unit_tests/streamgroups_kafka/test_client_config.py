@@ -299,12 +299,51 @@ def test_a_mechanism_of_aws_is_rejected_before_its_java_classes() -> None:
     options = {"sasl.client.callback.handler.class": handler, "sasl.jaas.config": jaas}
     text = _rejection({"security.protocol": "SASL_SSL", **options, "sasl.mechanism": "AWS_MSK_IAM"})
     assert "AWS_MSK_IAM" in text
+    assert "'kafka.sasl.oauthbearer.token.provider'" in text
     assert "SCRAM-SHA-512 or mTLS" in text
+    autowired = {**OIDC, "sasl.oauthbearer.metadata.authentication.type": "aws_iam"}
+    assert "'kafka.sasl.oauthbearer.token.provider'" in _rejection(autowired)
+
+
+PROVIDER = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.provider": "board.tokens:token",
+}
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        ({"sasl.oauthbearer.token.provider": "eyJhbGciOi"}, "Set it to package.module:function"),
+        ({"sasl.oauthbearer.token.provider": "board/tokens.py:token"}, "Set it to package.module:function"),
+        ({"sasl.oauthbearer.token.provider": "__main__:token"}, "it cannot be __main__"),
+        ({"sasl.mechanism": "PLAIN"}, "Set 'kafka.sasl.mechanism' to OAUTHBEARER"),
+        ({"security.protocol": "SSL"}, "Set 'kafka.security.protocol' to SASL_SSL"),
+        ({"sasl.oauthbearer.scope": "kafka"}, "and 'kafka.sasl.oauthbearer.scope' cannot be combined"),
+        ({"sasl.oauthbearer.method": "oidc"}, "and 'kafka.sasl.oauthbearer.method' cannot be combined"),
+    ],
+)
+def test_a_token_provider_that_cannot_be_used_is_rejected(other: dict[str, str], text: str) -> None:
+    rejection = _rejection({**PROVIDER, **other})
+    assert "'kafka.sasl.oauthbearer.token.provider'" in rejection
+    assert text in rejection
+    assert "eyJ" not in rejection
+
+
+def test_a_token_provider_is_imported_only_for_a_client() -> None:
+    config = ClientConfig.from_options({**SERVERS, **PROVIDER})
+    assert b"board.tokens:token" in pickle.dumps(config)
+    for settings_of in (config.for_admin, lambda: config.for_reader("g"), lambda: config.for_member("g")):
+        with pytest.raises(InvalidOption, match=r"the module 'board\.tokens' cannot be imported.*all executors"):
+            settings_of()
 
 
 def test_kerberos_without_a_library_for_it_is_reported() -> None:
-    text = _rejection({"security.protocol": "SASL_SSL"})
-    assert "'kafka.sasl.mechanism'" in text
+    for mechanism in ({}, {"sasl.mechanism": "GSSAPI"}):
+        text = _rejection({"security.protocol": "SASL_SSL", **mechanism})
+        assert "'kafka.sasl.mechanism' (GSSAPI" in text
+        assert "confluent-kafka built from source with libsasl2" in text
 
 
 def test_pem_stores_are_read_by_openssl(tmp_path: Path) -> None:

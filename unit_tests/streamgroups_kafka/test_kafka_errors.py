@@ -126,6 +126,19 @@ def test_the_command_names_each_topic() -> None:
     assert error.remedy.endswith("--operation Write --topic a --topic b")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'SASL authentication error: {"status":"invalid_token"} (after 3ms in state AUTH_REQ)',
+        "Failed to acquire SASL OAUTHBEARER token: OAuth callback raised exception",
+    ],
+)
+def test_a_rejected_token_names_its_provider(text: str) -> None:
+    ours = to_streamgroups_error(_kafka("_AUTHENTICATION", text), "Reading")
+    assert type(ours) is NotAuthorized
+    assert "Check 'kafka.sasl.oauthbearer.token.provider'" in ours.remedy
+
+
 def test_an_unknown_code_keeps_its_number_and_is_not_retriable() -> None:
     ours = to_streamgroups_error(KafkaError(9999, "no known error"), "Committing")
     assert type(ours) is StreamGroupsError

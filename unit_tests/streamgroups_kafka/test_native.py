@@ -97,6 +97,32 @@ def test_a_closed_client(extension: Any) -> None:
         client.fill(0)
 
 
+def test_a_token(extension: Any) -> None:
+    expires_at_ms = time.time_ns() // 1_000_000 + 60_000
+    plain = extension.Client(NOWHERE)
+    with pytest.raises(extension.NativeError, match="OAUTHBEARER"):
+        plain.set_token("abc", expires_at_ms, "ann", [])
+    plain.close()
+    oauth = (("security.protocol", "sasl_plaintext"), ("sasl.mechanism", "OAUTHBEARER"))
+    client = extension.Client((*NOWHERE, *oauth))
+    client.set_token("abc", expires_at_ms, "ann", ["pool", "p-1"])
+    client.set_token("def", expires_at_ms, "", [])
+    for rejected in (("abc", 1, "ann", []), ("abc", expires_at_ms, "ann", ["auth", "x"])):
+        with pytest.raises(extension.NativeError) as raised:
+            client.set_token(*rejected)
+        assert "abc" not in str(raised.value)
+    for malformed in (
+        ("abc", expires_at_ms, "ann", [1]),
+        ("abc", expires_at_ms, "ann", ()),
+        ("abc", "soon", "ann", []),
+    ):
+        with pytest.raises(TypeError):
+            client.set_token(*malformed)
+    client.close()
+    with pytest.raises(ValueError, match="closed"):
+        client.set_token("abc", expires_at_ms, "ann", [])
+
+
 def test_one_thread_at_a_time(extension: Any) -> None:
     client = extension.Client(NOWHERE)
     client.start([("t", 0, 0, 10)], [0], 10, 1000)

@@ -7,23 +7,19 @@ that librdkafka does not have: OffsetFetch of many groups (KIP-709) and OffsetDe
 
 from __future__ import annotations
 
-import json
 import ssl
-import time
-from collections.abc import Mapping
 from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from streamgroups.errors import InvalidOption, NotAuthorized
+from streamgroups.errors import InvalidOption
 from streamgroups_kafka.admin.sockets import DIRECT, ClosingTlsSocket
 from streamgroups_kafka.client.config import RECONNECT_MAX_MS, ClientConfig
+from streamgroups_kafka.client.jaas import PROVIDER
 from streamgroups_kafka.client.tls import tls_context
+from streamgroups_kafka.client.tokens import TokenSource
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-_TOKEN_TIMEOUT_S = 10.0
-#: How long before its expiry a token is renewed.
-_TOKEN_MARGIN_S = 30.0
 
 
 def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
@@ -38,6 +34,8 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
 
     Raises:
         InvalidOption: if the configuration needs a feature that only librdkafka has.
+        TokenUnavailable: if there is no token for OAUTHBEARER.
+        NotAuthorized: if the token endpoint rejects the client.
 
     >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
     >>> settings = admin_settings(config, timeout_s=2)
@@ -65,7 +63,7 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
     if protocol in ("SSL", "SASL_SSL"):
         settings["ssl_context"] = _tls(config)
     if protocol.startswith("SASL_"):
-        settings.update(_login(properties))
+        settings.update(_login(config))
     return settings
 
 
@@ -84,7 +82,8 @@ def _tls(config: ClientConfig) -> ssl.SSLContext | None:
     )
 
 
-def _login(properties: Mapping[str, str]) -> dict[str, Any]:
+def _login(config: ClientConfig) -> dict[str, Any]:
+    properties = dict(config.properties)
     mechanism = properties.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in _MECHANISMS:
         raise InvalidOption(
@@ -98,66 +97,36 @@ def _login(properties: Mapping[str, str]) -> dict[str, Any]:
         "sasl_kerberos_service_name": properties.get("sasl.kerberos.service.name", "kafka"),
     }
     if mechanism == "OAUTHBEARER":
-        settings["sasl_oauth_token_provider"] = _ClientCredentials(properties)
+        settings["sasl_oauth_token_provider"] = _tokens(config)
     return settings
 
 
-class _ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
-    """Gets tokens as librdkafka's ``sasl.oauthbearer.method=oidc`` does (KIP-768): OAuth 2's client credentials."""
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """The tokens of a source, in the interface of ``kafka-python``, which calls it for each connection."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, source: TokenSource) -> None:
         super().__init__()
-        if properties.get("sasl.oauthbearer.grant.type", "client_credentials").lower() != "client_credentials":
-            raise InvalidOption(
-                "Option 'kafka.sasl.oauthbearer.grant.type': this command supports only client credentials.",
-                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.client.secret', or use another mechanism.",
-            )
-        if "sasl.oauthbearer.token.endpoint.url" not in properties:
-            raise InvalidOption(
-                "Option 'kafka.sasl.mechanism=OAUTHBEARER': this command requires a token endpoint.",
-                remedy="Set 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
-            )
-        missing = [name for name in ("client.id", "client.secret") if not properties.get(f"sasl.oauthbearer.{name}")]
-        if missing:
-            # A metadata service (KIP-1139) authenticates the machine instead. Only librdkafka supports it.
-            raise InvalidOption(
-                f"Option 'kafka.sasl.oauthbearer.{missing[0]}' is missing: admin requests support only "
-                "client credentials.",
-                remedy="Set 'kafka.sasl.oauthbearer.client.id' and '.client.secret', or use another mechanism.",
-            )
-        import urllib.parse
-
-        self._url = properties["sasl.oauthbearer.token.endpoint.url"]
-        form = {
-            "grant_type": "client_credentials",
-            "client_id": properties["sasl.oauthbearer.client.id"],
-            "client_secret": properties["sasl.oauthbearer.client.secret"],
-        }
-        if "sasl.oauthbearer.scope" in properties:
-            form["scope"] = properties["sasl.oauthbearer.scope"]
-        self._form = urllib.parse.urlencode(form).encode()
-        pairs = filter(None, properties.get("sasl.oauthbearer.extensions", "").split(","))
-        self._extensions = dict(pair.split("=", 1) for pair in pairs)
-        self._token, self._valid_until_s = "", 0.0
+        self._source = source
 
     def token(self) -> str:
         """Returns a valid token."""
-        # Imported late: the import is slow, and few configurations need it.
-        import urllib.request
-
-        if time.monotonic() > self._valid_until_s:
-            try:
-                with urllib.request.urlopen(self._url, self._form, _TOKEN_TIMEOUT_S) as answer:
-                    granted = json.load(answer)
-                self._token, expires_in_s = str(granted["access_token"]), float(granted.get("expires_in", 60))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-                raise NotAuthorized(
-                    f"The token endpoint returned no token: {type(e).__name__}.",
-                    remedy="Check 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret'.",
-                ) from None
-            self._valid_until_s = time.monotonic() + expires_in_s - _TOKEN_MARGIN_S
-        return self._token
+        return self._source.current().token
 
     def extensions(self) -> dict[str, str]:
         """The SASL extensions that are sent with the token (KIP-342)."""
-        return self._extensions
+        return dict(self._source.current().extensions)
+
+
+def _tokens(config: ClientConfig) -> _Tokens:
+    source = config.tokens
+    if source is None:
+        # A metadata service (KIP-1139) or a signed assertion. Only librdkafka supports them.
+        raise InvalidOption(
+            "Option 'kafka.sasl.mechanism=OAUTHBEARER': commands and transactions support only client credentials "
+            "and token providers.",
+            remedy="Set 'kafka.sasl.oauthbearer.token.endpoint.url', '.client.id' and '.client.secret', or "
+            f"'kafka.{PROVIDER}'.",
+        )
+    # The reason of a failure is reported now. A connection would be retried.
+    source.current()
+    return _Tokens(source)

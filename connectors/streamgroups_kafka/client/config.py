@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.client.jaas import SECRET, redacted, secrets_of
+from streamgroups_kafka.client.jaas import PROVIDER, SECRET, redacted, secrets_of
 from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
 from streamgroups_kafka.client.key_stores import BINARY_STORES, pem_properties
+from streamgroups_kafka.client.tokens import TokenSource, token_source
 
 # No output on stderr: ``logs`` logs failed requests. A closed idle connection is not an error.
 _QUIET = {"log_level": "0", "log.connection.close": "false"}
@@ -43,8 +45,8 @@ class ClientConfig:
     Its ``repr`` contains no secrets. Its pickle contains them, for tasks of Spark, in memory.
 
     Args:
-        properties: librdkafka's names and values, sorted by name, and the names of Java for PKCS12 and JKS stores. They
-            contain secrets: do not print them.
+        properties: librdkafka's names and values, sorted by name, the names of Java for PKCS12 and JKS stores, and the
+            name of a token provider. They contain secrets: do not print them.
         ignored: the given options that are known and have no effect, for one log line.
         group_id: the value of ``kafka.group.id``, if it was given.
 
@@ -123,6 +125,14 @@ class ClientConfig:
         return (self.get("group.protocol") or "classic").lower()
 
     @property
+    def tokens(self) -> TokenSource | None:
+        """The source of tokens for OAUTHBEARER, which all clients of this process share; ``None`` for other mechanisms.
+
+        ``None`` also if only librdkafka supports the method.
+        """
+        return token_source(dict(self.properties), self.redact)
+
+    @property
     def isolation_level(self) -> str:
         """The isolation level of readers: ``read_uncommitted`` (the default of the Java client and of Spark) or
         ``read_committed``.
@@ -158,7 +168,7 @@ class ClientConfig:
             found.append("The client secret is sent to the token endpoint in plain text: use an https:// URL.")
         return tuple(found)
 
-    def for_member(self, group_id: str, *, client_id: str | None = None, protocol: str | None = None) -> dict[str, str]:
+    def for_member(self, group_id: str, *, client_id: str | None = None, protocol: str | None = None) -> dict[str, Any]:
         """Returns the configuration of a consumer that is a member of a group and never fetches.
 
         Args:
@@ -167,10 +177,12 @@ class ClientConfig:
             protocol: ``classic`` or ``consumer``; default ``kafka.group.protocol``, else ``classic``.
 
         Returns:
-            A configuration for ``confluent_kafka.Consumer``, without callbacks.
+            A configuration for ``confluent_kafka.Consumer``. Its only callback is that of a token provider.
 
         Raises:
             InvalidOption: if an option of the other protocol was given.
+            TokenUnavailable: if there is no token for OAUTHBEARER.
+            NotAuthorized: if the token endpoint rejects the client.
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
         >>> config.for_member("orders", protocol="consumer")["group.protocol"]
@@ -200,7 +212,7 @@ class ClientConfig:
             "isolation.level": "read_committed",
         }
 
-    def for_reader(self, group_id: str, *, client_id: str | None = None) -> dict[str, str]:
+    def for_reader(self, group_id: str, *, client_id: str | None = None) -> dict[str, Any]:
         """Returns the configuration of a consumer that reads assigned ranges in a Spark task.
 
         Args:
@@ -209,6 +221,10 @@ class ClientConfig:
 
         Returns:
             A configuration for ``confluent_kafka.Consumer``.
+
+        Raises:
+            TokenUnavailable: if there is no token for OAUTHBEARER.
+            NotAuthorized: if the token endpoint rejects the client.
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
         >>> config.for_reader("orders")["isolation.level"]
@@ -228,7 +244,7 @@ class ClientConfig:
             "isolation.level": self.isolation_level,
         }
 
-    def for_admin(self, *, client_id: str | None = None) -> dict[str, str]:
+    def for_admin(self, *, client_id: str | None = None) -> dict[str, Any]:
         """Returns the configuration of an admin client or a producer: connection, sockets and security only.
 
         Args:
@@ -236,6 +252,10 @@ class ClientConfig:
 
         Returns:
             A configuration for ``confluent_kafka.admin.AdminClient``.
+
+        Raises:
+            TokenUnavailable: if there is no token for OAUTHBEARER.
+            NotAuthorized: if the token endpoint rejects the client.
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092", "fetch.min.bytes": "9"})
         >>> sorted(config.for_admin())
@@ -272,14 +292,23 @@ class ClientConfig:
         # The two properties must be consistent. If the user sets one of them, the user is responsible for both.
         return _PROMPT if any(name in _POLL_OFTEN for name, _ in self.properties) else {**_PROMPT, **_POLL_OFTEN}
 
-    def _only(self, allowed: frozenset[str], client_id: str | None) -> dict[str, str]:
-        chosen = {name: value for name, value in self.with_pem if name in allowed}
-        return chosen if client_id is None else {**chosen, "client.id": client_id}
+    def _only(self, allowed: frozenset[str], client_id: str | None) -> dict[str, Any]:
+        chosen: dict[str, Any] = {name: value for name, value in self.with_pem if name in allowed}
+        if client_id is not None:
+            chosen["client.id"] = client_id
+        if (tokens := self.tokens) is not None:
+            # The reason of a failure is known only here. The client would wait for 10 s, and report none.
+            tokens.current()
+            if self.get(PROVIDER) is not None:
+                chosen["oauth_cb"] = tokens.for_librdkafka
+        return chosen
 
 
 def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:
     """Creates idle clients, so that librdkafka checks names, values, ranges, combinations and certificates."""
     silent = logging.Logger("streamgroups.trial", level=logging.CRITICAL + 1)
+    # A token is requested when a client is created.
+    config = replace(config, properties=tuple((n, v) for n, v in config.properties if not _requests_token(n)))
     # Only one client loads certificates: that is most of the cost.
     reader = {**config.for_reader("trial"), "security.protocol": "plaintext"}
     for trial in (config.for_member("trial"), reader):
@@ -291,15 +320,21 @@ def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:
     else:
         return
     if said.startswith("No provider for SASL mechanism"):
+        given = config.get("sasl.mechanism")
+        # The value could be a password.
+        which = "GSSAPI, which is the default" if given is None else given if given == "GSSAPI" else "another one"
         raise InvalidOption(
-            "The SASL mechanism that option 'kafka.sasl.mechanism' sets (default: GSSAPI) is not supported "
-            "by this librdkafka.",
+            f"The SASL mechanism of option 'kafka.sasl.mechanism' ({which}) is not supported by this librdkafka.",
             remedy="Set it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; GSSAPI (Kerberos) needs "
             "confluent-kafka built from source with libsasl2.",
         )
     for name, origin in origins.items():
         said = re.sub(rf"([\"`]?)(?<![\w.]){re.escape(name)}(?![\w.])\1", f"'kafka.{origin}'", said)
     raise InvalidOption(f"librdkafka rejects the 'kafka.' options: {said.rstrip('.')}.", remedy="Correct it.")
+
+
+def _requests_token(name: str) -> bool:
+    return name in (PROVIDER, "sasl.oauthbearer.token.endpoint.url")
 
 
 def _without_network(trial: Mapping[str, str]) -> dict[str, str]:

@@ -216,6 +216,15 @@ _NO_CERTIFICATE = _Meaning(
     "the broker rejects the TLS certificate of this client, or requires one that is not set",
     "Set 'kafka.ssl.keystore.location' to a key store with a certificate that the broker trusts and that has not expired.",
 )
+_TOKEN = _Meaning(
+    NotAuthorized,
+    "the broker rejects the token, or the client has no token",
+    "Check 'kafka.sasl.oauthbearer.token.provider', or the endpoint, client and scope in 'kafka.sasl.oauthbearer.*'. The "
+    "issuer, the audience and the signature must be those that the listener expects (sasl.oauthbearer.expected.*, "
+    "sasl.oauthbearer.jwks.endpoint.url), and its clock must agree.",
+)
+# The response of a broker to an invalid token (RFC 7628, section 3.2.2), and the errors of librdkafka without one.
+_OF_TOKEN = re.compile(r'"status" *: *"invalid_token"|OAUTHBEARER|OAuth')
 # An alert is from the broker. With TLS 1.3 it arrives after the handshake, as an error of the connection.
 _ALERT = re.compile(r"\balert [a-z ]*(certificate|unknown ca)", re.IGNORECASE)
 _UNKNOWN = _Meaning(StreamGroupsError, "Kafka returned an error", "Look up the error code in Kafka's protocol guide.")
@@ -256,6 +265,8 @@ def to_streamgroups_error(
     name = kafka_error.name()
     if is_rejected_certificate(kafka_error):
         meaning = _NO_CERTIFICATE
+    elif kafka_error.code() in _LOGIN_CODES and _OF_TOKEN.search(kafka_error.str()):
+        meaning = _TOKEN
     else:
         meaning = _MEANINGS.get(kafka_error.code()) or (_BUSY if kafka_error.retriable() else _UNKNOWN)
     names = {

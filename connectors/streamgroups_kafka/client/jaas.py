@@ -265,28 +265,50 @@ def _lines(body: str) -> str:
     return "\n".join(body[i : i + 64] for i in range(0, len(body), 64))
 
 
+#: The option with the name of a token provider: ``package.module:function``.
+PROVIDER = "sasl.oauthbearer.token.provider"
+_PROVIDER = re.compile(r"(?!__main__:)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_METADATA = "sasl.oauthbearer.metadata.authentication.type"
+#: Other sources of tokens.
+_OTHER_SOURCES = words(
+    """
+    sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.method
+    sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.extensions
+    sasl.oauthbearer.scope sasl.oauthbearer.config enable.sasl.oauthbearer.unsecure.jwt
+    """
+)
+
+
 def oauth_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns additional properties for OAUTHBEARER: the method, which Java infers from the token endpoint.
 
     Args:
-        properties: librdkafka's properties.
+        properties: librdkafka's properties, and the name of a token provider.
 
     Returns:
         Properties to add.
 
     Raises:
-        InvalidOption: if the properties do not define a token source.
+        InvalidOption: if the properties do not define one token source.
 
     >>> oauth_properties({"sasl.mechanism": "PLAIN"})
     {}
     """
+    if PROVIDER in properties:
+        _check_provider(properties)
+        return {}
     if properties.get("sasl.mechanism") != "OAUTHBEARER":
         return {}
+    if properties.get(_METADATA, "").lower() == "aws_iam":
+        raise InvalidOption(
+            f"Option 'kafka.{_METADATA}=aws_iam' is not supported.",
+            remedy=f"Set 'kafka.{PROVIDER}' to a function that returns tokens of AWS.",
+        )
     url = properties.get("sasl.oauthbearer.token.endpoint.url", "")
     method = properties.get("sasl.oauthbearer.method", "oidc" if url else "default").lower()
     if method == "default" and properties.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() == "true":
         return {}
-    if method == "oidc" and properties.get("sasl.oauthbearer.metadata.authentication.type", "none").lower() != "none":
+    if method == "oidc" and properties.get(_METADATA, "none").lower() != "none":
         return {"sasl.oauthbearer.method": "oidc"}
     wanted = ["sasl.oauthbearer.token.endpoint.url"]
     if properties.get("sasl.oauthbearer.grant.type", "client_credentials").lower() == "client_credentials":
@@ -297,10 +319,32 @@ def oauth_properties(properties: Mapping[str, str]) -> dict[str, str]:
             "Option 'kafka.sasl.mechanism=OAUTHBEARER' requires a token endpoint or credentials for one.",
             remedy=(
                 f"Set {' and '.join(missing) or repr('kafka.' + wanted[0])} (http or https; a token file is not "
-                "supported)."
+                f"supported), or 'kafka.{PROVIDER}'."
             ),
         )
     return {"sasl.oauthbearer.method": "oidc"}
+
+
+def _check_provider(properties: Mapping[str, str]) -> None:
+    option = f"Option 'kafka.{PROVIDER}'"
+    # The value is not shown: it could be a token.
+    if _PROVIDER.fullmatch(properties[PROVIDER]) is None:
+        raise InvalidOption(
+            f"{option} is malformed.",
+            remedy="Set it to package.module:function. Other processes import the module, so it cannot be __main__.",
+        )
+    if properties.get("sasl.mechanism") != "OAUTHBEARER":
+        raise InvalidOption(
+            f"{option} requires another mechanism.", remedy="Set 'kafka.sasl.mechanism' to OAUTHBEARER."
+        )
+    if not properties.get("security.protocol", "").lower().startswith("sasl_"):
+        raise InvalidOption(f"{option} requires SASL.", remedy="Set 'kafka.security.protocol' to SASL_SSL.")
+    others = sorted(_OTHER_SOURCES & properties.keys())
+    if others:
+        raise InvalidOption(
+            f"{option} and 'kafka.{others[0]}' cannot be combined.",
+            remedy="Set only one of them. The function returns the token with its extensions.",
+        )
 
 
 #: Kafka's nine properties of type PASSWORD (4.1), and those that librdkafka marks as sensitive. They include
@@ -314,7 +358,7 @@ SECRET = words(
     """
 )
 _IN_TEXT = re.compile(
-    r"""(?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
+    r"""(?P<jwt>\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*) | (?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
     re.IGNORECASE | re.VERBOSE,
 )
 _SHORTEST_SECRET = 4  # the redaction of a shorter one would remove half of every text
@@ -346,14 +390,21 @@ def secrets_of(properties: Iterable[tuple[str, str]], doubtful: Iterable[str] = 
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Replaces each secret, values after ``password=`` or ``secret=``, and credentials in a URL with ``***``.
+    """Replaces each secret, JSON Web Tokens, values after ``password=`` or ``secret=``, and credentials in a URL with
+    ``***``.
 
     >>> redacted('hunter2 and password="x y"; http://ann:pw@idp', ["hunter2"])
     '*** and password=***; http://***@idp'
     """
     for secret in secrets:
         text = text.replace(secret, "***")
-    return _IN_TEXT.sub(lambda m: f"{m['name']}***" if m["name"] else f"{m['url']}***@", text)
+    return _IN_TEXT.sub(_masked, text)
+
+
+def _masked(match: re.Match[str]) -> str:
+    if match["jwt"]:
+        return "***"
+    return f"{match['name']}***" if match["name"] else f"{match['url']}***@"
 
 
 def _parts(value: str) -> set[str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.client.jaas import (
+    PROVIDER,
     SECRET,
     STORES,
     login_properties,
@@ -105,7 +106,10 @@ _BYTES = "Keys and values are read as bytes: convert them with DataFrame functio
 _WE_COMMIT = "Leave it out: the library commits offsets when a micro-batch is finished."
 _OPENSSL = "Leave it out: the client uses OpenSSL for TLS; see 'kafka.ssl.providers'."
 _OAUTH = "Leave it out, or set 'kafka.sasl.oauthbearer.token.endpoint.url' with a client id and secret."
-_JAVA_CLASS = "Leave it out: the client cannot run Java classes. Use PLAIN, SCRAM, OAUTHBEARER or mTLS."
+_JAVA_CLASS = (
+    "Leave it out: the client cannot run Java classes. Use PLAIN, SCRAM, OAUTHBEARER or mTLS. For OAUTHBEARER "
+    f"'kafka.{PROVIDER}' names a Python function."
+)
 #: Rejected options, with reason and remedy.
 _REFUSED = {
     "auto.offset.reset": ("would hide lost data", "Use 'startingPosition', and 'onDataLoss' for lost data."),
@@ -159,7 +163,7 @@ _FIXED = {
     ),
 }
 
-KNOWN = {*COMMON, *FETCHING, *MEMBERSHIP, *RENAMED, *_IGNORED, *_FIXED, *STORES, "group.id"} | SECRET
+KNOWN = {*COMMON, *FETCHING, *MEMBERSHIP, *RENAMED, *_IGNORED, *_FIXED, *STORES, PROVIDER, "group.id"} | SECRET
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:%.]+\]|[0-9A-Za-z._%-]+):(\d{1,5})")
 
 
@@ -191,7 +195,8 @@ def translate(given: Mapping[str, str]) -> Translation:
     if given.get("sasl.mechanism", "").strip().upper() == "AWS_MSK_IAM":
         raise InvalidOption(
             "Option 'kafka.sasl.mechanism' is AWS_MSK_IAM, which is not supported: it needs a Java class of AWS.",
-            remedy="Use SCRAM-SHA-512 or mTLS, if the MSK cluster enables one of them.",
+            remedy=f"Set it to OAUTHBEARER, and 'kafka.{PROVIDER}' to a function that returns tokens of AWS. Or use "
+            "SCRAM-SHA-512 or mTLS, if the MSK cluster enables one of them.",
         )
     found = Translation()
     for name, value in given.items():
@@ -255,7 +260,7 @@ class Translation:
             )
         elif name in _IGNORED or name.startswith(_IGNORED_PREFIXES) or _is_java_kinit(name, value):
             self.ignored.append(name)
-        elif RENAMED.get(name, name) in COMMON | FETCHING | MEMBERSHIP:
+        elif name == PROVIDER or RENAMED.get(name, name) in COMMON | FETCHING | MEMBERSHIP:
             self.put(RENAMED.get(name, name), _REWRITTEN.get((name, value), value), name)
         else:
             raise _unknown(name)

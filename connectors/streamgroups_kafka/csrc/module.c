@@ -18,7 +18,7 @@ typedef struct {
 } ClientObject;
 
 /* Of `Client`: native.py uses no other one. */
-#define INTERFACE 3
+#define INTERFACE 4
 
 /* Raised with (code, text) for what librdkafka rejects. */
 static PyObject *NativeError;
@@ -336,6 +336,39 @@ static PyObject *method_watermarks(ClientObject *self, PyObject *arguments) {
     return Py_BuildValue("LL", (long long)low, (long long)high);
 }
 
+/* Keeps nothing of the token: librdkafka has its own copy. */
+static PyObject *method_set_token(ClientObject *self, PyObject *arguments) {
+    const char *token, *principal;
+    long long expires_at_ms;
+    PyObject *list;
+    char why[TEXT_SIZE];
+    if (!PyArg_ParseTuple(arguments, "sLsO!:set_token", &token, &expires_at_ms, &principal, &PyList_Type, &list) ||
+        !usable(self))
+        return NULL;
+    /* Keeps the texts alive; the list may change in another thread. */
+    PyObject *held = PyList_AsTuple(list);
+    if (held == NULL)
+        return NULL;
+    size_t size = (size_t)PyTuple_Size(held);
+    const char **extensions = calloc(size + 1, sizeof *extensions);
+    int failed = extensions == NULL;
+    if (failed)
+        PyErr_NoMemory();
+    for (size_t i = 0; i < size && !failed; i++)
+        failed = (extensions[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(held, (Py_ssize_t)i), NULL)) == NULL;
+    if (!failed) {
+        WITHOUT_GIL(self, failed = rd.oauthbearer_set_token(self->client->rk, token, expires_at_ms, principal,
+                                                            extensions, size, why, sizeof why));
+        if (failed)
+            raise_native(failed, why);
+    }
+    free(extensions);
+    Py_DECREF(held);
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *method_stop(ClientObject *self, PyObject *unused) {
     (void)unused;
     if (!usable(self))
@@ -367,6 +400,7 @@ static PyMethodDef client_methods[] = {
     {"seek", (PyCFunction)method_seek, METH_VARARGS, "Continues a range at another offset."},
     {"end", (PyCFunction)method_end, METH_O, "Ends a range."},
     {"watermarks", (PyCFunction)method_watermarks, METH_VARARGS, "The earliest offset and the end of a partition."},
+    {"set_token", (PyCFunction)method_set_token, METH_VARARGS, "Sets or renews the token of OAUTHBEARER."},
     {"stop", (PyCFunction)method_stop, METH_NOARGS, "Stops reading and keeps the connections."},
     {"close", (PyCFunction)method_close, METH_NOARGS, "Closes the client."},
     {NULL, NULL, 0, NULL},

@@ -64,7 +64,9 @@ enum { RD_DESTROY_NO_CONSUMER_CLOSE = 0x8 };
     X(message_timestamp, int64_t, (const rd_kafka_message_t *, int *))                                                 \
     X(message_headers, int, (const rd_kafka_message_t *, rd_kafka_headers_t **))                                       \
     X(header_get_all, int, (const rd_kafka_headers_t *, size_t, const char **, const void **, size_t *))               \
-    X(query_watermark_offsets, int, (rd_kafka_t *, const char *, int32_t, int64_t *, int64_t *, int))
+    X(query_watermark_offsets, int, (rd_kafka_t *, const char *, int32_t, int64_t *, int64_t *, int))                  \
+    X(oauthbearer_set_token, int,                                                                                      \
+      (rd_kafka_t *, const char *, int64_t, const char *, const char **, size_t, char *, size_t))
 
 typedef struct {
 #define X(name, result, arguments) result(*name) arguments;

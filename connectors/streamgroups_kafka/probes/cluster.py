@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.doctor.cluster import SETTINGS, Broker, Cluster, ClusterUnreachable, OffsetsTopic, Supported
+from streamgroups.errors import NotAuthorized, TokenUnavailable
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import is_rejected_certificate, to_streamgroups_error
 from streamgroups_kafka.client.properties_file import as_in_a_file
@@ -71,7 +72,11 @@ def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
     rejection = _rejection(seen, config)
     if rejection is not None:
         return rejection
-    client = _Client(config)
+    try:
+        client = _Client(config)
+    except (NotAuthorized, TokenUnavailable) as e:
+        shown = as_in_a_file(e)
+        return ClusterUnreachable(shown.what, shown.remedy, final=True)
     silent = tuple((server, found.unreachable) for server, found in seen.items() if found.unreachable)
     try:
         metadata = client.metadata()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 from confluent_kafka import KafkaError
@@ -107,9 +107,13 @@ _DEFAULTS: dict[str, str] = {
 }
 
 
-def client_settings(settings: ReadSettings, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+def client_settings(settings: ReadSettings, defaults: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The configuration of a reading client: the settings of the user, else ``defaults``, else the defaults of all
     readers.
+
+    Raises:
+        TokenUnavailable: if there is no token for OAUTHBEARER.
+        NotAuthorized: if the token endpoint rejects the client.
 
     >>> settings = ReadSettings(ClientConfig.from_options({"bootstrap.servers": "broker:9092"}), "orders")
     >>> client_settings(settings)["fetch.wait.max.ms"]

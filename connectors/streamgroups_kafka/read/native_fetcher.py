@@ -12,14 +12,17 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
+from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.tokens import OAuthBearerToken
+from streamgroups_kafka.client.jaas import PROVIDER
 from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
 from streamgroups_kafka.read.flawed_records import Flaw, warn_of_flaw
@@ -49,11 +52,15 @@ class NativeFetcher:
         self._schema, self._ranges = schema, list(ranges)
         self._index = {r.topic_partition: i for i, r in enumerate(self._ranges)}
         self._config = _config(settings, sum(map(len, ranges)), len(ranges))
+        # librdkafka requests the tokens for client credentials itself.
+        self._tokens = settings.client.tokens if settings.client.get(PROVIDER) else None
+        self._token: OAuthBearerToken | None = None
         self._client: Client | None = WARM.take(self._config)
         self._rows, self._full = 0, False
         self._n_open = len(self._ranges)
         self._good = True
         try:
+            self._set_token()
             with _kafka_exceptions():
                 self._native.start(
                     [
@@ -72,6 +79,9 @@ class NativeFetcher:
     def fill(self) -> tuple[bool, Sequence[PartitionError]]:
         """See :meth:`Fetcher.fill`."""
         before = self._rows, self._n_open
+        # Without a new token, open connections continue to work.
+        with suppress(StreamGroupsError, KafkaException):
+            self._set_token()
         self._rows, self._full, self._n_open, events, flawed = self._native.fill(POLL_MS)
         for index, offset, flaws in flawed:
             warn_of_flaw(self._ranges[index].topic_partition, offset, Flaw(flaws))
@@ -130,6 +140,15 @@ class NativeFetcher:
         else:
             client.close()
 
+    def _set_token(self) -> None:
+        """Gives the client the current token, also a client that was kept from an earlier batch."""
+        if self._tokens is None or (token := self._tokens.current()) is self._token:
+            return
+        extensions = [text for pair in token.extensions.items() for text in pair]
+        with _kafka_exceptions():
+            self._native.set_token(token.token, token.expires_at_ms, token.principal, extensions)
+        self._token = token
+
     @property
     def _native(self) -> Client:
         if self._client is None:
@@ -181,6 +200,9 @@ def _config(settings: ReadSettings, offsets: int, partitions: int) -> _Config:
     )
     # librdkafka's simple consumer is in no group. With a group id it would look up a coordinator.
     del config["group.id"]
+    if config.pop("oauth_cb", None) is not None:
+        # This client has no callback. The property has no effect there, and separates the clients of two providers.
+        config["sasl.oauthbearer.config"] = settings.client.get(PROVIDER)
     return tuple(sorted(config.items()))
 
 
