@@ -2,8 +2,9 @@
 
 Spark calls these classes after ``sg.register(spark)`` and pickles them into several processes. One process reads
 options and schema. Another one, on the driver, runs the stream reader during its query, and the Python workers call
-``read``. Source: Spark's ``DataSource``, ``DataSourceStreamReader``, ``DataSourceReader`` (PySpark 4.2; ``internals.spark_api`` has the differences of older versions). This module
-only translates. ``streamgroups.query.micro_batches`` plans, and ``streamgroups_kafka`` connects to Kafka.
+``read``. Source: Spark's ``DataSource``, ``DataSourceStreamReader``, ``DataSourceReader`` (PySpark 4.2;
+``internals.spark_api`` has the differences of older versions). This module only translates.
+``streamgroups.query.micro_batches`` plans, and ``streamgroups_kafka`` connects to Kafka.
 
 The start of each process waits for this import. Imports that only one kind of process needs are therefore local.
 """
