@@ -154,7 +154,7 @@ class Jvm:
         self.queries[name].committedOffsets().get = lambda of: offset if of is source else nothing
 
 
-def facts(name: str | None, *operators: str, is_read_once: bool = False) -> QueryFacts:
+def facts(name: str | None, *operators: str, is_read_once: bool = True) -> QueryFacts:
     checkpoint = None if name is None else f"file:/checkpoints/{name}"
     return QueryFacts(checkpoint, frozenset(operators), is_read_once=is_read_once, trigger=TRIGGER)
 
@@ -168,13 +168,13 @@ def test_S9_the_process_distinguishes_queries_of_one_group(jvm: Jvm) -> None:
     plain, counted = jvm.source(11), jvm.source(12)
     jvm.start("plain", over("Project", scan(plain)), plain)
     jvm.start("counted", over("Aggregate", scan(counted)), counted)
-    assert jvm.answer(12) == facts("counted", "Aggregate", is_read_once=True)
+    assert jvm.answer(12) == facts("counted", "Aggregate")
 
 
 def test_S9_the_process_distinguishes_streams_of_one_query(jvm: Jvm) -> None:
     plain, counted = jvm.source(11), jvm.source(12)
     jvm.start("both", over("Union", scan(plain), over("Aggregate", scan(counted))), plain, counted)
-    assert jvm.answer(11) == facts("both", is_read_once=True)
+    assert jvm.answer(11) == facts("both")
 
 
 @pytest.mark.parametrize("missing", [Py4JError, IllegalArgumentException])
@@ -182,9 +182,11 @@ def test_S9_where_processes_are_not_to_be_found_the_group_counts(jvm: Jvm, missi
     jvm.missing = missing
     jvm.start("other", over("Aggregate", scan(group_id="other")), jvm.source(None))
     jvm.start("plain", over("Project", scan()), jvm.source(None))
-    assert jvm.answer(11) == facts("plain")
+    assert jvm.answer(11) == facts("plain", is_read_once=False)
     jvm.start("counted", over("Aggregate", scan()), jvm.source(None))
-    assert jvm.answer(11) == facts(None, "Aggregate"), "one too many is rejected rather than one too few"
+    assert jvm.answer(11) == facts(None, "Aggregate", is_read_once=False), (
+        "one too many is rejected rather than one too few"
+    )
 
 
 def test_S9_a_query_that_still_makes_its_plan_and_other_questions(jvm: Jvm) -> None:
@@ -199,14 +201,14 @@ def test_S9_the_analyzed_plan_counts_while_spark_plans_the_query_of_the_source(j
     jvm.start("new", None, source)
     read, other = (Node("StreamingRelationV2", options={"group.id": group_id}) for group_id in ("board", "other"))
     jvm.queries["new"].analyzedPlan.return_value = over("Union", over("Aggregate", read), over("Deduplicate", other))
-    assert jvm.answer(11) == facts("new", "Aggregate")
+    assert jvm.answer(11) == facts("new", "Aggregate", is_read_once=False)
 
 
 def test_S2_the_last_batch_is_known_when_spark_has_forgotten_the_query(jvm: Jvm) -> None:
     one, other = jvm.source(11), jvm.source(12)
     jvm.start("both", over("Union", scan(one), scan(other)), one, other)
     active, ids = ActiveQueries(jvm.spark), frozenset((11, 1))
-    assert active.answer(QueryRequest(ids, "board")) == facts("both", is_read_once=True)
+    assert active.answer(QueryRequest(ids, "board")) == facts("both")
     jvm.commit("both", one, '{"n":3,"ranges":{}}')
     jvm.queries.clear()
     finished = FinishedRequest(ids, {"ranges": {}, "n": 3})
