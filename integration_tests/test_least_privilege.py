@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,6 @@ from integration_tests.test_dead_letters_are_redriven import letters
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups.dlq.record_headers import to_headers
-from streamgroups.dlq.redrive import redriven_topic
-from streamgroups_kafka.dlq.redriving import redrive_id
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.security import PLAIN, Listeners, secured_broker
@@ -106,9 +104,9 @@ class Place:
         """A group with offsets."""
         self.command("groups", "reset", self.name, "--topic", "flights", "--to-offset", "1", "--execute", login=False)
 
-    def topic(self, name: str, settings: Mapping[str, str] | None = None) -> None:
+    def topic(self, name: str) -> None:
         admin = self.admin
-        admin.create_topics([NewTopic(name, 1, 1, config=dict(settings or {}))])[name].result(30)
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
     def new_topic(self) -> None:
         """The topic of this test, if it does not exist."""
@@ -191,8 +189,6 @@ def _another_letter(place: Place) -> None:
     if place.name not in place.admin.list_topics(timeout=30).topics:
         place.topic(target)
         place.topic(place.name)
-        place.topic(redriven_topic(place.name), {"cleanup.policy": "compact"})
-        producer.produce(redriven_topic(place.name), key="another", value="{}")
     letter = letters(target, 100)[next(_NUMBERS)]
     producer.produce(place.name, key=letter.key, value=letter.value, headers=list(to_headers(letter)), partition=0)
     producer.flush(30)
@@ -286,21 +282,9 @@ FEATURES = {
         lambda name: (Acl("Read", "Topic", "flights"),),
         lambda place: place.command("topics", "tail", "flights"),
     ),
-    "dlq redrive": Feature(
-        lambda name: (
-            Acl("Read", "Topic", name),
-            Acl("Write", "Topic", f"{name}-target"),
-            Acl("Read", "Topic", redriven_topic(name)),
-            Acl("Write", "Topic", redriven_topic(name)),
-            Acl("DescribeConfigs", "Topic", redriven_topic(name)),
-            Acl("Write", "TransactionalId", redrive_id(name)),
-        ),
-        lambda place: place.command("dlq", "redrive", place.name, "--execute"),
-        _another_letter,
-    ),
 }
 #: The sink has tests of its own, and the classic protocol needs the same ACLs.
-_SLOW = {"stream, classic", "Kafka sink", "dlq redrive"}
+_SLOW = {"stream, classic", "Kafka sink"}
 
 
 @pytest.fixture(scope="module")
