@@ -36,6 +36,7 @@ from streamgroups.printable import listed
 from streamgroups.retry import retrying
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
 
@@ -125,7 +126,8 @@ class KafkaCluster:
         else:
             if self._config.group_protocol == "consumer":
                 # The module imports kafka-python, which takes 90 ms of processor time.
-                from streamgroups_kafka.admin.group_protocol import check_group_protocol
+                with KAFKA_PYTHON:
+                    from streamgroups_kafka.admin.group_protocol import check_group_protocol
 
                 check_group_protocol(self._config)
             return
@@ -256,7 +258,8 @@ class KafkaCluster:
         """See :meth:`streamgroups.ports.Cluster.stored_bytes`."""
         # The start of a query does not wait for the import of kafka-python. It takes longer than all other modules of a
         # running query.
-        from streamgroups_kafka.admin.partition_sizes import stored_bytes
+        with KAFKA_PYTHON:
+            from streamgroups_kafka.admin.partition_sizes import stored_bytes
 
         return stored_bytes(self._config, partitions) if partitions else {}
 

@@ -20,6 +20,7 @@ from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.description import INACTIVE_STATES
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S, KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 
 if TYPE_CHECKING:
     from streamgroups_kafka.admin.groups import KafkaGroupAdmin
@@ -69,8 +70,9 @@ class GroupLimit:
         if len(others) < self._most:
             return {}
         # These modules import kafka-python, which takes 90 ms of processor time.
-        from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-        from streamgroups_kafka.admin.session import AdminSession
+        with KAFKA_PYTHON:
+            from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+            from streamgroups_kafka.admin.session import AdminSession
 
         with closing(AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)) as session:
             found = readers_on(KafkaGroupAdmin(session), topics)

@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable
 
+from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
+
 #: How long other threads of the process wait at most for a thread that imports. Python's default is 5 ms.
 _SWITCH_INTERVAL_S = 0.001
 
@@ -32,6 +34,7 @@ def import_partition_sizes() -> None:
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
-        import streamgroups_kafka.admin.partition_sizes  # noqa: F401
+        with KAFKA_PYTHON:
+            import streamgroups_kafka.admin.partition_sizes  # noqa: F401
     finally:
         sys.setswitchinterval(interval_s)
