@@ -11,6 +11,8 @@ BENCH  ?=
 # run, because pytest-xdist would wait for its tests indefinitely.
 WORKERS ?= 3
 IN_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --max-worker-restart=0)
+# Unit tests do not wait, and each process collects all of them.
+UNIT_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n 2 --max-worker-restart=0)
 SHARED := $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadscope --no-loadscope-reorder)
 # `make test-long`: the number of kills for each sink and protocol, and the minutes of the soak test.
 KILLS  ?= 15
@@ -64,7 +66,7 @@ docs-links: $(VENV)/installed  ## requests every external link of the documentat
 	$(BIN)/python -m sphinx -b linkcheck -q docs build/docs-links
 
 unit: $(VENV)/installed  ## tests without a network, in seconds
-	$(BIN)/python -m pytest unit_tests $(IN_PARALLEL)
+	$(BIN)/python -m pytest unit_tests $(UNIT_PARALLEL)
 
 # The jars of the broker, and the archives of the classes of the broker and of Spark: otherwise all processes of the
 # integration tests wait for them first.
