@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamgroups.supervision.failures import Failure
+from streamgroups.supervision.policy import backoff_ms
 
 #: The wait before the second attempt. Each further wait is twice as long, up to the maximum.
 _FIRST_WAIT_MS = 200
@@ -60,5 +61,4 @@ def after_failure(failure: Failure, attempts: int, max_attempts: int) -> RunAgai
         return FailQuery(f"another attempt would fail with {error.code}, too")
     if attempts >= max_attempts:
         return FailQuery(f"{attempts} of {max_attempts} attempts failed")
-    # Larger exponents always result in the maximum wait, and are slower to compute.
-    return RunAgain(min(_MAX_WAIT_MS, _FIRST_WAIT_MS * 2 ** min(attempts - 1, 10)))
+    return RunAgain(backoff_ms(_FIRST_WAIT_MS, _MAX_WAIT_MS, attempts - 1))

@@ -205,9 +205,24 @@ def decide(
     why = _hopeless(state, event.failure, now_ms, policy)
     if why is not None:
         return state, GiveUp(why)
-    # Larger exponents always result in the maximum wait, and are slower to compute.
-    wait_ms = min(policy.max_backoff_ms, policy.first_wait_ms * 2 ** min(state.waits, 63))
+    wait_ms = backoff_ms(policy.first_wait_ms, policy.max_backoff_ms, state.waits)
     return replace(state, waits=state.waits + 1), Restart(wait_ms + round(wait_ms * _MAX_JITTER * jitter))
+
+
+def backoff_ms(first_ms: int, max_ms: int, waits: int) -> int:
+    """Returns the next wait: each one is twice as long as the one before, up to a maximum.
+
+    Args:
+        first_ms: the first wait.
+        max_ms: the maximum.
+        waits: the number of waits so far.
+
+    >>> [backoff_ms(200, 1_000, waits) for waits in range(4)]
+    [200, 400, 800, 1000]
+    """
+    # Larger exponents always result in the maximum wait, and are slower to compute.
+    wait_ms: int = min(max_ms, first_ms * 2 ** min(waits, 63))
+    return wait_ms
 
 
 def _hopeless(state: Supervision, failure: Failure, now_ms: int, policy: RestartPolicy) -> str | None:
