@@ -256,12 +256,14 @@ class KafkaCluster:
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.stored_bytes`."""
+        if not partitions:
+            return {}
         # The start of a query does not wait for the import of kafka-python. It takes longer than all other modules of a
         # running query.
         with KAFKA_PYTHON:
             from streamgroups_kafka.admin.partition_sizes import stored_bytes
 
-        return stored_bytes(self._config, partitions) if partitions else {}
+        return stored_bytes(self._config, partitions)
 
     def group_ids(self) -> frozenset[str]:
         """The names of the consumer groups of all brokers that have responded, as far as this user may see them."""
