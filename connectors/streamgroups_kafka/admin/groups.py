@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from kafka.errors import IncompatibleBrokerVersion
@@ -26,7 +25,7 @@ from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups_kafka.admin.session import GROUPS_PER_REQUEST, AdminSession, portions
-from streamgroups_kafka.client.acls import DELETE, DELETE_OFFSETS, Operations
+from streamgroups_kafka.client.acls import DELETE, DELETE_OFFSETS, USUAL, Operations
 from streamgroups_kafka.client.error_codes import COORDINATOR_MOVES, Code
 
 #: The errors of a commit without a member while the group has members.
@@ -261,7 +260,7 @@ class KafkaGroupAdmin:
             raise participation
 
     async def _request_coordinator(
-        self, group_id: str, what: str, request: Callable[[], Any], operations: Operations = MappingProxyType({})
+        self, group_id: str, what: str, request: Callable[[], Any], operations: Operations = USUAL
     ) -> Any:
         (node_id,) = await self._session.coordinators([group_id], operations)
         answer = await self._session.send(request(), node_id)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import kafka.errors
@@ -22,7 +21,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.session_settings import admin_settings
-from streamgroups_kafka.client.acls import Operations
+from streamgroups_kafka.client.acls import USUAL, Operations
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log, take_over_logs_of
@@ -132,9 +131,7 @@ class AdminSession:
         """The ids of the brokers of the cluster."""
         return [broker.node_id for broker in self._manager.cluster.brokers()]
 
-    async def coordinators(
-        self, group_ids: Collection[str], operations: Operations = MappingProxyType({})
-    ) -> dict[int, list[str]]:
+    async def coordinators(self, group_ids: Collection[str], operations: Operations = USUAL) -> dict[int, list[str]]:
         """The groups by their coordinators, with one request for many groups (KIP-699)."""
         by_node: defaultdict[int, list[str]] = defaultdict(list)
         for portion in portions(sorted(group_ids), GROUPS_PER_REQUEST):
@@ -152,7 +149,7 @@ class AdminSession:
         *,
         group: str | None = None,
         topic: str | None = None,
-        operations: Operations = MappingProxyType({}),
+        operations: Operations = USUAL,
     ) -> None:
         """Raises if a response contains an error.
 
@@ -170,7 +167,7 @@ class AdminSession:
         group: str | None = None,
         topic: str | None = None,
         transactional_id: str | None = None,
-        operations: Operations = MappingProxyType({}),
+        operations: Operations = USUAL,
     ) -> StreamGroupsError:
         """Returns the error for an error code of a broker."""
         return to_streamgroups_error(

@@ -17,10 +17,10 @@ from streamgroups.acls import Resource, grant
 from streamgroups.coordination.reset_protocol import group_of, members_group_of
 from streamgroups_kafka.client.error_codes import Code
 
-#: The operations of a request on each type of resource, if they are not the usual ones.
+#: The operations of a request on each type of resource. The usual ones apply to types that are left out.
 Operations: TypeAlias = Mapping[Resource, str]
 
-_USUAL: Operations = MappingProxyType(
+USUAL: Operations = MappingProxyType(
     {"Topic": "Read", "Group": "Read", "TransactionalId": "Write", "Cluster": "Describe"}
 )
 WRITE: Operations = MappingProxyType({"Topic": "Write"})
@@ -54,7 +54,7 @@ def missing_acl(kafka_error: KafkaError, names: Mapping[Resource, str | None], o
     resource = _RESOURCES.get(kafka_error.code())
     if resource is None:
         return None
-    operation, name = operations.get(resource, _USUAL[resource]), names.get(resource) or ""
+    operation, name = operations.get(resource, USUAL[resource]), names.get(resource) or ""
     if resource == "Topic":
         return grant(operation, resource, [topic.strip() for topic in name.split(",") if topic.strip()])
     if resource == "Group" and group_of(name) != name:

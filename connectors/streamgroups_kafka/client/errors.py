@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 
 from confluent_kafka import KafkaError
 
@@ -27,7 +26,7 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
-from streamgroups_kafka.client.acls import Operations, missing_acl
+from streamgroups_kafka.client.acls import USUAL, Operations, missing_acl
 from streamgroups_kafka.client.error_codes import Code
 
 
@@ -237,7 +236,7 @@ def to_streamgroups_error(
     group: str | None = None,
     topic: str | None = None,
     transactional_id: str | None = None,
-    operations: Operations = MappingProxyType({}),
+    operations: Operations = USUAL,
     redact: Callable[[str], str] = str,
 ) -> StreamGroupsError:
     """Translates an error of Kafka.
