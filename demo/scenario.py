@@ -6,6 +6,7 @@ Called by ``demo.__main__``. Every wait has a timeout, and fails if a query ends
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,7 @@ OUTPUT_TOPIC, OUTPUT_PARTITIONS = "airport-delays", 2
 _SESSION_MS = 6_000
 #: The limit of a batch, so that each query has several.
 _MAX_OFFSETS = 10_000
-#: The duration of loading each of the last two thirds.
+#: The duration of loading a third of the flights.
 _LOADING_S = 15.0
 #: The work of both queries before one is killed.
 _BATCHES_BEFORE_KILL, _SECONDS_BEFORE_KILL = 4, 5.0
@@ -161,7 +162,7 @@ class _Demo:
             lambda: min(self._owns(self._alice), self._owns(self._bob)) > 0, "each to own partitions", _START_TIMEOUT_S
         )
         # The first query may have read all flights before partitions are assigned to the second.
-        self._load_next_third()
+        self._load_until(2 / 3)
         for query in (self._alice, self._bob):
             self._wait(lambda q=query: q.batches() >= 1, f"the first batch of {query.name}", _START_TIMEOUT_S)  # type: ignore[misc]
             view.states[query.name] = "reads"
@@ -171,10 +172,12 @@ class _Demo:
         bob, carol, view = self._bob, self._carol, self._view
         least, earliest_s = bob.batches() + _BATCHES_BEFORE_KILL, time.monotonic() + _SECONDS_BEFORE_KILL
         self._wait(
-            lambda: bob.batches() >= least and time.monotonic() >= earliest_s,
+            lambda: time.monotonic() >= earliest_s and (bob.batches() >= least or view.snapshot.finished),
             f"{least} batches of bob",
             _START_TIMEOUT_S,
         )
+        # If bob has read everything, it needs more records to be killed inside a batch.
+        self._load_until(5 / 6)
         # The worst moment: windows and their states are written, and the transaction is not committed.
         self._new_states()
         owned, deadline_s = set(view.poll(at_once=True).owned_by(bob.name)), time.monotonic() + 10
@@ -193,7 +196,7 @@ class _Demo:
         self._wait(lambda: self._owns(carol) > 0, "carol to own partitions", _START_TIMEOUT_S)
         view.states[carol.name] = "reads"
         view.print_event("carol, which replaces bob with its checkpoint, owns partitions")
-        self._load_next_third()
+        self._load_until(1)
 
     def _finish(self) -> None:
         view = self._view
@@ -213,9 +216,9 @@ class _Demo:
 
     # ---- helpers -------------------------------------------------------------------------------------------------------
 
-    def _load_next_third(self) -> None:
-        third = -(-self._loader.total // 3)
-        self._loader.load_until(self._loader.loaded + third, third / _LOADING_S)
+    def _load_until(self, share: float) -> None:
+        total = self._loader.total
+        self._loader.load_until(math.ceil(total * share), total / 3 / _LOADING_S)
 
     def _owns(self, query: Query) -> int:
         return len(self._view.snapshot.owned_by(query.name))

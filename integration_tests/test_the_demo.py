@@ -1,4 +1,4 @@
-"""``make demo`` with a thirtieth of the flights: two queries share a topic and its windows, one is killed, a third
+"""``make demo`` with a sixtieth of the flights: two queries share a topic and its windows, one is killed, a third
 replaces it, and all checks pass.
 """
 
@@ -17,21 +17,18 @@ from demo.flights import all_flights, delays_by_pandas
 from demo.processes import Folders
 from streamgroups.groups.history import Kind
 from streamgroups_reports.ownership import MarkKind
-from streamgroups_testkit.spark_sessions import class_archive
+from streamgroups_testkit.spark_sessions import jvm_options
 
 
 def test_S10_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flights = all_flights(30)
+    flights = all_flights(60)
     monkeypatch.setattr(scenario, "all_flights", lambda: flights)
     monkeypatch.setattr(scenario, "_LOADING_S", 2.0)
     monkeypatch.setattr(scenario, "_MAX_OFFSETS", 600)
     monkeypatch.setattr(scenario, "_BATCHES_BEFORE_KILL", 2)
     monkeypatch.setattr(scenario, "_SECONDS_BEFORE_KILL", 0.5)
-    archive = class_archive()
-    if archive is not None:
-        # The processes of the queries have the plain session of an example. With the classes of the other tests' sessions
-        # the test takes a sixth less processor time. The broker has its own archive.
-        monkeypatch.setenv("JDK_JAVA_OPTIONS", f"-XX:SharedArchiveFile={archive} -Xlog:cds=off")
+    # The processes of the queries have the plain session of an example, with the JVM of the other tests.
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", jvm_options())
     folders = Folders(tmp_path)
     for folder in (folders.history, folders.logs):
         folder.mkdir(parents=True)
@@ -44,7 +41,7 @@ def test_S10_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         outcome.ends,
         outcome.committed,
         killed=outcome.killed,
-        expected=delays_by_pandas(30),
+        expected=delays_by_pandas(60),
     )
     assert [finding.text for finding in findings if not finding.good] == []
     assert {mark.text for mark in outcome.marks if mark.kind is MarkKind.KILL} == {"kill -9 bob"}
