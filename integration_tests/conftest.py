@@ -28,6 +28,7 @@ from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
 from streamgroups_testkit.pytest_plugin import admin, bootstrap, new_topic, postgres, postgres_server
+from streamgroups_testkit.security import Listeners, secured_broker
 from streamgroups_testkit.spark_kafka import spark_kafka_jars
 from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_builder, shared_spark_home
 
@@ -56,19 +57,24 @@ HEAVY = frozenset(
         "test_the_demo",
     }
 )
+#: Files that share the broker with ACLs. Their tests run in one process.
+SECURED = frozenset(
+    {
+        "test_doctor",
+        "test_groups_cli_with_logins",
+        "test_least_privilege",
+        "test_transactions_need_permissions",
+    }
+)
 #: Files with a fixture that starts or fills a broker. All tests of such a file run in one process.
 TOGETHER = frozenset(
     {
         "test_containers",
-        "test_doctor",
         "test_embedded_broker",
         "test_groups_cli_is_quick",
-        "test_groups_cli_with_logins",
-        "test_least_privilege",
         "test_parity_with_spark_kafka",
         "test_tls_stores",
         "test_tokens",
-        "test_transactions_need_permissions",
     }
 )
 
@@ -84,13 +90,17 @@ def unit_of_work(nodeid: str) -> str:
     >>> unit_of_work("integration_tests/test_the_demo.py::test_the_demo")
     'heavy'
     >>> unit_of_work("integration_tests/test_doctor.py::test_a_broker")
-    'test_doctor'
+    'secured'
+    >>> unit_of_work("integration_tests/test_tokens.py::test_a_command")
+    'test_tokens'
     >>> unit_of_work("integration_tests/test_restarting.py::test_a_restart")
     'integration_tests/test_restarting.py::test_a_restart'
     """
     file = Path(nodeid.split("::")[0]).stem
     if file in HEAVY:
         return "heavy"
+    if file in SECURED:
+        return "secured"
     return file if file in TOGETHER else nodeid
 
 
@@ -107,8 +117,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The heavy tests come first."""
-    items.sort(key=lambda item: item.path.stem not in HEAVY)
+    """The heavy tests come first, then those that must run in one process: at the end, other processes would be idle."""
+    items.sort(key=lambda item: (item.path.stem not in HEAVY, item.path.stem not in TOGETHER | SECURED))
 
 
 @pytest.fixture(scope="session")
@@ -124,17 +134,26 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker]:
         yield embedded
 
 
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
+    """A broker with logins, TLS and ACLs. Each file uses topics and groups of its own."""
+    with secured_broker(tmp_path_factory.mktemp("secured")) as listeners:
+        yield listeners
+
+
 @pytest.fixture
 def group(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a new group. Groups of earlier tests are deleted: the start of a new group reads the offsets of all
     groups, as soon as these are as many as the limit of groups for a topic.
     """
     name = f"g-{uuid.uuid4().hex[:8]}"
+    client = request.getfixturevalue("admin") if "bootstrap" in request.fixturenames else None
     yield name
-    if "bootstrap" in request.fixturenames:
-        _old_groups.append(name)
+    if client is None:
+        return
+    _old_groups.append(name)
     if len(_old_groups) >= _MAX_OLD_GROUPS:
-        _delete_groups(request.getfixturevalue("admin"), tuple(_old_groups))
+        _delete_groups(client, tuple(_old_groups))
         _old_groups.clear()
 
 

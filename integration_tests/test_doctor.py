@@ -5,7 +5,7 @@ missing permission.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,13 +14,12 @@ from typer.testing import CliRunner, Result
 from streamgroups_broker import DEFAULT_KAFKA_VERSION
 from streamgroups_broker._ports import free_ports
 from streamgroups_cli.command_line import app
-from streamgroups_testkit.security import FAR_AWAY, PLAIN, Listeners, secured_broker
+from streamgroups_testkit.security import FAR_AWAY, PLAIN, Listeners
 
 
-@pytest.fixture(scope="module")
-def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
-    with secured_broker(tmp_path_factory.mktemp("doctor")) as broker:
-        yield broker
+@pytest.fixture
+def listeners(secured: Listeners) -> Listeners:
+    return secured
 
 
 def doctor(server: str, file: Path | None = None, *, output: str = "json") -> Result:

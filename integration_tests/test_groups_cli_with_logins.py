@@ -13,7 +13,17 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    NewTopic,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
+from integration_tests.command_line import streamgroups
 from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.session import AdminSession
@@ -21,33 +31,38 @@ from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import QueryProcess, shared_options
 from streamgroups_testkit.reading import committed_offsets
-from streamgroups_testkit.security import PLAIN, SCRAM, Listeners, secured_broker
+from streamgroups_testkit.security import PLAIN, SCRAM, Listeners
 from streamgroups_testkit.waits import wait_until
 
-SCRAMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SCRAMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
 COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
 
 @pytest.fixture(scope="module")
-def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
-    with secured_broker(tmp_path_factory.mktemp("secured")) as broker:
-        tool(broker, "topics", "--create", "--topic", "flights", "--partitions", "2")
-        produce(broker.plain, "flights", 20, partitions=2)
-        for mechanism in SCRAMS:
-            secret = f"{mechanism}=[password=right horse]"
-            tool(broker, "configs", "--alter", "--add-config", secret, "--entity-type", "users", "--entity-name", "bob")
-        yield broker
+def listeners(secured: Listeners) -> Listeners:
+    """A broker with a topic, and a user bob who logs in with SCRAM."""
+    fill(secured, "arrivals")
+    admin = AdminClient({"bootstrap.servers": secured.plain})
+    for mechanism in SCRAMS.values():
+        secret = UserScramCredentialUpsertion("bob", ScramCredentialInfo(mechanism, 4096), b"right horse")
+        admin.alter_user_scram_credentials([secret])["bob"].result(30)
+    return secured
 
 
-def tool(listeners: Listeners, name: str, *arguments: str) -> None:
-    done = listeners.kafka.run_tool(f"kafka-{name}.sh", *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
+def fill(listeners: Listeners, topic: str) -> None:
+    """Creates a topic with 20 records in two partitions."""
+    admin = AdminClient({"bootstrap.servers": listeners.plain})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
+    produce(listeners.plain, topic, 20, partitions=2)
 
 
 def cli(server: str, file: Path | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return streamgroups(*command_line(server, file, *arguments))
+
+
+def command_line(server: str, file: Path | None, *arguments: str) -> list[str]:
     login = [] if file is None else ["--command-config", str(file)]
-    command = [*COMMAND, *arguments, "--bootstrap-server", server, *login, "--timeout", "5s"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return [*arguments, "--bootstrap-server", server, *login, "--timeout", "5s"]
 
 
 def command_lines() -> Iterator[bytes]:
@@ -70,7 +85,7 @@ def login(
 def group(listeners: Listeners) -> str:
     """A group at offset 5 of both partitions, visible only to the super user."""
     name = f"board-{uuid.uuid4().hex[:8]}"
-    done = cli(listeners.plain, None, "groups", "reset", name, "--topic", "flights", "--to-offset", "5", "--execute")
+    done = cli(listeners.plain, None, "groups", "reset", name, "--topic", "arrivals", "--to-offset", "5", "--execute")
     assert done.returncode == 0, done.stderr
     return name
 
@@ -84,15 +99,15 @@ def test_a_missing_permission_is_named(listeners: Listeners, group: str, tmp_pat
     for arguments in (
         ["describe", group],
         ["export", group],
-        ["reset", group, "--topic", "flights", "--to-latest", "--execute"],
+        ["reset", group, "--topic", "arrivals", "--to-latest", "--execute"],
         ["delete", group, "--execute"],
-        ["delete-offsets", group, "--topic", "flights", "--execute"],
+        ["delete-offsets", group, "--topic", "arrivals", "--execute"],
     ):
         result = cli(listeners.login, login(tmp_path, "ann"), "groups", *arguments)
         assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
         assert f"this user is not authorized to access the group '{group}'" in result.stderr
         assert f"on Group '{group}': kafka-acls.sh" in result.stderr
-    assert committed_offsets(listeners.plain, group, "flights") == {0: 5, 1: 5}
+    assert committed_offsets(listeners.plain, group, "arrivals") == {0: 5, 1: 5}
 
 
 @pytest.mark.parametrize("mechanism", SCRAMS)
@@ -105,13 +120,13 @@ def test_both_kinds_of_clients_log_in_with_scram(listeners: Listeners, tmp_path:
 
 def test_scram_and_just_the_permissions_that_are_needed(listeners: Listeners, group: str, tmp_path: Path) -> None:
     file = login(tmp_path, "bob", mechanism="SCRAM-SHA-512", module=SCRAM)
-    reset = ["groups", "reset", group, "--topic", "flights", "--to-latest", "--execute"]
-    for resource in (["--group", group], ["--topic", "flights"]):
+    reset = ["groups", "reset", group, "--topic", "arrivals", "--to-latest", "--execute"]
+    for resource in ((ResourceType.GROUP, group), (ResourceType.TOPIC, "arrivals")):
         assert cli(listeners.login, file, *reset).returncode == ExitCode.ERROR
-        tool(listeners, "acls", "--add", "--allow-principal", "User:bob", "--operation", "Read", *resource)
+        listeners.allow("bob", AclOperation.READ, *resource)
     result = cli(listeners.login, file, *reset)
     assert result.returncode == ExitCode.DONE, result.stderr
-    assert committed_offsets(listeners.plain, group, "flights") == {0: 10, 1: 10}
+    assert committed_offsets(listeners.plain, group, "arrivals") == {0: 10, 1: 10}
     # Deletion needs another permission.
     assert cli(listeners.login, file, "groups", "delete", group, "--execute").returncode == ExitCode.ERROR
 
@@ -119,7 +134,9 @@ def test_scram_and_just_the_permissions_that_are_needed(listeners: Listeners, gr
 def test_a_wrong_password_is_reported_and_not_shown(listeners: Listeners, tmp_path: Path) -> None:
     for user, mechanism, module in (("ann", "PLAIN", PLAIN), ("bob", "SCRAM-SHA-512", SCRAM)):
         file = login(tmp_path, user, mechanism=mechanism, module=module, password="wrong horse")
-        result = cli(listeners.login, file, "groups", "list", "--verbose")
+        # The client libraries write to the terminal of the process too.
+        command = [*COMMAND, *command_line(listeners.login, file, "groups", "list", "--verbose")]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
         assert "authentication failed" in result.stderr
         assert "horse" not in result.stderr
@@ -165,21 +182,19 @@ def test_an_instance_needs_its_group_and_its_metadata_groups(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     name, stream = f"billing-{uuid.uuid4().hex[:8]}", f"cargo-{uuid.uuid4().hex[:8]}"
-    tool(listeners, "topics", "--create", "--topic", stream, "--partitions", "2")
-    produce(listeners.plain, stream, 20, partitions=2)
+    fill(listeners, stream)
     file = login(tmp_path, "bob", mechanism="SCRAM-SHA-512", module=SCRAM)
     create = ["cursors", "create", stream, "--group", name, "--instance", "worker-1"]
-    allow = ["acls", "--add", "--allow-principal", "User:bob", "--operation", "Read"]
 
     def on(cursor: str, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*COMMAND, "cursors", command, cursor], capture_output=True, text=True, check=False)
 
-    for permission in (["--topic", stream], ["--group", name]):
+    for permission in ((ResourceType.TOPIC, stream), (ResourceType.GROUP, name)):
         rejected = cli(listeners.login, file, *create)
         assert (rejected.returncode, rejected.stdout) == (ExitCode.ERROR, "")
         assert "this user is not authorized" in rejected.stderr
-        tool(listeners, *allow, *permission)
-    tool(listeners, *allow, "--group", f"{name}.streamgroups", "--resource-pattern-type", "prefixed")
+        listeners.allow("bob", AclOperation.READ, *permission)
+    listeners.allow("bob", AclOperation.READ, ResourceType.GROUP, f"{name}.streamgroups", prefixed=True)
     made = cli(listeners.login, file, *create)
     assert made.returncode == ExitCode.DONE, made.stderr
     cursor = made.stdout.strip()
@@ -197,10 +212,10 @@ def test_S6_a_query_that_may_not_read_the_metadata_groups_works_and_reports_that
     listeners: Listeners, tmp_path: Path
 ) -> None:
     name = f"board-{uuid.uuid4().hex[:8]}"
-    for permission in (["--topic", "flights"], ["--group", name]):
-        tool(listeners, "acls", "--add", "--allow-principal", "User:bob", "--operation", "Read", *permission)
+    for permission in ((ResourceType.TOPIC, "arrivals"), (ResourceType.GROUP, name)):
+        listeners.allow("bob", AclOperation.READ, *permission)
     options = {
-        **shared_options(listeners.login, name, "flights", "classic"),
+        **shared_options(listeners.login, name, "arrivals", "classic"),
         "kafka.security.protocol": "SASL_PLAINTEXT",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
         "kafka.sasl.jaas.config": f'{SCRAM} username="bob" password="right horse";',
@@ -210,7 +225,7 @@ def test_S6_a_query_that_may_not_read_the_metadata_groups_works_and_reports_that
         query.start().wait_for_batches(1)
         wait_until(lambda: "cannot be reset while this query runs" in query.log(), "the log contains it")
         before = query.batches()
-        produce(listeners.plain, "flights", 2, partitions=2, first=20)
+        produce(listeners.plain, "arrivals", 2, partitions=2, first=20)
         query.wait_for_batches(before + 1)
         assert "right horse" not in query.log()
         query.stop()

@@ -33,7 +33,7 @@ from integration_tests.tiers import LONG
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
-from streamgroups_testkit.security import PLAIN, Listeners, secured_broker
+from streamgroups_testkit.security import PLAIN, Listeners
 from streamgroups_testkit.waits import wait_until
 
 ANN = "User:ann"
@@ -288,14 +288,13 @@ _SLOW = {"stream, classic", "Kafka sink"}
 
 
 @pytest.fixture(scope="module")
-def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
-    """A broker on which ann has no permissions."""
-    with secured_broker(tmp_path_factory.mktemp("secured")) as listeners:
-        admin = AdminClient({"bootstrap.servers": listeners.plain})
-        for made in admin.create_topics([NewTopic(it, 1, 1) for it in ("flights", "board", "letters")]).values():
-            made.result(30)
-        produce(listeners.plain, "flights", 4, partitions=1)
-        yield listeners
+def listeners(secured: Listeners) -> Listeners:
+    """A broker with the topics of the features."""
+    admin = AdminClient({"bootstrap.servers": secured.plain})
+    for made in admin.create_topics([NewTopic(it, 1, 1) for it in ("flights", "board", "letters")]).values():
+        made.result(30)
+    produce(secured.plain, "flights", 4, partitions=1)
+    return secured
 
 
 @pytest.fixture

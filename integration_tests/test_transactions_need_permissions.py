@@ -4,12 +4,11 @@ output is visible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -23,22 +22,15 @@ from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, read_committed
-from streamgroups_testkit.security import PLAIN, Listeners, secured_broker
+from streamgroups_testkit.security import PLAIN, Listeners
 
 
 @pytest.fixture(scope="module")
-def listeners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
-    """A broker with a topic, and a user ann without permissions."""
-    with secured_broker(tmp_path_factory.mktemp("secured")) as listeners:
-        admin = AdminClient({"bootstrap.servers": listeners.plain})
-        admin.create_topics([NewTopic("target", 1, 1)])["target"].result(30)
-        yield listeners
-
-
-def _allow(listeners: Listeners, operation: str, *resource: str) -> None:
-    arguments = ["--add", "--allow-principal", "User:ann", "--operation", operation, *resource]
-    done = listeners.kafka.run_tool("kafka-acls.sh", *arguments)
-    assert done.returncode == 0, done.stderr
+def listeners(secured: Listeners) -> Listeners:
+    """A broker with a topic, and a user ann without permissions for it."""
+    admin = AdminClient({"bootstrap.servers": secured.plain})
+    admin.create_topics([NewTopic("target", 1, 1)])["target"].result(30)
+    return secured
 
 
 _LOGIN = {
@@ -57,12 +49,12 @@ def test_each_missing_permission_is_named(listeners: Listeners) -> None:
         with closing(TransactionWriter(ann, transaction)) as writer:
             with pytest.raises(NotAuthorized, match="TransactionalId"):
                 writer.write("target", encoded(transaction, "target", [(0, "never")]))
-            _allow(listeners, "Write", "--transactional-id", "x")
-            _allow(listeners, "Describe", "--topic", "target")
+            listeners.allow("ann", AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
+            listeners.allow("ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "target")
             with pytest.raises(NotAuthorized, match=r"topic 'target'.*Grant Write on Topic 'target'"):
                 writer.write("target", encoded(transaction, "target", [(0, "never")]))
         somebodys.abort(transaction)
-        _allow(listeners, "Write", "--topic", "target")
+        listeners.allow("ann", AclOperation.WRITE, ResourceType.TOPIC, "target")
         with closing(TransactionWriter(ann, transaction := anns.begin())) as writer:
             writer.write("target", encoded(transaction, "target", [(0, "ann's")]))
         anns.commit(transaction)
@@ -74,37 +66,37 @@ def test_a_query_without_permissions_names_them_and_resumes_once_it_has_them(
     listeners: Listeners, spark: SparkSession, tmp_path: Path
 ) -> None:
     admin = AdminClient({"bootstrap.servers": listeners.plain})
-    for made in admin.create_topics([NewTopic("flights", 1, 1), NewTopic("board", 1, 1)]).values():
+    for made in admin.create_topics([NewTopic("departures", 1, 1), NewTopic("reports", 1, 1)]).values():
         made.result(30)
-    produce(listeners.plain, "flights", 50, partitions=1)
-    options = {"kafka.bootstrap.servers": listeners.plain, "subscribe": "flights", "group.id": "board-writers"}
-    flights = spark.readStream.format("streamgroups").options(**options, startingPosition="TRIM_HORIZON").load()
+    produce(listeners.plain, "departures", 50, partitions=1)
+    options = {"kafka.bootstrap.servers": listeners.plain, "subscribe": "departures", "group.id": "board-writers"}
+    records = spark.readStream.format("streamgroups").options(**options, startingPosition="TRIM_HORIZON").load()
     sink = sg.KafkaSink(
-        bootstrap_servers=listeners.login, topic="board", transactional_id="board-writer", settings=_LOGIN
+        bootstrap_servers=listeners.login, topic="reports", transactional_id="board-writer", settings=_LOGIN
     )
 
     def write() -> None:
-        run(sg.exactly_once(flights.select("value"), sink=sink, checkpoint=str(tmp_path / "checkpoint")))
+        run(sg.exactly_once(records.select("value"), sink=sink, checkpoint=str(tmp_path / "checkpoint")))
 
     # Kafka hides a topic that a user may not describe.
-    with pytest.raises(UnknownTopic, match=r"Topic 'board' does not exist.*Grant Write on Topic 'board'"):
+    with pytest.raises(UnknownTopic, match=r"Topic 'reports' does not exist.*Grant Write on Topic 'reports'"):
         write()
-    _allow(listeners, "Describe", "--topic", "board")
+    listeners.allow("ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "reports")
     with pytest.raises(
         NotAuthorized, match=r"transactional id 'board-writer'.*Grant Write on TransactionalId 'board-w"
     ):
         write()
-    _allow(listeners, "Write", "--transactional-id", "board-writer")
-    with pytest.raises(StreamingQueryException, match=r"topic 'board'.*Grant"):
+    listeners.allow("ann", AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "board-writer")
+    with pytest.raises(StreamingQueryException, match=r"topic 'reports'.*Grant"):
         write()
-    _allow(listeners, "Write", "--topic", "board")
+    listeners.allow("ann", AclOperation.WRITE, ResourceType.TOPIC, "reports")
     with pytest.raises(StreamingQueryException, match=r"group 'board-writers'.*Grant Read"):
         write()
-    assert not read_committed(listeners.plain, "board")
-    assert not any(committed_offsets(listeners.plain, "board-writers", "flights").values())
-    _allow(listeners, "Read", "--group", "board-writers")
-    with pytest.raises(StreamingQueryException, match=r"topic 'flights'.*Grant Read"):
+    assert not read_committed(listeners.plain, "reports")
+    assert not any(committed_offsets(listeners.plain, "board-writers", "departures").values())
+    listeners.allow("ann", AclOperation.READ, ResourceType.GROUP, "board-writers")
+    with pytest.raises(StreamingQueryException, match=r"topic 'departures'.*Grant Read"):
         write()
-    _allow(listeners, "Read", "--topic", "flights")
+    listeners.allow("ann", AclOperation.READ, ResourceType.TOPIC, "departures")
     write()
-    assert len(read_committed(listeners.plain, "board")) == 50
+    assert len(read_committed(listeners.plain, "reports")) == 50

@@ -14,11 +14,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_broker._data_dir import Cluster, DataDir, new_id
 from streamgroups_broker._java import find_java
 from streamgroups_broker._ports import free_ports
 from streamgroups_broker.embedded import FAST_START
+from streamgroups_testkit.waits import wait_until
 
 if TYPE_CHECKING:
     from streamgroups_testkit.token_issuer import TokenIssuer
@@ -42,6 +53,25 @@ class Listeners(NamedTuple):
     login: str
     tls: str
     certificate: Path
+
+    def allow(
+        self, user: str, operation: AclOperation, kind: ResourceType, name: str, *, prefixed: bool = False
+    ) -> None:
+        """Grants an operation on a resource, and returns when the broker applies it.
+
+        Args:
+            user: the user, without ``User:``.
+            operation: the operation.
+            kind: the type of the resource.
+            name: its name, or the prefix of names.
+            prefixed: whether ``name`` is a prefix.
+        """
+        pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+        resource = kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+        admin = AdminClient({"bootstrap.servers": self.plain})
+        for granted in admin.create_acls([AclBinding(*resource)]).values():
+            granted.result(30)
+        wait_until(lambda: bool(admin.describe_acls(AclBindingFilter(*resource)).result(30)), "the ACL applies")
 
 
 class TlsListeners(NamedTuple):
