@@ -5,8 +5,6 @@ not hold it back.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.command_line import streamgroups
 from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.waits import wait_until
@@ -45,9 +44,7 @@ def check_plan(query: StreamingQuery) -> None:
 
 def watched(bootstrap: str, group: str) -> list[str]:
     """O3: the effect of each partition on the watermark, as ``groups watch`` shows it."""
-    program = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
-    command = [*program, "groups", "watch", group, "--count", "1", "-o", "json", "-b", bootstrap]
-    poll = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    poll = json.loads(streamgroups("groups", "watch", group, "--count", "1", "-o", "json", "-b", bootstrap).stdout)
     return [partition["time_state"] for partition in poll["groups"][0]["partitions"]]
 
 

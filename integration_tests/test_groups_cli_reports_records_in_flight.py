@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
+from integration_tests.command_line import streamgroups
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.waits import wait_until
@@ -19,10 +18,7 @@ from streamgroups_testkit.waits import wait_until
 
 def in_flight(bootstrap: str, group: str) -> dict[int, tuple[int, int]]:
     """The lag and its part in flight, by partition."""
-    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", "describe", group]
-    result = subprocess.run(
-        [*command, "-o", "json", "-b", bootstrap], capture_output=True, text=True, timeout=120, check=False
-    )
+    result = streamgroups("groups", "describe", group, "-o", "json", "-b", bootstrap)
     groups: list[dict[str, Any]] = json.loads(result.stdout)["groups"] if result.stdout else []
     return {p["partition"]: (p["lag"], p["in_flight"]) for g in groups for p in g["partitions"]}
 

@@ -22,8 +22,9 @@ COMMAND = [sys.executable, "-c", "from streamgroups_cli import main; main()"]
 
 
 def cli(bootstrap: str, *arguments: str) -> str:
-    command = [*COMMAND, *arguments, "--bootstrap-server", bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = streamgroups(*arguments, "--bootstrap-server", bootstrap)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def tailed(bootstrap: str, topic: str, *arguments: str) -> list[tuple[int, int, str]]:
