@@ -1,8 +1,6 @@
-"""A query on separate executors, whose first task fails after its write. Run as ``python -m
-integration_tests.retried_tasks '{...}'``.
+"""A query whose first task fails after its write. Run as ``python -m integration_tests.retried_tasks '{...}'``.
 
-Spark's ``local`` master does not retry tasks, so this query runs on a small cluster. Started by
-``test_a_task_is_retried``.
+The session of the tests does not retry tasks, so this query has one of its own. Started by ``test_a_task_is_retried``.
 """
 
 from __future__ import annotations
@@ -20,9 +18,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
-from streamgroups_testkit.spark_sessions import JVM, session_builder
+from streamgroups_testkit.spark_sessions import session_builder
 
-MASTER = "local-cluster[1,2,1024]"
+#: Two cores, and two attempts of each task.
+MASTER = "local[2,2]"
 
 
 def run(spark: SparkSession, config: dict[str, Any], name: str, sink: Any, columns: list[str]) -> str:
@@ -59,15 +58,7 @@ def run(spark: SparkSession, config: dict[str, Any], name: str, sink: Any, colum
 
 
 def main(config: dict[str, Any]) -> int:
-    spark = (
-        session_builder("retried-tasks")
-        .master(MASTER)
-        .config("spark.driver.memory", "512m")
-        .config("spark.executor.memory", "512m")
-        .config("spark.executor.extraJavaOptions", JVM)
-        .config("spark.task.maxFailures", "2")
-        .getOrCreate()
-    )
+    spark = session_builder("retried-tasks").master(MASTER).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     sg.register(spark)
     kafka = sg.KafkaSink(bootstrap_servers=config["bootstrap"], topic=config["board"])

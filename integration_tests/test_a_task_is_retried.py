@@ -5,7 +5,6 @@ accept it.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -17,7 +16,6 @@ from deltalake import DeltaTable
 
 from integration_tests.test_kafka_sink_is_exactly_once import values
 from streamgroups_testkit.producing import produce
-from streamgroups_testkit.spark_sessions import spark_home
 
 N = 100
 
@@ -42,7 +40,6 @@ def test_each_sink_and_the_second_attempt(
         text=True,
         timeout=240,
         check=False,
-        env={**os.environ, "SPARK_HOME": str(spark_home(tmp_path / "spark"))},
     )
     assert done.returncode == 0, done.stderr[-6000:]
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("results "))
