@@ -1,7 +1,7 @@
 """Hypothesis profiles of the unit tests: no time limit for an example, and reproducible examples if ``CI`` is set.
 ``make nightly`` sets ``STREAMGROUPS_EXAMPLES`` for more and different examples; a failure prints how to reproduce it.
 
-``make test`` has half of the usual number of examples of hypothesis. Mutants (``unit_tests.mutants``) have the usual number,
+``make test`` has a quarter of the usual number of examples of hypothesis. Mutants (``unit_tests.mutants``) have the usual number,
 and a failing example is not minimized there, because only its existence matters.
 """
 
@@ -15,7 +15,7 @@ from unit_tests.examples import TIMES, examples
 
 _USUAL = 100
 settings.register_profile(
-    "local", deadline=None, max_examples=_USUAL // 2, suppress_health_check=[HealthCheck.too_slow]
+    "local", deadline=None, max_examples=_USUAL // 4, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
 settings.register_profile(
