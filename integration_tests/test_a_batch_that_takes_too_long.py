@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from integration_tests.tiers import EITHER_PROTOCOL
+from integration_tests.tiers import EITHER_PROTOCOL, LONG
 from streamgroups.errors import FencedMember
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.batch_lease import LeaseLimits
@@ -93,6 +93,7 @@ def _behind(gate: Path, value: bytes) -> bytes:
     return value
 
 
+@LONG
 def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -52,7 +52,11 @@ def stream(spark: SparkSession, bootstrap: str, topic: str, group: str, checkpoi
 
 @pytest.mark.parametrize(
     "kind",
-    ["create_data_source", "plan_data_source_read", "python_streaming_source_runner", "pyspark.worker"],
+    [
+        *(pytest.param(it, marks=pytest.mark.long) for it in ("create_data_source", "plan_data_source_read")),
+        "python_streaming_source_runner",
+        "pyspark.worker",
+    ],
 )
 def test_each_process_names_its_interpreter(
     kind: str,

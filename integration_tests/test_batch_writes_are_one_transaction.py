@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups_testkit.reading import read_committed
 
@@ -87,6 +88,7 @@ def test_X1_a_job_that_fails_shows_nothing(spark: SparkSession, bootstrap: str, 
     assert not values(bootstrap, topic)
 
 
+@LONG
 def test_X1_tasks_that_share_a_partition(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> None:
     topic = new_topic(1)
     with pytest.raises(PySparkException, match=r"(Another task|Several tasks).*sg\.write\(df, "):

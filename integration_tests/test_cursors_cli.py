@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.tiers import EITHER_PROTOCOL
+from integration_tests.tiers import EITHER_PROTOCOL, LONG
 from streamgroups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups_cli.exits import ExitCode
 from streamgroups_testkit.broker import Broker
@@ -198,7 +198,8 @@ def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
     assert shell.get(again, "--limit", "5")[0] == given
 
 
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
+@LONG
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_an_instance_whose_process_is_ended(
     kafka: Broker, shell: Shell, stream: str, billing: str, how: signal.Signals
 ) -> None:
@@ -318,6 +319,7 @@ def test_messages_that_are_gone_are_reported(shell: Shell, stream: str, admin: A
     assert f"{stream}-0 no longer has offset 0: it contains [5, 20)." in result.stderr
 
 
+@LONG
 def test_a_script(shell: Shell, stream: str, billing: str, tmp_path: Path) -> None:
     """The script of the documentation."""
     document = (Path(__file__).parent.parent / "docs" / "cursors-cli.rst").read_text(encoding="utf-8")

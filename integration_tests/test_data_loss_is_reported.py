@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from integration_tests.tiers import LONG
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.groups.gaps import Gaps
 from streamgroups_testkit.producing import produce, recreate_topic
@@ -127,6 +128,7 @@ def test_S11_a_topic_recreated_while_the_query_runs(
     assert recorded(bootstrap, group, topic) == noticed
 
 
+@LONG
 def test_S11_another_cluster_at_the_same_address(
     spark: SparkSession, bootstrap: str, options: dict[str, str], tmp_path: Path
 ) -> None:

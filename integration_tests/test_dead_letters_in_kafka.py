@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.dead_letters import checked, flights, forget_last_commit, letters_in, run
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups_kafka.write.record_batches import encode
 from streamgroups_spark.sinks.batch_info import query_id_of
@@ -76,6 +77,7 @@ def test_P4_X9_letters_are_in_the_transaction_of_the_output(
     assert LETTERS.counts()[query_id] == {"check": 8}, "a batch that fails, and a replay, do not count"
 
 
+@LONG
 def test_P4_W7_windows_return_the_letters_of_earlier_steps_beside_their_own(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ class _Transaction:
 @pytest.mark.parametrize(
     ("sink", "dead_letters"),
     [
-        ("postgres", "postgres"),
+        pytest.param("postgres", "postgres", marks=LONG),
         ("kafka", "postgres"),
         pytest.param("postgres", "kafka", marks=LONG),
         pytest.param("postgres", "delta", marks=LONG),

@@ -189,7 +189,7 @@ def test_the_command_line_starts_finds_and_stops_one(tmp_path: Path) -> None:
     assert java_processes(Path(facts["data_dir"])) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_in_the_foreground_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     code = "from streamgroups_cli import main; main()"
     command = [sys.executable, "-c", code, "broker", "run", "--port", "0", "--data-dir", str(tmp_path)]

@@ -104,7 +104,7 @@ def _ago(timestamp_ms: int) -> str:
 
 
 #: Each scenario starts Kafka's tool, a JVM. The others run in ``make test-long``.
-IN_EACH_RUN = {"to-earliest", "to-offset past the end", "to-datetime between records", "by-duration"}
+IN_EACH_RUN = {"to-offset past the end", "to-datetime between records"}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,9 @@ def test_every_scenario_leaves_the_same_positions(
     assert len(positions["ours"]) == PARTITIONS
 
 
-@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize(
+    "shift", [it if it == "far back" else pytest.param(it, marks=pytest.mark.long) for it in SHIFTS]
+)
 def test_shifting_leaves_the_same_positions(kafka: Broker, bootstrap: str, topic: str, shift: str) -> None:
     positions = {}
     for name in ("theirs", "ours"):

@@ -191,6 +191,7 @@ def run_to_end(
     wait_until_group_is_empty(admin, group)
 
 
+@LONG
 def test_X2_W18_a_ledger_names_the_states_of_both_topics(
     spark: SparkSession, admin: AdminClient, group: str, records: Records, config: dict[str, Any], tmp_path: Path
 ) -> None:

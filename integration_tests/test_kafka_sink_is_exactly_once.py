@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
-from integration_tests.tiers import EITHER_PROTOCOL
+from integration_tests.tiers import EITHER_PROTOCOL, LONG
 from integration_tests.transaction_process import config_of
 from streamgroups.errors import FencedMember, InvalidOption, UnknownTopic
 from streamgroups.groups.commit_metadata import CommitMark
@@ -151,6 +151,7 @@ def test_records_without_a_key(
         assert all(int(m.value.rstrip(b".")) % 4 == m.partition for m in found)
 
 
+@LONG
 def test_several_topics_by_the_column(query: Query, new_topic: Callable[..., str]) -> None:
     even, odd = new_topic(2), new_topic(3)
     number = F.col("key").cast("string").cast("int")
@@ -195,6 +196,7 @@ def named_sources(spark: SparkSession) -> Iterator[None]:
         spark.conf.unset(name)
 
 
+@LONG
 def test_a_source_with_a_name(named_sources: None, query: Query, new_topic: Callable[..., str]) -> None:
     """A batch is identified by the offsets of its source, whose line begins with the name; also the last batch of a
     stopped query.
@@ -229,6 +231,7 @@ def test_a_kill_before_the_first_batch(query: Query, new_topic: Callable[..., st
     assert values(query.bootstrap, board) == ALL
 
 
+@LONG
 def test_a_kill_before_the_first_batch_of_a_supervised_query(query: Query) -> None:
     leave_unstarted(Path(query.checkpoint))
     writer = query.source().writeStream.format("noop").option("checkpointLocation", query.checkpoint)
@@ -270,6 +273,7 @@ def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(
     assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
 
 
+@LONG
 def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str]) -> None:
     """A batch that is run again is read again for its state, and its output is not written again."""
     board = new_topic(2)
@@ -284,6 +288,7 @@ def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str
     assert values(query.bootstrap, board) == Counter(map(str, range(N + 10)))
 
 
+@LONG
 def test_X2_two_groups_in_one_session_are_not_taken_for_each_other(query: Query, new_topic: Callable[..., str]) -> None:
     """Both read the same ranges in batches with the same numbers. Requests for a batch are served by the source of its
     own group.
@@ -335,6 +340,7 @@ class TestRejections:
         with pytest.raises(InvalidOption, match=r"is stateful \(Aggregate\).*membership=exclusive"):
             query.exactly_once(counted, "out")
 
+    @LONG
     def test_output_of_a_batch_that_reads_nothing_and_is_not_recorded(
         self, query: Query, new_topic: Callable[..., str]
     ) -> None:

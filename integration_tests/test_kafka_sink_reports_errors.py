@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from integration_tests.test_kafka_sink_is_exactly_once import Query, run, values
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, end_offsets, read_committed
 from streamgroups_testkit.waits import wait_until
@@ -60,6 +61,7 @@ def test_a_record_too_large(query: Query, new_topic: Callable[..., str], admin: 
     assert len(read_committed(query.bootstrap, board)) == N
 
 
+@LONG
 def test_a_partition_that_is_not_there(query: Query, new_topic: Callable[..., str]) -> None:
     board = new_topic(1)
     both = query.source().select("value", "partition")
@@ -70,6 +72,7 @@ def test_a_partition_that_is_not_there(query: Query, new_topic: Callable[..., st
     assert values(query.bootstrap, board) == Counter(map(str, range(N)))
 
 
+@LONG
 def test_a_task_that_fails_in_the_middle(query: Query, new_topic: Callable[..., str]) -> None:
     board = new_topic(2)
     source = query.source(maxOffsetsPerTrigger="1000")
@@ -93,6 +96,7 @@ def test_a_transaction_that_the_broker_does_not_allow(query: Query, new_topic: C
         query.exactly_once(query.source().select("value"), board, transaction_timeout="12 days")
 
 
+@LONG
 def test_a_batch_that_takes_longer_than_its_transaction_may(query: Query, new_topic: Callable[..., str]) -> None:
     board = new_topic(2)
     bootstrap = query.bootstrap

@@ -64,6 +64,7 @@ def forget_from(checkpoint: Path, batch_id: int) -> None:
                 path.unlink()
 
 
+@LONG
 def test_W7_X8_rows_are_late_if_spark_drops_them(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
@@ -252,7 +253,9 @@ def judged_rows(spark: SparkSession) -> DataFrame:
     return rows.select("id", F.timestamp_micros("time_us").alias("ts"), F.timestamp_millis("w_ms").alias("watermark"))
 
 
-@pytest.mark.parametrize("window", [sg.tumbling("5s"), sg.hopping("10s", hop="4s"), sg.session("3s")])
+@pytest.mark.parametrize(
+    "window", [pytest.param(sg.tumbling("5s"), marks=LONG), sg.hopping("10s", hop="4s"), sg.session("3s")]
+)
 def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, window: Shape) -> None:
     rows = judged_rows(spark)
     if isinstance(window, Session):

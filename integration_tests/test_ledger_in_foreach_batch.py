@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.waits import wait_until
@@ -132,6 +133,7 @@ def test_X4_a_new_checkpoint_continues_at_the_position_of_the_ledger(board: Boar
     wait_until(lambda: committed_offsets(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
 
 
+@LONG
 def test_a_ledger_that_was_set_back_with_its_output_is_the_truth(board: Board) -> None:
     board.run()
     SqlitePositions(board.path).write({(board.topic, 0): sg.LedgerPosition(7)})

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
-from integration_tests.tiers import EACH_SINK, EITHER_SINK, LONG
+from integration_tests.tiers import EITHER_SINK, LONG
 from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.gaps import Cause, Gaps
@@ -97,7 +97,7 @@ def read_back(target: tuple[StagingSink[Any, Any, Any, Any], ReadBack]) -> ReadB
     return target[1]
 
 
-@EACH_SINK
+@EITHER_SINK
 def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: ReadBack) -> None:
     board.run()
     assert read_back() == list(range(N))
@@ -194,6 +194,7 @@ class TestTheTable:
     repair.
     """
 
+    @LONG
     def test_of_postgres(
         self,
         spark: SparkSession,
@@ -254,6 +255,7 @@ class TestTheTable:
         assert sorted(DeltaTable(path).to_pyarrow_table().column("number").to_pylist()) == list(range(N))
 
 
+@LONG
 def test_a_server_that_is_down_and_back(
     spark: SparkSession,
     bootstrap: str,
@@ -298,6 +300,7 @@ def test_two_sinks_of_one_group_are_rejected_while_one_is_written_to(board: Boar
         query.stop()
 
 
+@LONG
 @EITHER_SINK
 def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_back: ReadBack, tmp_path: Path) -> None:
     """An earlier query of the group has no effect on a later one: neither its sink nor its existence."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from integration_tests.tiers import EITHER_PROTOCOL
+from integration_tests.tiers import EITHER_PROTOCOL, LONG
 from streamgroups.groups.audit import overlaps, ownership_epochs, read_again
 from streamgroups.groups.history import Kind
 from streamgroups_testkit.producing import Load, produce
@@ -29,6 +29,7 @@ from streamgroups_testkit.waits import wait_until
 PARTITIONS = 8
 
 
+@LONG
 @EITHER_PROTOCOL
 def test_join_and_leave_under_load(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str

@@ -5,8 +5,6 @@ for its group.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +17,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import streamgroups as sg
+from integration_tests.command_line import streamgroups
+from integration_tests.tiers import LONG
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.reading import committed_offsets, describe_group
@@ -81,8 +81,7 @@ def reading(spark: SparkSession, bootstrap: str, group: str, topic: str, **more:
 
 def described_by_us(bootstrap: str, group: str) -> dict[int, tuple[int, int, int]]:
     """Committed offset, end offset and lag of each partition, by ``streamgroups groups describe``."""
-    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", "describe", group]
-    result = subprocess.run([*command, "-b", bootstrap, "-o", "json"], capture_output=True, text=True, check=True)
+    result = streamgroups("groups", "describe", group, "-b", bootstrap, "-o", "json")
     (found,) = json.loads(result.stdout)["groups"]
     return {p["partition"]: (p["committed_offset"], p["end_offset"], p["lag"]) for p in found["partitions"]}
 
@@ -152,6 +151,7 @@ def test_O3_figures_agree_once_the_batch_is_committed(
         mixed.stop()
 
 
+@LONG
 def test_O3_a_query_that_is_behind_and_one_that_fails(
     bootstrap: str,
     new_topic: Callable[..., str],
@@ -198,6 +198,7 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
     wait_until(lambda: not exported(scrape(alone), "slow"), "its series are gone")
 
 
+@LONG
 def test_G11_queries_that_share_a_group_report_each_partition_once(
     bootstrap: str,
     new_topic: Callable[..., str],

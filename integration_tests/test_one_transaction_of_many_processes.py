@@ -111,7 +111,7 @@ class Member:
         return ConsumerGroupMetadata.parse(self.consumer.consumer_group_metadata())
 
 
-@pytest.fixture(params=["classic", "consumer"])
+@pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.long), "consumer"])
 def member(request: pytest.FixtureRequest, bootstrap: str, group: str, source: str) -> Iterator[Member]:
     """A member with either protocol."""
     member = Member(bootstrap, group, source, request.param)

@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import end_offsets
 from streamgroups_testkit.spark_kafka import spark_kafka_jars
@@ -238,13 +239,29 @@ def both(spark: SparkSession, world: World, options: Mapping[str, str], *, split
     return rows
 
 
-@pytest.mark.parametrize("case", BATCHES)
+#: Combinations of what other cases compare, and those that the rules of the options decide (unit tests).
+_LONG_CASES = {
+    "at the end",
+    "empty topic",
+    "isolation unsaid",
+    "limits, ignored in a batch",
+    "pattern of a part of the name",
+    "pattern of nothing",
+    "precedence",
+    "settings of the Java client",
+    "spaces",
+    "times",
+    "times after all",
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(it, marks=LONG) if it in _LONG_CASES else it for it in BATCHES])
 def test_a_batch_read_gives_the_same(spark: SparkSession, world: World, case: str) -> None:
     rows = both(spark, world, BATCHES[case])
     assert rows or case in ("pattern of nothing", "empty topic", "at the end", "times after all")
 
 
-@pytest.mark.parametrize("case", SPLIT)
+@pytest.mark.parametrize("case", [pytest.param(it, marks=LONG) if it == "both" else it for it in SPLIT])
 def test_split_partitions_give_the_same(spark: SparkSession, world: World, case: str) -> None:
     assert both(spark, world, SPLIT[case], split=True)
 
@@ -331,7 +348,25 @@ REJECTED: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REJECTED)
+#: Both sources decide about them without a request to the broker.
+_LONG_REJECTED = {
+    "assign",
+    "auto commit",
+    "auto.offset.reset",
+    "deserializer",
+    "earliest in JSON, as an end",
+    "earliest, as an end",
+    "empty pattern",
+    "failOnDataLoss",
+    "interceptors",
+    "latest in JSON, in a batch",
+    "minPartitions",
+    "no JSON",
+    "nothing subscribed",
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(it, marks=LONG) if it in _LONG_REJECTED else it for it in REJECTED])
 def test_both_reject(spark: SparkSession, world: World, case: str) -> None:
     given = {name: world.fill(value) for name, value in REJECTED[case].items()}
     for source in (THEIRS, OURS):

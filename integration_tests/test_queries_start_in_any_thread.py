@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import read_committed
@@ -20,6 +21,7 @@ from streamgroups_testkit.reading import read_committed
 RECORDS = 20
 
 
+@LONG
 def test_spark_reads_and_writes_the_format_in_another_thread(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

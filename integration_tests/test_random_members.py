@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.tiers import EITHER_PROTOCOL
+from integration_tests.tiers import EITHER_PROTOCOL, LONG
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import TopicPartition
@@ -85,6 +85,7 @@ class Crowd:
             member.kill()
 
 
+@LONG
 @EITHER_PROTOCOL
 def test_nothing_lost_one_owner(
     kafka: Broker, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.cursors import SETTINGS, places
-from integration_tests.tiers import EITHER_PROTOCOL
+from integration_tests.tiers import EITHER_PROTOCOL, LONG
 from streamgroups.groups.audit import overlaps, ownership_epochs, reads_at_old_places
 from streamgroups.groups.history import Event, Kind
 from streamgroups_testkit.producing import Load, produce
@@ -159,6 +159,7 @@ def test_G8_cursors_and_queries_of_one_group_move_together(
         cursors.leave_group(cursors.consumer_commit(cursor))
 
 
+@LONG
 def test_S6_a_group_with_members_of_other_clients_is_rejected_and_nothing_changes(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
 ) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from integration_tests.tiers import LONG
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
@@ -111,6 +112,7 @@ def test_group_is_right_by_default(runs: Runs, admin: AdminClient, topic: str, g
     assert runs.run() == Counter([(0, o) for o in range(4, 10)] + [(1, o) for o in range(7, 10)])
 
 
+@LONG
 def test_checkpoint_wins_if_configured(runs: Runs, admin: AdminClient, topic: str, group: str, bootstrap: str) -> None:
     assert runs.run() == each(0, 10)
     move_group(admin, group, topic, {0: 4, 1: 7})
@@ -119,6 +121,7 @@ def test_checkpoint_wins_if_configured(runs: Runs, admin: AdminClient, topic: st
     assert committed_offsets(bootstrap, group, topic) == {0: 12, 1: 12}
 
 
+@LONG
 def test_difference_fails_if_configured(runs: Runs, admin: AdminClient, topic: str, group: str, bootstrap: str) -> None:
     runs.run()
     move_group(admin, group, topic, {0: 4, 1: 10})
@@ -144,6 +147,7 @@ def test_group_that_was_deleted_is_rebuilt_from_the_checkpoint(
     assert runs.run() == each(10, 20)
 
 
+@LONG
 def test_checkpoint_of_another_source_is_rejected(runs: Runs, tmp_path: Path, topic: str) -> None:
     runs.run()
     log = tmp_path / "checkpoint" / "offsets" / "0"

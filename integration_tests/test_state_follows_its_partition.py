@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.command_line import streamgroups
 from integration_tests.programs import Program, running
 from integration_tests.state_query import DELAY_S, LATENESS_S, SIZE_S, start
 from integration_tests.tiers import LONG
@@ -189,10 +188,7 @@ def test_S10_a_reset_moves_the_state_with_the_position(
 
 def command_line(bootstrap: str, *arguments: str) -> Any:
     """The JSON document of a command of ``streamgroups``."""
-    command = [sys.executable, "-c", "from streamgroups_cli import main; main()", *arguments]
-    result = subprocess.run(
-        [*command, "-b", bootstrap, "-o", "json"], capture_output=True, text=True, timeout=60, check=False
-    )
+    result = streamgroups(*arguments, "-b", bootstrap, "-o", "json")
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -204,6 +200,7 @@ def state_rows(registry: CollectorRegistry) -> dict[int, int]:
     return {int(it.labels["partition"]): int(it.value) for it in samples}
 
 
+@LONG
 def test_S10_a_running_query_continues_with_the_states_that_the_plan_of_its_reset_shows(
     spark: SparkSession, runs: Runs, records: Records, bootstrap: str, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -252,6 +249,7 @@ def test_S10_a_lost_state_is_an_error_and_never_an_empty_state(runs: Runs, recor
     runs.run("third", onMissingState="empty")
 
 
+@LONG
 def test_S10_a_damaged_state_is_an_error_whatever_is_chosen(runs: Runs, records: Records, tmp_path: Path) -> None:
     records.write(50)
     runs.run("first")

@@ -20,6 +20,7 @@ from google.protobuf import descriptor_pb2
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE
 from unit_tests.documents import PAGES, Block, blocks
@@ -225,7 +226,20 @@ def test_every_page_with_code_runs_or_has_a_reason() -> None:
     assert pages == PRELUDES.keys() | NOT_HERE.keys()
 
 
-@pytest.mark.parametrize("page", PRELUDES)
+#: Pages whose features have other tests with Spark, and which start many queries.
+_LONG_PAGES = {
+    "dead-letters.rst",
+    "decoding.rst",
+    "dedup.rst",
+    "event-time.rst",
+    "functions.rst",
+    "side-effects.rst",
+    "supervision.rst",
+    "windows.rst",
+}
+
+
+@pytest.mark.parametrize("page", [pytest.param(it, marks=LONG) if it in _LONG_PAGES else it for it in PRELUDES])
 def test_the_code_of_a_page_runs(
     page: str,
     spark: SparkSession,

@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from integration_tests.tiers import LONG
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, describe_group, wait_until_group_is_empty
@@ -57,6 +58,7 @@ def left_at(bootstrap: str, admin: AdminClient, options: dict[str, str]) -> dict
     return committed_offsets(bootstrap, options["group.id"], options["subscribe"])
 
 
+@LONG
 def test_once(
     spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str], checkpoint: Path
 ) -> None:

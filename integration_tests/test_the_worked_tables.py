@@ -268,6 +268,7 @@ def test_W4_allowed_lateness_delays_when_a_window_closes(
         assert run.dead() == [("12:04", "late", "12:07", "12:00-12:05")]
 
 
+@LONG
 def test_W5_the_idle_timeout_closes_a_window_and_advances_the_watermark(
     tables: Tables, topic: Callable[[int], Topic], clock: ControlledClock
 ) -> None:
@@ -310,6 +311,7 @@ def _check_commands(tables: Tables, run: Run) -> None:
     assert (described["watermark_ms"], described["time_state"]) == (ms("12:06"), "idle")
 
 
+@LONG
 def test_W2_W3_the_watermark_of_a_group_is_the_minimum_without_idle_partitions(
     tables: Tables, topic: Callable[[int], Topic], clock: ControlledClock
 ) -> None:
@@ -355,6 +357,7 @@ def test_W2_W3_the_watermark_of_a_group_is_the_minimum_without_idle_partitions(
         assert {states[now] for now in ("12:03", "12:09", "12:10")} == {"holds back the watermark"}
 
 
+@LONG
 def test_W9_records_before_the_watermark_are_kept_dropped_or_adjusted(
     tables: Tables, topic: Callable[[int], Topic]
 ) -> None:

@@ -139,6 +139,7 @@ def test_W10_the_time_of_a_group_of_windows_is_imported_and_a_group_without_time
             assert closed.flights == {0: 2}
 
 
+@LONG
 def test_O1_two_groups_are_reset_to_one_cut_of_event_time(
     spark: SparkSession, admin: AdminClient, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -75,7 +75,7 @@ def prefixed(settings: Mapping[str, str]) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in settings.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [it if it == "pem" else pytest.param(it, marks=LONG) for it in KINDS])
 def test_a_batch_query_reads_over_mutual_tls(broker: TlsListeners, spark: SparkSession, kind: str) -> None:
     assert native.status().available, native.status().reason
     options = {"kafka.bootstrap.servers": broker.mutual, "subscribe": "flights", **prefixed(mutual(broker, kind))}

@@ -123,7 +123,7 @@ def test_a_command(broker: TokenListeners, issuer: TokenIssuer, kind: str, tmp_p
     assert json.loads(described.stdout)["groups"]
 
 
-@pytest.mark.parametrize("reader", ["native", "plain"])
+@pytest.mark.parametrize("reader", ["native", pytest.param("plain", marks=LONG)])
 def test_a_reader_renews_its_token(broker: TokenListeners, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     monkeypatch.setenv(native.READER_VARIABLE, reader)
     settings = ReadSettings(config(broker, provider("short")), "board")

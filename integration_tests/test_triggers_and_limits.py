@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from integration_tests.tiers import LONG
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
@@ -60,6 +61,7 @@ def test_available_now_with_a_limit(
     )
 
 
+@LONG
 def test_once_lifts_the_limits(spark: SparkSession, options: dict[str, str], tmp_path: Path, bootstrap: str) -> None:
     assert run(spark, {**options, "maxOffsetsPerTrigger": "300"}, tmp_path, once=True) == [1_000]
     produce(bootstrap, options["subscribe"], 8, partitions=4)
@@ -69,7 +71,7 @@ def test_once_lifts_the_limits(spark: SparkSession, options: dict[str, str], tmp
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        ({"minPartitions": "8"}, [125] * 8),
+        pytest.param({"minPartitions": "8"}, [125] * 8, marks=pytest.mark.long),
         ({"maxRecordsPerPartition": "100"}, [83] * 8 + [84] * 4),
     ],
 )

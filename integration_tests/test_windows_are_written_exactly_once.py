@@ -97,8 +97,7 @@ def board(request: pytest.FixtureRequest, bootstrap: str, new_topic: Callable[..
 @pytest.mark.parametrize(
     ("board", "whose"),
     [
-        ("kafka", "ours"),
-        *(pytest.param(sink, "ours", marks=pytest.mark.long) for sink in SINKS if sink != "kafka"),
+        *(pytest.param(sink, "ours", marks=pytest.mark.long) for sink in SINKS),
         pytest.param("kafka", "spark's", marks=pytest.mark.long),
     ],
     indirect=["board"],

@@ -123,6 +123,7 @@ def stream(
         opened.stop()
 
 
+@LONG
 def test_a_late_record_updates_and_a_later_one_is_emitted_with_the_window_that_it_missed(stream: Stream) -> None:
     windowed = sg.windows(
         stream.frame(),

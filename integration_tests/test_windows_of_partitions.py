@@ -104,6 +104,7 @@ def test_W5_the_windows_of_an_idle_partition_close_and_a_filter_closes_none(
     assert all(";state=" in it for it in committed_metadata(bootstrap, group, topic.name).values())
 
 
+@LONG
 def test_W5_the_idle_timeout_waits_for_transactions_and_continues_in_the_next_query(
     spark: SparkSession, shared: Windows, topic: Topic, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
@@ -204,6 +205,7 @@ def set_time_zone(spark: SparkSession) -> Iterator[Callable[[str], None]]:
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@LONG
 def test_S10_sessions_continue_in_a_query_with_a_new_checkpoint_and_another_time_zone(
     shared: Windows, topic: Topic, set_time_zone: Callable[[str], None]
 ) -> None:
@@ -231,6 +233,7 @@ def test_S10_sessions_continue_in_a_query_with_a_new_checkpoint_and_another_time
     ]
 
 
+@LONG
 def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
 ) -> None:

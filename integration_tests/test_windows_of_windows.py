@@ -206,7 +206,7 @@ def test_W13_a_join_joins_the_results_of_windows(
 @pytest.mark.parametrize(
     ("first", "then"),
     [
-        ("count(*)", "spark"),
+        pytest.param("count(*)", "spark", marks=pytest.mark.long),
         pytest.param(sg.python_aggregate(len, "offset", returns="bigint"), "max(n)", marks=pytest.mark.long),
         pytest.param("count(*)", sg.python_aggregate(max, "n", returns="bigint"), marks=pytest.mark.long),
     ],

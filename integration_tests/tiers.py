@@ -13,4 +13,3 @@ LONG = pytest.mark.long
 EITHER_PROTOCOL = pytest.mark.parametrize("protocol", [pytest.param("classic", marks=LONG), "consumer"])
 #: The decisions about a ledger do not depend on the sink. The component tests run with both.
 EITHER_SINK = pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=LONG)], indirect=True)
-EACH_SINK = pytest.mark.parametrize("target", ["postgres", "delta"], indirect=True)
