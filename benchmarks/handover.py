@@ -4,8 +4,9 @@ A family of ``benchmarks.command``. Two members of one group in separate process
 load. The time begins with the request of the second member to join, with the ``kill -9``, or with the shutdown of the
 member. It ends with the first record that the new owner has read of a partition that changed its owner.
 
-The peer is two plain confluent-kafka consumers with the same session, heartbeat and assignment settings; Spark's own
-source has no groups. Source: KIP-429, cooperative rebalancing.
+The peer is two plain confluent-kafka consumers with the same session timeout and assignment, twice: with the heartbeat
+interval of librdkafka, and with the default of streamgroups. The ratio is to the faster one. Spark's own source has no
+groups. Source: KIP-429, cooperative rebalancing.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ from benchmarks.sources import OURS, SPARK
 from benchmarks.timed_topics import PARTITIONS, TimedSpec, key_of, write_timed
 from benchmarks.workload import SteadyLoad, create
 from streamgroups.groups.history import Kind
+from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.history_file import read_history
 
 CONSUMERS = "confluent-kafka consumers"
+#: With the heartbeat interval of streamgroups.
+PROMPT_CONSUMERS = "confluent-kafka consumers, same heartbeat"
 WITHOUT_STATE = "without state"
 _PER_S = 1_000
 _SESSION_MS = 6_000
@@ -56,6 +60,7 @@ def handover(bench: Bench) -> Iterator[Row]:
     runs: dict[str, Callable[[], Times]] = {
         OURS: partial(_round, bench, "query"),
         CONSUMERS: partial(_round, bench, "consumer"),
+        PROMPT_CONSUMERS: partial(_round, bench, "prompt-consumer"),
     }
     found = bench.race("handover", runs, bench.scale.handover_rounds)
     for cause, what in _CAUSES.items():
@@ -64,14 +69,14 @@ def handover(bench: Bench) -> Iterator[Row]:
             for name, cell in found.items()
         }
         figures[SPARK] = Missing(f"{SPARK}: it joins no group, so nothing is handed over", is_failure=False)
-        yield from compare(what, S, figures, ours=OURS)
+        yield from compare(what, S, figures, ours=OURS, alternatives=(CONSUMERS, PROMPT_CONSUMERS))
 
 
 class _Member:
     """A member in a separate process.
 
     Args:
-        kind: ``query``, ``state`` or ``consumer``; see ``handover_member``.
+        kind: ``query``, ``state``, ``consumer``, or ``prompt-consumer`` with the heartbeat interval of a query.
         name: its ``client.id``.
         directory: the directory of its files.
         group, topic, bootstrap: its group, topic and bootstrap servers.
@@ -79,13 +84,14 @@ class _Member:
 
     def __init__(self, kind: str, name: str, directory: Path, group: str, topic: str, bootstrap: str) -> None:
         self.name = name
-        self._kind, self._group = kind, group
+        self._group = group
         self._diary, self._history = directory / f"{name}.diary", directory / "history"
         self._log_path = directory / f"{name}.log"
-        session = {"session.timeout.ms": str(_SESSION_MS), "heartbeat.interval.ms": "1000", "client.id": name}
+        session = {"session.timeout.ms": str(_SESSION_MS), "client.id": name}
+        self._is_query = kind in ("query", "state")
         common = {"diary": str(self._diary)}
         self._config: dict[str, Any]
-        if kind != "consumer":
+        if self._is_query:
             options = {f"kafka.{key}": value for key, value in session.items()}
             options |= {"kafka.bootstrap.servers": bootstrap, "group.id": group, "subscribe": topic}
             options |= {"startingPosition": "TRIM_HORIZON"}
@@ -100,10 +106,19 @@ class _Member:
                 "enable.auto.commit": "false",
                 "partition.assignment.strategy": "cooperative-sticky",
             }
+            if kind == "prompt-consumer":
+                ours = ClientConfig.from_options({"bootstrap.servers": bootstrap}).for_member(group)
+                settings["heartbeat.interval.ms"] = ours["heartbeat.interval.ms"]
             self._config = {**common, "settings": settings, "topic": topic}
         self._log: IO[bytes] = self._log_path.open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.handover_member", kind, json.dumps(self._config)],
+            [
+                sys.executable,
+                "-m",
+                "benchmarks.handover_member",
+                "query" if self._is_query else "consumer",
+                json.dumps(self._config),
+            ],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -129,7 +144,7 @@ class _Member:
 
     def noted_s(self, what: str) -> float | None:
         """The time of the first event of this kind."""
-        if what in _BY_THE_MEMBER and self._kind != "consumer":
+        if what in _BY_THE_MEMBER and self._is_query:
             # The member in the source records the event in its own process.
             kind = _BY_THE_MEMBER[what]
             events = read_history(self._history) if self._history.exists() else []

@@ -216,6 +216,9 @@ class ScriptedConsumer:
         self.calls.append(("pause", tps := [_ours(p) for p in partitions]))
         self.paused |= set(tps)
 
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.calls.append(("list_topics", topic))
+
     def get_watermark_offsets(self, partition: Any, timeout: float) -> tuple[int, int]:
         self.calls.append(("bounds", _ours(partition)))
         return self.bounds[_ours(partition)]

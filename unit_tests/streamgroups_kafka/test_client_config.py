@@ -394,7 +394,7 @@ def test_a_certificate_that_cannot_be_read_is_rejected_at_once() -> None:
 def test_a_member_never_fetches_nor_commits_by_itself() -> None:
     member = _config(session_timeout_ms="9000", fetch_min_bytes="5", isolation_level="read_uncommitted").for_member("g")
     assert member == {
-        "heartbeat.interval.ms": "1000",
+        "heartbeat.interval.ms": "250",
         "allow.auto.create.topics": "false",
         "auto.offset.reset": "error",
         "bootstrap.servers": "127.0.0.1:1",

@@ -34,6 +34,7 @@ from streamgroups_kafka.client.logs import MemberLog, client_log
 from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
 from streamgroups_kafka.membership.batch_watch import BatchWatch
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_kafka.membership.prompt_rebalance import PromptRebalance
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberState, Turn
 
@@ -93,6 +94,7 @@ class ConsumerOwner:
         self._refreshes_failed = 0
         self._is_leaving = False
         self._batches = BatchWatch(settings, state)
+        self._prompt = PromptRebalance(is_classic=settings.consumer.get("group.protocol") != "consumer")
         # A leaving member does not need the positions.
         self._retrying = retrying(stop_any(stop_after_delay(_POSITIONS_S), _StopWhenClosing(state)), every_s=0.2)
 
@@ -142,6 +144,9 @@ class ConsumerOwner:
         error = message.error() if message is not None else None
         if message is not None and error is not None:
             self._on_error(error, message.topic())
+        self._prompt.lift_delay(consumer, self._subscribed)
+        if self._subscribed and self._prompt.is_heartbeat_due():
+            self._subscribe(consumer)
         return True
 
     def _leave(self) -> None:
@@ -212,10 +217,14 @@ class ConsumerOwner:
             # The pattern matches no topic yet. The member waits without partitions.
             self._state.assign({})
         if topics and topics != self._subscribed:
-            consumer.subscribe(
-                sorted(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-            )
+            if not self._subscribed:
+                self._prompt.joined()
             self._subscribed = topics
+            self._subscribe(consumer)
+
+    def _subscribe(self, consumer: Consumer) -> None:
+        topics = sorted(self._subscribed)
+        consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def _on_assign(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
         said = self._positions(consumer, [*map(ours, partitions)])
@@ -231,6 +240,7 @@ class ConsumerOwner:
             consumer.assign(assigned)
         consumer.pause(assigned)
         self._state.assign(positions)
+        self._prompt.rebalanced(new_partitions=bool(partitions))
 
     def _positions(self, consumer: Consumer, tps: list[TopicPartition]) -> dict[TopicPartition, Owned]:
         if not tps:
