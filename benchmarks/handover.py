@@ -11,6 +11,7 @@ groups. Source: KIP-429, cooperative rebalancing.
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import signal
@@ -242,7 +243,7 @@ def _settled(admin: AdminClient, group: str, members: list[_Member]) -> dict[str
     def shares() -> dict[str, set[int]] | None:
         try:
             described = admin.describe_consumer_groups([group])[group].result(10)
-        except KafkaException:
+        except (KafkaException, concurrent.futures.TimeoutError):
             # A new cluster may have no coordinator of the group yet.
             return None
         held = {
