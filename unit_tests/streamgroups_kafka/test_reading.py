@@ -21,6 +21,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups_kafka import native
+from streamgroups_kafka.admin import metadata_store as metadata_store_of_kafka
 from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.read import plain_fetcher, range_reader
@@ -296,7 +297,7 @@ def test_S7_a_task_records_the_gap_that_it_finds(
             other = Gaps().plus(Gap(90, 95, Cause.EXPIRED, 1))
             metadata_store.write(gaps_group_of("readers"), {P0: Committed(95, other.encode())})
 
-    monkeypatch.setattr(range_reader, "KafkaMetadataStore", lambda _client, **_: metadata_store)
+    monkeypatch.setattr(metadata_store_of_kafka, "KafkaMetadataStore", lambda _client, **_: metadata_store)
     monkeypatch.setattr(GapRecords.__init__, "__defaults__", (sleep,))
     go(Fetched(GONE, bounds=bounds), OffsetRange(P0, first, end), fail=False, records=True)
     recorded = Gaps.parse(cluster.all_committed(gaps_group_of("readers"))[P0].metadata).newest

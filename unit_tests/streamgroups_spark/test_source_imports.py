@@ -1,4 +1,4 @@
-"""The start of a query waits for the imports of its source. Here: what the process of a query does not import."""
+"""The start of a query waits for imports. Here: what the process of its source and its Python workers do not import."""
 
 from __future__ import annotations
 
@@ -13,5 +13,17 @@ def test_the_process_of_a_query_does_not_import_what_its_first_batch_does_not_ne
         " streamgroups_spark.source.running_query; print([m for m in sys.argv[1:] if m in sys.modules])"
     )
     unneeded = ["pyarrow.compute", "pandas", "kafka", "streamgroups.query.ledger_positions", "streamgroups_state.store"]
+    command = [sys.executable, "-c", program, *unneeded]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_worker_does_not_import_what_a_task_does_not_need() -> None:
+    # A worker imports the reader when it receives a task.
+    program = (
+        "import sys, pyspark.worker, streamgroups_spark.source.data_source;"
+        " print([m for m in sys.argv[1:] if m in sys.modules])"
+    )
+    unneeded = ["confluent_kafka.admin", "kafka", "streamgroups.ports", "streamgroups.query.micro_batches"]
+    unneeded += ["streamgroups.monitoring.query_progress", "streamgroups_kafka.admin", "streamgroups_state"]
     command = [sys.executable, "-c", program, *unneeded]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -22,8 +22,6 @@ from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGro
 from streamgroups.groups.gaps import Cause, Gap, PartitionGap
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import OnDataLoss
-from streamgroups_kafka.admin.gap_records import GapRecords
-from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
@@ -156,15 +154,23 @@ class _Reading:
         is_expired = wanted.next_offset < oldest
         continues_at = min(oldest, wanted.end_offset) if is_expired else wanted.end_offset
         if self._settings.records_gaps:
-            gap = Gap(wanted.next_offset, continues_at, Cause.EXPIRED if is_expired else Cause.TRUNCATED, now_ms())
-            records = GapRecords(
-                lambda: KafkaMetadataStore(self._settings.client, retry_timeout_s=_GAPS_S), group_id, now_ms
-            )
-            records.record([PartitionGap(topic_partition, gap)], alone=False)
+            cause = Cause.EXPIRED if is_expired else Cause.TRUNCATED
+            self._record_gap(topic_partition, Gap(wanted.next_offset, continues_at, cause, now_ms()))
         if wanted.next_offset < oldest < wanted.end_offset:
             fetcher.seek(topic_partition, oldest)
         else:
             fetcher.end(topic_partition)
+
+    def _record_gap(self, topic_partition: TopicPartition, gap: Gap) -> None:
+        # These imports take 80 ms of a processor, and each worker waits for the imports of this module.
+        from streamgroups_kafka.admin.gap_records import GapRecords
+        from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
+
+        settings = self._settings
+        records = GapRecords(
+            lambda: KafkaMetadataStore(settings.client, retry_timeout_s=_GAPS_S), settings.group_id, now_ms
+        )
+        records.record([PartitionGap(topic_partition, gap)], alone=False)
 
     def _deadline_s(self) -> float:
         return time.monotonic() + self._settings.timeout_ms / 1000

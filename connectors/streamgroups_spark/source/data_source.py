@@ -30,10 +30,8 @@ from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import partitions_of
-from streamgroups.monitoring.query_progress import encode_report
 from streamgroups.monitoring.query_time import UnreadableWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock
 from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
 from streamgroups_kafka.read.fetcher import ReadSettings
@@ -59,6 +57,7 @@ from streamgroups_spark.source.options import SourceOptions, parse
 
 if TYPE_CHECKING:
     from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+    from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
     from streamgroups_spark.event_time.producer_watermarks import Report
     from streamgroups_spark.source.running_query import RunningQuery
@@ -288,6 +287,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end_offsets = self._running().report_latest_offset()
         if end_offsets is None or self._query is None:
             return None
+        from streamgroups.monitoring.query_progress import encode_report
+
         return encode_report(self._group_id, self._query.name, end_offsets, self._query.micro_batches.limits_report)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
