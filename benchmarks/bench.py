@@ -34,7 +34,7 @@ TASKS = 2
 _ROUNDS = Rounds(3)
 _SHAPE_ROUNDS = Rounds(4, budget_s=60, slow_s=25)
 #: Members are new processes in every round, so there is no warm-up.
-_HANDOVER_ROUNDS = Rounds(3, warm_up=0, budget_s=240)
+_HANDOVER_ROUNDS = Rounds(3, warm_up=0, budget_s=400, slow_s=120)
 _STATE_ROUNDS = Rounds(2, budget_s=150, slow_s=40)
 #: A round takes minutes.
 _DEDUP_ROUNDS = Rounds(1, warm_up=0)

@@ -21,7 +21,7 @@ from benchmarks.dedup import dedup
 from benchmarks.event_time import event_time
 from benchmarks.figures import Missing, Row, S
 from benchmarks.groups_command import groups_command
-from benchmarks.handover import handover
+from benchmarks.handover import CONSUMERS, handover
 from benchmarks.machine import machine
 from benchmarks.queries import queries
 from benchmarks.restart import restarts
@@ -64,6 +64,7 @@ _FOOTNOTES = (
     "highest round.",
     f"{SPARK} is Spark's own source with its defaults, {SPARK_20} the same with kafka.fetch.max.wait.ms=20, which is our reader's "
     "default. The ratio is to the faster of the two; the other has none.",
+    f"{CONSUMERS} have the heartbeat interval of librdkafka, 3 seconds, or that of streamgroups. The ratio is to the faster of the two.",
     f"{LOOP} and {QUIX} are one process each; Spark has {TASKS} tasks at once.",
     'Streams read with the trigger availableNow; their figure is that of the trigger unless the line has "start to end".',
     "When a query joins, its first micro-batch starts Python workers and compiles code before it reads: a second or more that a plain "
