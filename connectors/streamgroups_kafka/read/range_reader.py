@@ -162,7 +162,7 @@ class _Reading:
             fetcher.end(topic_partition)
 
     def _record_gap(self, topic_partition: TopicPartition, gap: Gap) -> None:
-        # These imports take 80 ms of a processor, and each worker waits for the imports of this module.
+        # Each worker waits for the imports of this module, and few have a gap to record.
         from streamgroups_kafka.admin.gap_records import GapRecords
         from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 

@@ -30,7 +30,6 @@ from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import partitions_of
-from streamgroups.monitoring.query_time import UnreadableWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
@@ -38,7 +37,6 @@ from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.event_time import header_column as header_time
 from streamgroups_spark.event_time import watermark_column
-from streamgroups_spark.event_time.observed_times import Tell, measured
 from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.process_exit import exit_on_sigterm, exit_within, is_runner
 from streamgroups_spark.internals.python_worker import prepare_python_worker
@@ -57,8 +55,10 @@ from streamgroups_spark.source.options import SourceOptions, parse
 
 if TYPE_CHECKING:
     from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+    from streamgroups.monitoring.query_time import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
+    from streamgroups_spark.event_time.observed_times import Tell
     from streamgroups_spark.event_time.producer_watermarks import Report
     from streamgroups_spark.source.running_query import RunningQuery
     from streamgroups_spark.state.stage_name import PassedColumns
@@ -328,6 +328,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if column is None or column not in self._schema.names:
             # The event time is computed after the read, or belongs to another query of the group.
             return batches
+        from streamgroups_spark.event_time.observed_times import measured
+
         return measured(batches, column, reported_as, self._tell)
 
     def _report_of(self, partition: RangesPartition) -> Report:
@@ -339,6 +341,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         def report(watermarks: Sequence[ProducerWatermarks], unreadable: Mapping[TopicPartition, int]) -> None:
             if unreadable and self._unreadable is not None:
+                from streamgroups.monitoring.query_time import UnreadableWatermarks
+
                 found = unreadable.items()
                 counts = [UnreadableWatermarks(self._group_id, partition.member, tp, count) for tp, count in found]
                 self._unreadable.send(counts)
