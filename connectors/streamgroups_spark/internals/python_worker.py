@@ -21,10 +21,21 @@ import gc
 import itertools
 import os
 import socket
+import sys
 from contextlib import suppress
 
 _OPEN_FILES = "/proc/self/fd"
 _tasks = itertools.count(1)
+
+
+def freeze_before_imports() -> None:
+    """Freezes the objects of all imports so far if Spark has started this process. Called before the imports of the source.
+
+    The garbage collector would traverse them during the imports that follow, which takes a tenth of their time.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name.startswith("pyspark."):
+        gc.freeze()
 
 
 def prepare_python_worker() -> None:
