@@ -113,13 +113,13 @@ class Place:
         with suppress(KafkaException):
             self.topic(self.name)
 
-    def no_topic(self) -> None:
+    def no_topic(self, suffix: str = "") -> None:
         """Deletes the topic of a previous use."""
-        admin = self.admin
-        for deleted in admin.delete_topics([self.name]).values():
+        admin, name = self.admin, f"{self.name}{suffix}"
+        for deleted in admin.delete_topics([name]).values():
             with suppress(KafkaException):
                 deleted.result(30)
-        wait_until(lambda: self.name not in admin.list_topics(timeout=30).topics, "the topic is deleted")
+        wait_until(lambda: name not in admin.list_topics(timeout=30).topics, "the topic is deleted")
 
     def command(self, *arguments: str, login: bool = True) -> None:
         """Runs a command, as ann or as the super user.
@@ -192,6 +192,28 @@ def _another_letter(place: Place) -> None:
     letter = letters(target, 100)[next(_NUMBERS)]
     producer.produce(place.name, key=letter.key, value=letter.value, headers=list(to_headers(letter)), partition=0)
     producer.flush(30)
+
+
+def _redrive(name: str) -> tuple[Acl, ...]:
+    return (
+        Acl("Read", "Topic", name),
+        Acl("Write", "Topic", f"{name}-target"),
+        Acl("Write", "TransactionalId", f"streamgroups-redrive-{name}"),
+    )
+
+
+def _a_letter_and_the_ids(place: Place) -> None:
+    """Another dead letter, and the id of a redriven one."""
+    _another_letter(place)
+    admin, ids = place.admin, f"{place.name}.redriven"
+    if ids not in admin.list_topics(timeout=30).topics:
+        admin.create_topics([NewTopic(ids, 1, 1, config={"cleanup.policy": "compact"})])[ids].result(30)
+        produce(place.listeners.plain, ids, 1, partitions=1)
+
+
+def _a_letter_without_the_ids(place: Place) -> None:
+    _another_letter(place)
+    place.no_topic(".redriven")
 
 
 def _lines(place: Place) -> str:
@@ -269,6 +291,26 @@ FEATURES = {
         lambda place: place.command("dlq", "purge", place.name, "--include-waiting", "--execute"),
         _another_letter,
     ),
+    "dlq redrive": Feature(
+        lambda name: (
+            *_redrive(name),
+            Acl("Write", "Topic", f"{name}.redriven"),
+            Acl("Read", "Topic", f"{name}.redriven"),
+            Acl("DescribeConfigs", "Topic", f"{name}.redriven"),
+        ),
+        lambda place: place.command("dlq", "redrive", place.name, "--execute"),
+        _a_letter_and_the_ids,
+    ),
+    "dlq redrive, without a topic of ids": Feature(
+        lambda name: (
+            *_redrive(name),
+            Acl("Create", "Topic", f"{name}.redriven"),
+            # The first request after the creation describes the topic.
+            Acl("Write", "Topic", f"{name}.redriven", "Read"),
+        ),
+        lambda place: place.command("dlq", "redrive", place.name, "--execute"),
+        _a_letter_without_the_ids,
+    ),
     "topics create": Feature(
         lambda name: (Acl("Create", "Topic", name), Acl("Describe", "Topic", name, "Read")),
         lambda place: place.command("topics", "create", place.name, "--partitions", "1"),
@@ -284,7 +326,7 @@ FEATURES = {
     ),
 }
 #: The sink has tests of its own, and the classic protocol needs the same ACLs.
-_SLOW = {"stream, classic", "Kafka sink"}
+_SLOW = {"stream, classic", "Kafka sink", "dlq redrive, without a topic of ids"}
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ transaction of a killed one, and fences one that still runs. Source: SEMANTICS P
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 
 from streamgroups.dlq.redrive import RedrivenRecord, check_cleanup_policy, redriven_topic
 from streamgroups.errors import FencedMember, StreamGroupsError
@@ -87,11 +87,28 @@ def _cleanup_policy(config: ClientConfig, topic: str) -> str:
     return str(settings["cleanup.policy"].value)
 
 
+def _not_writable(config: ClientConfig, topics: Collection[str]) -> list[str]:
+    """The topics without Write for this user (KIP-430); empty if the cluster does not report it."""
+    admin = AdminClient(dict(config.for_admin()))
+    described = admin.describe_topics(
+        TopicCollection(sorted(topics)), include_authorized_operations=True, request_timeout=REQUEST_TIMEOUT_S
+    )
+    found = []
+    for topic, description in described.items():
+        with suppress(KafkaException):
+            operations = description.result().authorized_operations
+            if operations is not None and AclOperation.WRITE not in operations:
+                found.append(topic)
+    return found
+
+
 class KafkaRedrive:
     """See :class:`streamgroups.dlq.redrive.Redrive`."""
 
     def __init__(self, producer: Producer, config: ClientConfig, dlq: str, timeout_s: float) -> None:
         self._producer, self._config, self._dlq, self._timeout_s = producer, config, dlq, timeout_s
+        #: The topics of the last transaction.
+        self._topics = frozenset[str]()
 
     def start(self) -> None:
         """Fences earlier redrives, and waits until their transactions have ended."""
@@ -109,6 +126,7 @@ class KafkaRedrive:
     def begin(self, records: Sequence[RedrivenRecord]) -> Failures:
         """Begins a transaction and adds records to it. Returns the records that the broker has rejected until now."""
         failed: Failures = []
+        self._topics = frozenset({redriven_topic(self._dlq), *(it.topic for it in records)})
         self._producer.begin_transaction()
         for record in records:
             self._produce(record, failed)
@@ -128,6 +146,9 @@ class KafkaRedrive:
             if failed:
                 # The other records of the transaction fail with it, and can be reported first.
                 error, letter_id, topic = next((it for it in failed if it[0].code() not in _PURGED), failed[0])
+                if error.code() in _PURGED:
+                    # No record has the reason. The transaction has it, and each call except its abort raises it.
+                    self._producer.begin_transaction()
                 raise self._error(error, f"The record of the letter '{letter_id}' could not be sent", topic)
             self._producer.commit_transaction(self._timeout_s)
 
@@ -173,6 +194,9 @@ class KafkaRedrive:
                 f"Another redrive of '{self._dlq}' has started, so this one has ended.",
                 remedy="Wait until the other one has ended, and run the command again: it sends what is left.",
             )
+        if topic is None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            # The error of a transaction does not contain its topics.
+            topic = ", ".join(_not_writable(self._config, self._topics))
         return to_streamgroups_error(
             error,
             what,
