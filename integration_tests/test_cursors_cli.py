@@ -266,7 +266,7 @@ def test_O2_wrong_input_changes_nothing(kafka: Broker, shell: Shell, stream: str
     group, partition = instance(billing), ["--partition", "0"]
     for arguments, code, message in (
         (["does-not-exist", *group], ExitCode.ERROR, "Stream 'does-not-exist' does not exist"),
-        (["does-not-exist", *partition], ExitCode.ERROR, "Create the topic, or grant Describe"),
+        (["does-not-exist", *partition], ExitCode.ERROR, "If it exists: Grant Read on Topic"),
         ([stream, "--partition", "1"], ExitCode.ERROR, "has no partition 1. It has 1 partitions, numbered from 0."),
         ([stream, *partition, "--type", "AT_OFFSET", "--offset", "21"], ExitCode.USAGE, "the available offsets are [0, 20). Use an offset in"),
         ([stream, *group, "--type", "AT_TIME", "--time", "yesterday"], ExitCode.USAGE, "Write it like 2026-01-31T12:00:00Z"),

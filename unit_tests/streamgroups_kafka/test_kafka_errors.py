@@ -19,7 +19,7 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
-from streamgroups_kafka.client.acls import WRITE
+from streamgroups_kafka.client.acls import WRITE, Operations
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 
 RETRY, FENCED, FATAL = CommitVerdict.RETRY_WHILE_OWNED, CommitVerdict.FENCED, CommitVerdict.FATAL
@@ -104,6 +104,15 @@ def test_every_code_keeps_its_name_and_pickles(name: str) -> None:
 def test_the_missing_permission_is_named(name: str, remedy: str) -> None:
     error = to_streamgroups_error(_kafka(name), "Reading", group="orders", topic="flights", transactional_id="ours")
     assert re.fullmatch(remedy, error.remedy)
+
+
+@pytest.mark.parametrize(("operations", "operation"), [({}, "Read"), ({"operations": WRITE}, "Write")])
+def test_the_error_of_an_unknown_topic_has_the_command_for_a_hidden_one(
+    operations: dict[str, Operations], operation: str
+) -> None:
+    error = to_streamgroups_error(_kafka("UNKNOWN_TOPIC_OR_PART"), "Reading", topic="flights", **operations)
+    command = f"kafka-acls.sh .* --operation {operation} --topic flights"
+    assert re.search(f"If it exists: Grant {operation} on Topic 'flights': {command}$", error.remedy)
 
 
 @pytest.mark.parametrize(

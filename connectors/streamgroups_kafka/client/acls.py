@@ -56,8 +56,17 @@ def missing_acl(kafka_error: KafkaError, names: Mapping[Resource, str | None], o
         return None
     operation, name = operations.get(resource, USUAL[resource]), names.get(resource) or ""
     if resource == "Topic":
-        return grant(operation, resource, [topic.strip() for topic in name.split(",") if topic.strip()])
+        return grant(operation, resource, topics_in(name))
     if resource == "Group" and group_of(name) != name:
         # One ACL covers all metadata groups of a group.
         return grant(operation, resource, [members_group_of(group_of(name))], prefixed=True)
     return grant(operation, resource, [name] if name else [])
+
+
+def topics_in(names: str | None) -> list[str]:
+    """Returns the topics in a text of names separated by commas.
+
+    >>> topics_in("flights, board"), topics_in(None)
+    (['flights', 'board'], [])
+    """
+    return [topic.strip() for topic in (names or "").split(",") if topic.strip()]

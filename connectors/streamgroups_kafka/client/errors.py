@@ -15,6 +15,7 @@ from enum import Enum
 
 from confluent_kafka import KafkaError
 
+from streamgroups.acls import grant
 from streamgroups.errors import (
     BrokerUnreachable,
     DataLoss,
@@ -26,7 +27,7 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
-from streamgroups_kafka.client.acls import USUAL, Operations, missing_acl
+from streamgroups_kafka.client.acls import USUAL, Operations, missing_acl, topics_in
 from streamgroups_kafka.client.error_codes import Code
 
 
@@ -53,7 +54,7 @@ _BUSY = _Meaning(
 _NO_TOPIC = _Meaning(
     UnknownTopic,
     "{topic} does not exist, or this user is not authorized to describe it",
-    "Create the topic, or grant Describe on {topic_acl}.",
+    "Create the topic, or correct its name. If it exists: {topic_grant}",
 )
 _LOGIN = _Meaning(
     NotAuthorized,
@@ -271,7 +272,7 @@ def to_streamgroups_error(
     names = {
         "group": f"the group '{group}'" if group else "the group",
         "topic": f"the topic '{topic}'" if topic else "the topic or partition",
-        "topic_acl": f"Topic '{topic}'" if topic else "the Topic",
+        "topic_grant": grant(operations.get("Topic", USUAL["Topic"]), "Topic", topics_in(topic)),
     }
     said = redact(kafka_error.str()).strip().rstrip(".")
     acl = missing_acl(kafka_error, {"Topic": topic, "Group": group, "TransactionalId": transactional_id}, operations)

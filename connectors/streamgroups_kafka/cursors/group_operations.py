@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Collection
 
+from streamgroups.acls import grant
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.state import GroupState, group_state
 from streamgroups.errors import GroupRejected, UnknownTopic
@@ -58,7 +59,7 @@ class GroupOperations:
         if count is None:
             raise UnknownTopic(
                 f"Stream '{stream}' does not exist, or this user is not authorized to describe it.",
-                remedy=f"Create the topic, or grant Describe on Topic '{stream}'.",
+                remedy=f"Create the topic, or correct its name. If it exists: {grant('Read', 'Topic', [stream])}",
                 topic=stream,
             )
         return count

@@ -6,7 +6,8 @@ and the state of operators depends on the number. Source: SEMANTICS S12.
 
 from __future__ import annotations
 
-from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.acls import grant
+from streamgroups.errors import InvalidOption, NotAuthorized, UnknownTopic
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.topic_changes import create_topic
 from streamgroups_kafka.client.config import ClientConfig
@@ -28,7 +29,12 @@ def ensure_topic(client: ClientConfig, topic: str, partitions: int | None) -> No
     cluster = KafkaCluster(client)
     if must_create(topic, cluster.topics().get(topic), partitions):
         assert partitions is not None, "must_create rejects it"
-        create_topic(client, topic, partitions)
+        try:
+            create_topic(client, topic, partitions)
+        except NotAuthorized as e:
+            # Kafka hides a topic that this user may not describe.
+            remedy = f"{e.remedy}; if it exists: {grant('Write', 'Topic', [topic])}"
+            raise NotAuthorized(e.what, remedy=remedy, topic=topic) from None
         # Another query may have created the topic at the same time, with another number.
         must_create(topic, cluster.topics().get(topic), partitions)
 
@@ -51,7 +57,8 @@ def must_create(topic: str, existing: int | None, partitions: int | None) -> boo
     if existing is None and partitions is None:
         raise UnknownTopic(
             f"Topic '{topic}' does not exist.",
-            remedy="Set 'partitions' to create it, such as partitions=8, or create it with Kafka's tools.",
+            remedy="Set 'partitions' to create it, such as partitions=8, or create it with Kafka's tools. If it exists: "
+            + grant("Write", "Topic", [topic]),
             topic=topic,
         )
     if existing is not None and partitions not in (None, existing):
