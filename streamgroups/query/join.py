@@ -75,20 +75,21 @@ class Joining:
         topics = topics_of(settings.subscription, existing)
         group = self._cluster.describe(self._group_id)
         by_pattern = isinstance(settings.subscription, Pattern)
-        owned = self._cluster.committed(self._group_id, group.owners)
+        partitions = partitions_of(settings.subscription, existing)
+        is_restart = checkpoint.number != 0
+        # A restarted query continues, also if the group has lost its offsets. Its group was there before.
+        requested = {*group.owners} if is_restart else {*group.owners, *partitions}
+        committed = self._cluster.committed(self._group_id, requested)
         check_may_join(
             group,
             topics,
             by_pattern=by_pattern,
             mode=settings.mode if self._joins else None,
-            held_exclusively=is_held_exclusively(c.metadata for c in owned.values()),
+            held_exclusively=is_held_exclusively(it.metadata for tp, it in committed.items() if tp in group.owners),
         )
-        partitions = partitions_of(settings.subscription, existing)
         # A group with a committed offset for one of these partitions is not new: partitions without one were added
         # later (G2).
-        is_new = not self._cluster.committed(self._group_id, partitions)
-        if is_new and checkpoint.number == 0:
-            # A restarted query continues, also if the group has lost its offsets. Its group was there before.
+        if not is_restart and committed.keys().isdisjoint(partitions):
             if self._group_limit is not None and not group.members:
                 self._group_limit.check(topics)
             self._starting = offsets_of(

@@ -48,7 +48,9 @@ def test_a_request_that_timed_out_is_repeated_with_a_new_client(monkeypatch: pyt
     assert StuckAdmin.created == 2
 
 
-def test_the_first_request_uses_the_consumer_that_is_connected_already(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def consumers(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedConsumer]:
+    """The consumers that were created."""
     created: list[ScriptedConsumer] = []
 
     def consumer(settings: Mapping[str, Any]) -> ScriptedConsumer:
@@ -56,9 +58,28 @@ def test_the_first_request_uses_the_consumer_that_is_connected_already(monkeypat
         return created[-1]
 
     monkeypatch.setattr(cluster, "Consumer", consumer)
+    return created
+
+
+@pytest.fixture
+def connected() -> cluster.KafkaCluster:
+    """A cluster with a consumer for the first request."""
     tested = cluster.KafkaCluster(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}))
     tested.connect("billing")
-    assert [it.settings["group.id"] for it in created] == ["billing"]
+    return tested
+
+
+def test_the_first_request_uses_the_consumer_that_is_connected_already(
+    consumers: list[ScriptedConsumer], connected: cluster.KafkaCluster
+) -> None:
+    assert [it.settings["group.id"] for it in consumers] == ["billing"]
     for requests in (1, 2):
-        assert tested.committed("billing", [TopicPartition("flights", 0)]) == {}
-        assert [it.closed for it in created] == [True] * requests
+        assert connected.committed("billing", [TopicPartition("flights", 0)]) == {}
+        assert [it.closed for it in consumers] == [True] * requests
+
+
+def test_a_call_without_partitions_closes_the_connected_consumer(
+    consumers: list[ScriptedConsumer], connected: cluster.KafkaCluster
+) -> None:
+    assert connected.committed("billing", []) == {}
+    assert [it.closed for it in consumers] == [True]

@@ -24,6 +24,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
 from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
@@ -575,6 +576,21 @@ class TestRestarting:
         run.source.stop()
         world.commit(0, 0)
         assert run.again().start().batch() == ["flights-0[0,3)", "flights-1[0,2)"]
+
+    def test_S5_a_restarted_query_leaves_the_request_of_committed_offsets_to_its_member(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read, requested = world.cluster.committed, list[set[TopicPartition]]()
+
+        def committed(group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
+            requested.append(set(partitions))
+            return read(group_id, partitions)
+
+        run = self.stopped_after_a_batch(world)
+        world.group.kill("alice")
+        monkeypatch.setattr(world.cluster, "committed", committed)
+        run.again().start().batch()
+        assert requested == [set(), {tp(0), tp(1)}]
 
     def test_S5_a_restart_is_recorded_with_the_differences(self, world: World) -> None:
         run = self.stopped_after_a_batch(world)

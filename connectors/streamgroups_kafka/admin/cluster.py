@@ -90,7 +90,7 @@ class KafkaCluster:
     ) -> None:
         self._config, self._has_subscriptions = config, request_subscriptions
         self._admin = AdminClient(dict(config.for_admin()))
-        #: Consumers that :meth:`connect` has created, each for one request.
+        #: Consumers that :meth:`connect` has created, each for the first call of :meth:`committed`.
         self._connected: dict[str, Consumer] = {}
         self._log = client_log(config.get("bootstrap.servers"))
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
@@ -239,11 +239,15 @@ class KafkaCluster:
 
         Uses a consumer that does not join: see :func:`~streamgroups_kafka.client.partitions.committed_offsets`.
         """
+        connected = self._connected.pop(group_id, None)
         if not partitions:
+            if connected is not None:
+                connected.close()
             return {}
 
         def request() -> dict[TopicPartition, Committed]:
-            consumer = self._connected.pop(group_id, None) or self._new_consumer(group_id)
+            nonlocal connected
+            consumer, connected = connected or self._new_consumer(group_id), None
             try:
                 return committed_offsets(consumer, partitions, REQUEST_TIMEOUT_S)
             finally:
