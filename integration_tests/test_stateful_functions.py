@@ -20,6 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroups as sg
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
+from streamgroups.query.packing import SMALL_TASK_OFFSETS
+from streamgroups.state.names import StateFileName
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
 from streamgroups_testkit.waits import wait_until
@@ -79,13 +81,17 @@ class Totals:
     target: str
     directory: Path
 
-    def start(self, name: str, options: dict[str, str], **trigger: Any) -> StreamingQuery:
-        """Starts a query with a new checkpoint."""
+    def rows(self, options: dict[str, str]) -> DataFrame:
+        """The number and sum of the values of each key."""
         records = self.spark.readStream.format("streamgroups").options(**options).load()
         values = records.selectExpr("key", "cast(cast(value AS string) AS bigint) AS value", "partition", "offset")
         columns = "n bigint, total bigint"
         totals = sg.stateful(values, add, by=["key"], state=columns, output=f"key binary, {columns}", name="totals")
-        rows = totals.selectExpr("to_json(struct(cast(key AS string) AS key, n, total)) AS value")
+        return totals.selectExpr("cast(key AS string) AS key", "n", "total")
+
+    def start(self, name: str, options: dict[str, str], **trigger: Any) -> StreamingQuery:
+        """Starts a query with a new checkpoint."""
+        rows = self.rows(options).selectExpr("to_json(struct(key, n, total)) AS value")
         sink = sg.KafkaSink(bootstrap_servers=self.bootstrap, topic=self.target)
         writer = sg.exactly_once(rows, sink=sink, checkpoint=str(self.directory / name))
         return writer.trigger(**trigger or {"processingTime": "300 milliseconds"}).start()
@@ -140,6 +146,24 @@ def test_S10_an_exclusive_query_continues_with_the_state_of_the_group(
         records.write(200)
         assert totals.start(name, exclusive, availableNow=True).awaitTermination(60)
         assert totals.written() == records.totals
+
+
+def test_S10_a_coalesce_behind_an_operator_keeps_the_states_of_all_tasks(
+    totals: Totals, bootstrap: str, topic: str, options: dict[str, str], tmp_path: Path
+) -> None:
+    records, found = Records(bootstrap, topic), dict[str, tuple[int, int]]()
+    rows = totals.rows({name: value for name, value in options.items() if name != "maxOffsetsPerTrigger"})
+
+    def collect(batch: DataFrame, _: int) -> None:
+        found.update({row.key: (row.n, row.total) for row in batch.coalesce(1).collect()})
+
+    # The first batch is large enough for two tasks. The second one needs the states of both.
+    for count in (SMALL_TASK_OFFSETS // PARTITIONS + 1, KEYS):
+        records.write(count)
+        writer = rows.writeStream.foreachBatch(collect).trigger(availableNow=True)
+        assert writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(60)
+        assert found == records.totals
+    assert any(StateFileName.parse(file.name).task for file in tmp_path.rglob("*.state"))
 
 
 def nothing(state: pa.Table, _records: pa.Table, _time: sg.BatchTime) -> tuple[pa.Table, pa.Table]:
