@@ -94,15 +94,31 @@ def test_a_batch_query(broker: TokenListeners, issuer: TokenIssuer, spark: Spark
     assert spark.read.format("streamgroups").options(**options).load().count() == N
 
 
-@pytest.mark.parametrize("kind", ["provider", pytest.param("credentials", marks=LONG)])
+def over_tls(broker: TokenListeners, settings: Mapping[str, str]) -> dict[str, str]:
+    tls = {"security.protocol": "SASL_SSL", "ssl.truststore.location": str(broker.certificate)}
+    return {**settings, **tls, "ssl.truststore.type": "PEM"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "tls"),
+    [
+        ("provider", True),
+        *(pytest.param(kind, tls, marks=LONG) for kind, tls in (("provider", False), ("credentials", True))),
+        pytest.param("credentials", False, marks=LONG),
+    ],
+)
 def test_a_member_and_a_transaction(
-    broker: TokenListeners, issuer: TokenIssuer, spark: SparkSession, kind: str, tmp_path: Path
+    broker: TokenListeners, issuer: TokenIssuer, spark: SparkSession, kind: str, tls: bool, tmp_path: Path
 ) -> None:
-    group, settings = f"board-{uuid.uuid4().hex[:8]}", login(issuer, kind)
-    source = shared_options(broker.tokens, group, "flights") | prefixed(settings)
+    """librdkafka of the member, the native reader and kafka-python of the transaction."""
+    assert native.status().available, native.status().reason
+    group, settings, server = f"board-{uuid.uuid4().hex[:8]}", login(issuer, kind), broker.tokens
+    if tls:
+        settings, server = over_tls(broker, settings), broker.tokens_over_tls
+    source = shared_options(server, group, "flights") | prefixed(settings)
     flights = spark.readStream.format("streamgroups").options(**source).load().select("key", "value")
     before = len(read_committed(broker.plain, "board"))
-    sink = sg.KafkaSink(bootstrap_servers=broker.tokens, topic="board", settings=settings)
+    sink = sg.KafkaSink(bootstrap_servers=server, topic="board", settings=settings)
     query = sg.exactly_once(flights, sink=sink, checkpoint=str(tmp_path))
     run(query)
     assert len(read_committed(broker.plain, "board")) == before + N
@@ -112,13 +128,15 @@ def test_a_member_and_a_transaction(
     assert not any(secret in written for secret in (b"eyJ", CLIENT_SECRET.encode()))
 
 
-@BOTH
-def test_a_command(broker: TokenListeners, issuer: TokenIssuer, kind: str, tmp_path: Path) -> None:
-    group, settings = f"board-{uuid.uuid4().hex[:8]}", login(issuer, kind)
-    reset = cli(tmp_path, broker, settings, "reset", group, "--topic", "flights", "--to-offset", "5", "--execute")
+@pytest.mark.parametrize(("kind", "tls"), [("provider", False), ("credentials", True)])
+def test_a_command(broker: TokenListeners, issuer: TokenIssuer, kind: str, tls: bool, tmp_path: Path) -> None:
+    group, settings, server = f"board-{uuid.uuid4().hex[:8]}", login(issuer, kind), broker.tokens
+    if tls:
+        settings, server = over_tls(broker, settings), broker.tokens_over_tls
+    reset = cli(tmp_path, server, settings, "reset", group, "--topic", "flights", "--to-offset", "5", "--execute")
     assert reset.returncode == ExitCode.DONE, reset.stderr
     assert committed_offsets(broker.plain, group, "flights") == {0: 5, 1: 5}
-    described = cli(tmp_path, broker, settings, "describe", group, "-o", "json")
+    described = cli(tmp_path, server, settings, "describe", group, "-o", "json")
     assert described.returncode == ExitCode.DONE, described.stderr
     assert json.loads(described.stdout)["groups"]
 
@@ -190,7 +208,7 @@ def test_an_endpoint_without_a_token(broker: TokenListeners, issuer: TokenIssuer
 
 
 def test_a_token_that_the_broker_rejects(broker: TokenListeners, issuer: TokenIssuer, tmp_path: Path) -> None:
-    result = cli(tmp_path, broker, provider("foreign"), "list")
+    result = cli(tmp_path, broker.tokens, provider("foreign"), "list")
     assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
     assert "the broker rejects the token" in result.stderr
     assert "Check 'sasl.oauthbearer.token.provider'" in result.stderr
@@ -204,11 +222,9 @@ def test_a_query_without_a_token(broker: TokenListeners, issuer: TokenIssuer, sp
     assert SECRET_OF_PROVIDER not in str(raised.value)
 
 
-def cli(
-    directory: Path, broker: TokenListeners, settings: Mapping[str, str], *arguments: str
-) -> subprocess.CompletedProcess[str]:
+def cli(directory: Path, server: str, settings: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     file = directory / "client.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     run_main = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", *arguments]
-    to = ["--bootstrap-server", broker.tokens, "--command-config", str(file), "--timeout", "5s"]
+    to = ["--bootstrap-server", server, "--command-config", str(file), "--timeout", "5s"]
     return subprocess.run([*run_main, *to], capture_output=True, text=True, check=False)

@@ -136,24 +136,34 @@ class TokenListeners(NamedTuple):
     plain: str
     #: OAUTHBEARER.
     tokens: str
+    #: OAUTHBEARER over TLS.
+    tokens_over_tls: str
+    certificate: Path
 
 
 @contextmanager
 def token_broker(directory: Path, issuer: TokenIssuer) -> Iterator[TokenListeners]:
-    """A broker whose listener ``tokens`` verifies the tokens of an issuer with Kafka's own validator (KIP-768)."""
-    tokens = "listener.name.tokens.oauthbearer.sasl"
-    properties = {
-        "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"{tokens}.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
-        f"{tokens}.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
-        f"{tokens}.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
-        f"{tokens}.oauthbearer.expected.audience": issuer.audience,
-        f"{tokens}.oauthbearer.expected.issuer": issuer.name,
-    }
+    """A broker whose listeners for tokens verify those of an issuer with Kafka's own validator (KIP-768)."""
+    store, certificate = _key_pair(directory, "broker")
+    properties = {**_validator("tokens", issuer), **_validator("tls_tokens", issuer)}
+    properties |= _store("tls_tokens", "keystore", "PKCS12", store)
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.jwks_url}"
-    protocols = {"PLAINTEXT": "PLAINTEXT", "TOKENS": "SASL_PLAINTEXT"}
+    protocols = {"PLAINTEXT": "PLAINTEXT", "TOKENS": "SASL_PLAINTEXT", "TLS_TOKENS": "SASL_SSL"}
     with _broker(directory, protocols, properties, {}, (allowed,)) as (kafka, at):
-        yield TokenListeners(kafka, at["PLAINTEXT"], at["TOKENS"])
+        yield TokenListeners(kafka, at["PLAINTEXT"], at["TOKENS"], at["TLS_TOKENS"], certificate)
+
+
+def _validator(listener: str, issuer: TokenIssuer) -> dict[str, str]:
+    """The properties of a listener that accepts the tokens of an issuer."""
+    sasl = f"listener.name.{listener}.oauthbearer.sasl"
+    return {
+        f"listener.name.{listener}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{sasl}.server.callback.handler.class": f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
+        f"{sasl}.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required;",
+        f"{sasl}.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
+        f"{sasl}.oauthbearer.expected.audience": issuer.audience,
+        f"{sasl}.oauthbearer.expected.issuer": issuer.name,
+    }
 
 
 @contextmanager
