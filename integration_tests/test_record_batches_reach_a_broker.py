@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -44,6 +45,12 @@ def using(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     """The encoder of the test."""
     monkeypatch.setenv(ENCODER_VARIABLE, request.param)
     return str(request.param)
+
+
+@pytest.fixture
+def new_topic(new_topic: Callable[..., str]) -> Callable[..., str]:
+    """Creates topics that keep old records. The timestamps of these tests are older than the default retention."""
+    return partial(new_topic, retention_ms="-1")
 
 
 @pytest.fixture(scope="module")
