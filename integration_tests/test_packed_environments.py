@@ -17,9 +17,10 @@ import pyspark
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from integration_tests.counted_flights import PARTITIONS, Flights, hours_in
 from integration_tests.installations import build_distributions, install_with_dependencies, outside_environment
 from integration_tests.spark_cluster import SparkCluster, spark_cluster
-from integration_tests.test_spark_clusters import HOURS, PARTITIONS, Flights, Run, hours_in
+from integration_tests.test_spark_clusters import HOURS, Run
 from integration_tests.tiers import LONG
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.broker import BROKER_PROPERTIES

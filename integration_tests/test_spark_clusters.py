@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import psutil
-import psycopg
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.choosing_python import choosing_python
-from integration_tests.cluster_query import HELD_FLIGHT
+from integration_tests.counted_flights import PARTITIONS, Flights, hours_in
 from integration_tests.programs import Program, running
 from integration_tests.spark_cluster import SparkCluster, spark_cluster
 from integration_tests.tiers import LONG
@@ -42,51 +39,6 @@ from streamgroups_testkit.waits import wait_until
 from unit_tests.documents import ROOT
 
 HOURS = ROOT / "docker" / "cluster" / "hours.py"
-PARTITIONS = 4
-CARRIERS = ("AA", "B6", "DL", "EV", "UA", "US", "WN")
-HOUR_MS = 3_600_000
-START_MS = 483_333 * HOUR_MS
-
-
-@dataclass(frozen=True)
-class Flights:
-    """Flights in a topic, and the results that the queries must have.
-
-    Args:
-        count: their number.
-    """
-
-    count: int
-
-    def records(self) -> Iterator[tuple[str, dict[str, Any], int]]:
-        """Carrier, flight and event time in milliseconds, the same in each call."""
-        values = random.Random(2013)
-        for number in range(self.count):
-            carrier = values.choice(CARRIERS)
-            # The held flight is late, so that its attempts have an output.
-            delay = 60 if number == HELD_FLIGHT else values.randint(-10, 60)
-            yield carrier, {"carrier": carrier, "number": number, "delay": delay}, START_MS + 10_000 * number
-
-    def write(self, bootstrap: str, topic: str, start: int = 0, stop: int | None = None) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap})
-        for carrier, flight, time_ms in islice(self.records(), start, stop):
-            producer.produce(topic, json.dumps(flight), carrier, timestamp=time_ms)
-            producer.poll(0)
-        assert producer.flush(30) == 0
-
-    def close_windows(self, bootstrap: str, topic: str) -> None:
-        """Writes a record to each partition whose time is after the windows of all flights."""
-        producer = Producer({"bootstrap.servers": bootstrap})
-        for partition in range(PARTITIONS):
-            time_ms = START_MS + 10_000 * self.count + 2 * HOUR_MS
-            producer.produce(topic, "{}", "closing", partition, timestamp=time_ms)
-        assert producer.flush(30) == 0
-
-    def late(self) -> list[int]:
-        return [flight["number"] for _, flight, _ in self.records() if flight["delay"] > 15]
-
-    def hours(self) -> Counter[tuple[str, int]]:
-        return Counter((carrier, time_ms // HOUR_MS * HOUR_MS) for carrier, _, time_ms in self.records())
 
 
 @dataclass(frozen=True)
@@ -209,15 +161,6 @@ def test_X2_executors_of_a_standalone_cluster_are_killed(
         run.finish(program)
     assert sorted(it["number"] for it in run.late()) == flights.late()
     assert run.hours() == flights.hours()
-
-
-def hours_in(database: str) -> Counter[tuple[str, int]]:
-    """The rows of the table as numbers of flights by carrier and hour, if each hour is there once."""
-    with psycopg.connect(database) as connection:
-        rows = connection.execute("SELECT carrier, hour, flights FROM hours").fetchall()
-    found = Counter({(carrier, int(hour.timestamp() * 1_000)): flights for carrier, hour, flights in rows})
-    assert len(found) == len(rows), "an hour is there twice"
-    return found
 
 
 @LONG

@@ -11,8 +11,9 @@ import os
 import pytest
 
 REQUIRE = "STREAMGROUPS_REQUIRE"
-#: Spark's own Kafka connector, from a Maven repository; the C extension; Docker and the image of the broker; Prometheus.
-KNOWN = ("parity", "native", "containers", "prometheus")
+#: Spark's own Kafka connector, from a Maven repository; the C extension; Docker and the image of the broker; Prometheus;
+#: Docker Compose, a wheel in ``dist`` and the images of ``docker/cluster.yaml``.
+KNOWN = ("parity", "native", "containers", "prometheus", "cluster")
 
 
 def without(what: str, reason: str) -> None:

@@ -67,10 +67,30 @@ def test_a_service_refers_to_what_exists(service: str) -> None:
             assert source in CLUSTER["volumes"]
 
 
-def test_published_ports_are_free_and_local() -> None:
+def test_published_ports_are_local_and_can_be_changed() -> None:
     ports = [port for it in ALL.values() for port in it.get("ports", ())]
-    assert all(port.startswith("127.0.0.1:") for port in ports)
-    assert len({port.split(":")[1] for port in ports}) == len(ports)
+    found = [re.fullmatch(r"127\.0\.0\.1:\$\{STREAMGROUPS_(\w+)_PORT:-(\d+)\}:(\d+)", port) for port in ports]
+    assert all(it and it[2] == it[3] for it in found), ports
+    assert len({it[1] for it in found if it}) == len({it[2] for it in found if it}) == len(ports)
+    advertised = ALL["broker"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert "HOST://localhost:${STREAMGROUPS_KAFKA_PORT:-9092}," in advertised
+
+
+def test_one_service_builds_the_image_from_that_of_the_dockerfile() -> None:
+    """Compose would build it once for each service that has a build section."""
+    (default,) = re.findall(r"^ARG SPARK_IMAGE=(\S+)$", DOCKERFILE, re.M)
+    (builder,) = (it for it in SERVICES.values() if "build" in it)
+    assert builder["build"]["args"] == {"SPARK_IMAGE": f"${{STREAMGROUPS_SPARK_IMAGE:-{default}}}"}
+    users = [it for it in SERVICES.values() if it["image"] == builder["image"] and it is not builder]
+    assert len(users) == 5
+    assert all(it["pull_policy"] == "never" for it in users), "no registry may replace the local image"
+
+
+def test_variables_are_documented_where_they_are_read() -> None:
+    for name in ("cluster.yaml", "compose.yaml"):
+        comments, _, rest = (DOCKER / name).read_text(encoding="utf-8").partition("\nservices:")
+        for variable in re.findall(r"\$\{(\w+):-", rest):
+            assert variable in comments, variable
 
 
 def test_programs_of_spark_use_the_address_of_the_master() -> None:
