@@ -128,8 +128,13 @@ class KafkaRedrive:
         failed: Failures = []
         self._topics = frozenset({redriven_topic(self._dlq), *(it.topic for it in records)})
         self._producer.begin_transaction()
-        for record in records:
-            self._produce(record, failed)
+        try:
+            for record in records:
+                self._produce(record, failed)
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError._STATE:
+                raise
+            # The broker has rejected a record, and with it the transaction. The delivery report has the reason.
         return failed
 
     def commit(self, failed: Failures) -> None:
