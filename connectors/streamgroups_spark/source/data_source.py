@@ -148,7 +148,7 @@ class StreamGroupsDataSource(DataSource):
             return _stream_reader_class()(
                 options,
                 _checked(schema, options),
-                _packing(options, self.parallelism),
+                options.packing(self.parallelism),
                 self.session,
                 self.application,
                 self.tell,
@@ -161,7 +161,7 @@ class StreamGroupsDataSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Returns the reader of a batch query."""
         options = parse(self.options, streaming=False)
-        return BatchReader(options, _checked(schema, options), _packing(options, self.parallelism))
+        return BatchReader(options, _checked(schema, options), options.packing(self.parallelism))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Returns the writer of a streaming query to Kafka. Spark creates it in two processes for each batch.
@@ -284,11 +284,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         The report also names group and member, which Spark's progress does not.
         """
+        from streamgroups.monitoring.query_progress import encode_report
+
         end_offsets = self._running().report_latest_offset()
         if end_offsets is None or self._query is None:
             return None
-        from streamgroups.monitoring.query_progress import encode_report
-
         return encode_report(self._group_id, self._query.name, end_offsets, self._query.micro_batches.limits_report)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
@@ -343,9 +343,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             if unreadable and self._unreadable is not None:
                 from streamgroups.monitoring.query_time import UnreadableWatermarks
 
-                found = unreadable.items()
-                counts = [UnreadableWatermarks(self._group_id, partition.member, tp, count) for tp, count in found]
-                self._unreadable.send(counts)
+                place = self._group_id, partition.member
+                self._unreadable.send(UnreadableWatermarks(*place, tp, count) for tp, count in unreadable.items())
             if not watermarks:
                 return
             if partition.states is not None:
@@ -497,7 +496,3 @@ def _read(
     if watermark_column.COLUMN not in wanted.names:
         return batches
     return watermark_column.with_watermark(batches, wanted, watermark_ms)
-
-
-def _packing(options: SourceOptions, parallelism: int) -> Packing:
-    return Packing(parallelism, options.min_tasks, options.max_task_offsets)

@@ -27,6 +27,7 @@ from streamgroups.positions import Positions
 from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies
 from streamgroups.query.loss_options import loss_policies
+from streamgroups.query.packing import Packing
 from streamgroups.query.position_options import ENDING, STARTING, ending_positions, starting_positions
 from streamgroups.query.state_options import STATE_OPTIONS, StateOptions, state_options
 from streamgroups_kafka.client.config import ClientConfig
@@ -145,6 +146,10 @@ class SourceOptions:
         if self.min_tasks is not None:
             return "minPartitions"
         return None if self.max_task_offsets is None else "maxRecordsPerPartition"
+
+    def packing(self, parallelism: int) -> Packing:
+        """Returns how the ranges of a batch are divided among tasks."""
+        return Packing(parallelism, self.min_tasks, self.max_task_offsets)
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
