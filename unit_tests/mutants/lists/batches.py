@@ -129,8 +129,8 @@ MUTANTS = (
         "R13",
         "batches",
         "streamgroups/query/join.py",
-        "if is_new and checkpoint.number == 0:",
-        "if is_new:",
+        "if not is_restart and committed",
+        "if committed",
         "a restarted query resolves its starting positions again",
     ),
     Mutant(

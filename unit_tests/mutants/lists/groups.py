@@ -209,7 +209,7 @@ MUTANTS = (
         "X6",
         "handover",
         "streamgroups/query/join.py",
-        "is_held_exclusively(c.metadata for c in owned.values())",
+        "is_held_exclusively(it.metadata for tp, it in committed.items() if tp in group.owners)",
         "False",
         "a query never detects that a group is held exclusively",
     ),
