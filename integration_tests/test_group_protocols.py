@@ -14,7 +14,6 @@ from streamgroups.errors import GroupRejected
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_broker._releases import is_kafka_3
 from streamgroups_kafka.admin.cluster import KafkaCluster
-from streamgroups_kafka.admin.group_protocol import check_group_protocol
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.producing import produce
@@ -25,11 +24,12 @@ from streamgroups_testkit.waits import wait_until
 
 def test_the_consumer_protocol_is_supported_or_rejected(kafka: Broker) -> None:
     config = ClientConfig.from_options({"bootstrap.servers": kafka.bootstrap_servers, "group.protocol": "consumer"})
+    cluster = KafkaCluster(config)
     if isinstance(kafka, EmbeddedKafka) and is_kafka_3(kafka.version):
         with pytest.raises(GroupRejected, match=r"consumer' \(KIP-848\)\. Upgrade the brokers to Kafka 4\.0"):
-            check_group_protocol(config)
+            cluster.check_reachable()
     else:
-        check_group_protocol(config)
+        cluster.check_reachable()
 
 
 def test_the_classic_protocol_shares_a_topic(

@@ -27,6 +27,8 @@ from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka import native
+from streamgroups_kafka.admin.group_protocol import request_versions, supports_consumer_protocol
+from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
@@ -93,6 +95,14 @@ def test_a_member_and_a_transaction_over_mutual_tls(
     run(sg.exactly_once(flights, sink=sink, checkpoint=str(tmp_path)))
     assert {record.key for record in read_committed(broker.plain, kind)} == {str(i).encode() for i in range(N)}
     assert committed_offsets(broker.plain, group, "flights") == {0: N // 2, 1: N // 2}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_group_protocol_is_checked_over_tls(broker: TlsListeners, kind: str) -> None:
+    for address, settings in ((broker.mutual, mutual(broker, kind)), (broker.scram, scram(broker, kind))):
+        host, _, port = address.rpartition(":")
+        config = ClientConfig.from_options({"bootstrap.servers": address, **settings})
+        assert supports_consumer_protocol(request_versions(config, host, int(port)))
 
 
 @pytest.mark.parametrize(

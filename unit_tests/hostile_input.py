@@ -50,6 +50,7 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.message import Message
 from streamgroups.monitoring.query_progress import decode_report, encode_report, read_progress
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.admin import group_protocol
 from streamgroups_kafka.admin.cluster import parse_subscription
 from streamgroups_kafka.admin.groups import parse_assignment
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
@@ -133,6 +134,7 @@ def _of_array(codec: Callable[[pa.Array], pa.Array]) -> Callable[[bytes], object
     return lambda value: codec(pa.array([value], pa.binary())).to_pylist()
 
 
+_FIRST_VERSIONS = bytes.fromhex("00000001 0000 00000002 0012 0000 0004 0044 0000 0001")
 _API_VERSIONS = bytes.fromhex((_GOLDEN / "api_versions_4.1.2.hex").read_text(encoding="ascii"))
 
 
@@ -207,6 +209,7 @@ PARSERS = (
     Parser("header of a value", (b"\x00\x00\x00\x00\x07rest",), split_header, (CannotDecode,)),
     Parser("indexes of a message", (b"\x04\x02\x00rest",), split_indexes, (CannotDecode,)),
     Parser("versions of a broker", (_API_VERSIONS,), api_versions.parse, (api_versions.NotKafka,)),
+    Parser("first version of the versions", (_FIRST_VERSIONS,), group_protocol.parse_versions, (ValueError,)),
 )
 
 # ---- corrupt input -------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ failed = []
 def second():
     try:
         with KAFKA_PYTHON:
-            importlib.import_module("streamgroups_kafka.admin.group_protocol")
+            importlib.import_module("streamgroups_kafka.admin.groups")
     except BaseException as e:
         failed.append(e)
 

@@ -118,18 +118,17 @@ class KafkaCluster:
         """
         what = f"The cluster at {self._config.get('bootstrap.servers')}"
         try:
-            self._once(what, lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
+            metadata = self._once(what, lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         except BrokerUnreachable:
             rejection = _rejection(self._config, f"{what} could not be read")
             if rejection is None:
                 raise
         else:
             if self._config.group_protocol == "consumer":
-                # The module imports kafka-python, which takes 90 ms of processor time.
-                with KAFKA_PYTHON:
-                    from streamgroups_kafka.admin.group_protocol import check_group_protocol
+                # Queries with the protocol 'classic' do not need this module.
+                from streamgroups_kafka.admin.group_protocol import check_group_protocol
 
-                check_group_protocol(self._config)
+                check_group_protocol(self._config, [(str(it.host), it.port) for it in metadata.brokers.values()])
             return
         raise rejection
 
