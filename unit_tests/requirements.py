@@ -12,8 +12,8 @@ import pytest
 
 REQUIRE = "STREAMGROUPS_REQUIRE"
 #: Spark's own Kafka connector, from a Maven repository; the C extension; Docker and the image of the broker; Prometheus;
-#: Docker Compose, a wheel in ``dist`` and the images of ``docker/cluster.yaml``.
-KNOWN = ("parity", "native", "containers", "prometheus", "cluster")
+#: Docker Compose, a wheel in ``dist`` and the images of ``docker/cluster.yaml``; an API server of Kubernetes.
+KNOWN = ("parity", "native", "containers", "prometheus", "cluster", "kubernetes")
 
 
 def without(what: str, reason: str) -> None:
