@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
 MUTANTS ?=
 
-.PHONY: help demo test test-long test-matrix lint docs docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test test-long test-matrix test-cluster lint docs docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 
 test-matrix: $(VENV)/installed  ## a part of the integration tests with several versions of PySpark, Python and Kafka
 	$(BIN)/python -m integration_tests.matrix --out docs/version-table.rst
+
+test-cluster: wheel  ## the Compose cluster: queries on two workers, one is killed; needs Docker
+	STREAMGROUPS_REQUIRE=cluster $(BIN)/python -m pytest integration_tests/test_the_compose_cluster.py
 
 lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	$(BIN)/ruff check .
@@ -97,7 +100,7 @@ sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanit
 	ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	PYTHONPATH=.:build/sanitized/source $(BIN)/python -m pytest -o pythonpath='. build/sanitized/source' -k 'native or unit_tests' \
 	    $(addprefix unit_tests/streamgroups_kafka/,test_native.py test_native_encoder.py test_partitioning.py test_record_batches.py test_compression.py test_rejected_records.py test_hostile_records.py test_hostile_library.py) \
-	    $(addprefix integration_tests/,test_both_readers_read_the_same.py test_record_batches_reach_a_broker.py)
+	    $(addprefix integration_tests/,test_both_readers_read_the_same.py test_record_batches_reach_a_broker.py test_tokens.py)
 
 fuzz: $(VENV)/installed  ## every parser of external input, with corrupt input; MINUTES=60, SEED=7 to reproduce a failure
 	$(BIN)/python -m unit_tests.hostile_input --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
@@ -110,7 +113,7 @@ $(VENV)/quix:
 	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check 'quixstreams==3.28.1' || rm -rf $@
 
 wheel: $(VENV)/installed $(VENV)/wheels  ## the source distribution and, from it, the manylinux wheel of this machine, in dist/
-	rm -rf build/wheel
+	rm -rf build/wheel dist/streamgroups-*
 	STREAMGROUPS_BUILD=native $(BIN)/python -m build --outdir build/wheel
 	PATH="$(abspath $(VENV)/wheels/bin):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
 	$(VENV)/wheels/bin/abi3audit --strict --summary build/wheel/*.whl
