@@ -24,8 +24,9 @@ HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
 TRAILER = struct.pack(">h", -1)
 
 _BYTES = pa.large_binary()
-_NULL = pa.scalar(struct.pack(">i", -1), _BYTES)
-_NOTHING = pa.scalar(b"", _BYTES)
+# Not as ``pa.scalar``, which imports pandas. The processes of the driver import this module, and need no pandas.
+_NULL = struct.pack(">i", -1)
+_NOTHING = b""
 #: PostgreSQL's dates begin at 2000-01-01.
 _DAYS_TO_2000 = 10_957
 _US_TO_2000 = _DAYS_TO_2000 * 86_400_000_000
@@ -111,7 +112,7 @@ def copy_binary(
             fields.append(_fixed(value, "int8"))
     for column, type_name in columns:
         fields += _fields(unwrapped(records.column(column.name)), column, type_name, first_row)
-    return joined(pc.binary_join_element_wise(*fields, _NOTHING))
+    return joined(pc.binary_join_element_wise(*fields, pa.scalar(_NOTHING, _BYTES)))
 
 
 def _fields(values: pa.Array, column: RecordColumn, type_name: str, first_row: int) -> list[pa.Array]:
@@ -152,7 +153,7 @@ def _fixed(numbers: pa.Array, type_name: str) -> pa.Array:
     made = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(fields.itemsize), len(fields), [None, pa.py_buffer(fields)]
     ).cast(_BYTES)
-    return pc.if_else(numbers.is_valid(), made, _NULL) if numbers.null_count else made
+    return pc.if_else(numbers.is_valid(), made, pa.scalar(_NULL, _BYTES)) if numbers.null_count else made
 
 
 def _of_any_size(values: pa.Array) -> list[pa.Array]:

@@ -20,7 +20,6 @@ from streamgroups_postgres.column_values import checked_texts, first_rejected, j
 from streamgroups_postgres.json_text import json_writer
 
 _TEXT = pa.large_string()
-_TAB, _NEWLINE, _NOTHING = (pa.scalar(text, _TEXT) for text in ("\t", "\n", ""))
 #: The special characters of the format and their escape sequences, the backslash first.
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
@@ -48,8 +47,13 @@ def copy_text(
         return pa.py_buffer(b"")
     made = [pc.cast(value if isinstance(value, pa.Array) else pa.scalar(value), _TEXT) for value in before]
     made += [_text(records.column(column.name), column, first_row) for column in columns]
-    lines = pc.binary_join_element_wise(*made, _TAB, null_handling="replace", null_replacement="\\N")
-    return joined(pc.binary_join_element_wise(lines, _NOTHING, _NEWLINE))
+    lines = pc.binary_join_element_wise(*made, _scalar("\t"), null_handling="replace", null_replacement="\\N")
+    return joined(pc.binary_join_element_wise(lines, _scalar(""), _scalar("\n")))
+
+
+def _scalar(text: str) -> pa.Scalar:
+    # Not as a constant: ``pa.scalar`` imports pandas, which the processes of the driver do not need.
+    return pa.scalar(text, _TEXT)
 
 
 def _text(values: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
@@ -70,7 +74,7 @@ def _written(values: pa.Array) -> pa.Array:
     if not pa.types.is_duration(values.type):
         return pc.cast(values, _TEXT)
     counts = pc.cast(pc.cast(values, pa.int64()), _TEXT)
-    return pc.binary_join_element_wise(counts, pa.scalar("microseconds", _TEXT), pa.scalar(" ", _TEXT))
+    return pc.binary_join_element_wise(counts, _scalar("microseconds"), _scalar(" "))
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
@@ -92,7 +96,7 @@ def _hex(values: pa.Array) -> pa.Array:
     digits = pa.Array.from_buffers(
         _TEXT, len(values), [values.buffers()[0], doubled.buffers()[1], pa.py_buffer(hexlify(raw))]
     )
-    return pc.binary_join_element_wise(pa.scalar("\\\\x", _TEXT), digits, _NOTHING)
+    return pc.binary_join_element_wise(_scalar("\\\\x"), digits, _scalar(""))
 
 
 def _json(values: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:

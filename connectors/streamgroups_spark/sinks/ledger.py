@@ -35,7 +35,6 @@ from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, reported_
 from streamgroups_spark.sinks.isolating import failure_of, write_isolated
 from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
 from streamgroups_spark.sinks.letters import LetterOutput, letters_of, staged
-from streamgroups_spark.sinks.letters_first import finish, write_first
 from streamgroups_spark.sinks.splitting import Split
 
 logger = logging.getLogger(__name__)
@@ -136,6 +135,9 @@ class LedgerStreamWriter(ExactlyOnceWriter):
         if dead is None or dead.with_output:
             letters = self._commit_together(parts, batch, output, states)
         else:
+            # Each batch has new processes on the driver, and this module imports kafka-python.
+            from streamgroups_spark.sinks.letters_first import finish, write_first
+
             letters = self._letters(parts, batch)
             written = write_first(dead, letters, batch, self._checkpoint)
             self._commit_all(batch, output, states)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,12 +19,13 @@ from streamgroups.dlq.letter import LETTER, DeadLetter
 from streamgroups.dlq.limits import LetterLimits, check_limits, count_letters
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_kafka.transactions.output import OutputSettings, write_records
-from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.sinks.batch_info import BatchInfo, time_ms_of
 from streamgroups_spark.sinks.letter_types import arrow_fields
-from streamgroups_spark.sinks.options import SinkOptions
 from streamgroups_spark.sinks.splitting import TaskLetters, failures_in
+
+if TYPE_CHECKING:
+    from streamgroups_kafka.transactions.session import OpenTransaction
+    from streamgroups_spark.sinks.options import SinkOptions
 
 #: The size of the parts of a record batch beside key, value and headers.
 _OVERHEAD_BYTES = 512
@@ -115,6 +116,9 @@ def write_to_topic(letters: Sequence[DeadLetter], client: Any, dead: SinkOptions
         StreamGroupsError: see :func:`streamgroups_kafka.transactions.output.write_records`.
     """
     if letters:
+        # Each batch has new processes on the driver, and these modules import kafka-python.
+        from streamgroups_kafka.transactions.output import OutputSettings, write_records
+
         records = as_records(letters, dead.batches.max_message_bytes)
         write_records(iter([records]), client, OutputSettings(dead.topic, dead.batches), transaction, task=0)
 
