@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_postgres import blocks
 from streamgroups_postgres.ledger import PostgresLedger, PostgresTransaction
 from streamgroups_postgres.sink import PostgresSink
 from streamgroups_postgres.stages import PostgresStaged
@@ -76,6 +78,17 @@ def _die_committing(ledger: PostgresLedger, connection: psycopg.Connection) -> N
     _die()
 
 
+def _die_after_first(write: Callable[[psycopg.Copy, Any], None]) -> Callable[[psycopg.Copy, Any], None]:
+    """Sends a part of the rows to the table."""
+
+    def write_some(copying: psycopg.Copy, data: Any) -> None:
+        write(copying, data)
+        copying.connection.pgconn.flush()
+        _die()
+
+    return write_some
+
+
 def write_batch(sink: PostgresSink, kill: str | None = None) -> None:
     """Writes the next batch, as a driver and two tasks would."""
     with sink.open(GROUP) as ledger:
@@ -86,6 +99,9 @@ def write_batch(sink: PostgresSink, kill: str | None = None) -> None:
         staged = stage(sink, rows.slice(0, half), rows.slice(half))
         if kill == "staged":
             _die()
+        if kill == "copying":
+            mock.patch.object(blocks, "_WRITTEN_BYTES", 1).start()
+            mock.patch.object(psycopg.Copy, "write", _die_after_first(psycopg.Copy.write)).start()
         if kill == "written":
             mock.patch.object(PostgresTransaction, "advance", _die).start()
         if kill == "advanced":

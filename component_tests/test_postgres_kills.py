@@ -44,7 +44,8 @@ def settled(conninfo: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("where", "n_written"), [("staged", 0), ("written", 0), ("advanced", 0), ("committing", ROWS_IN_BATCH)]
+    ("where", "n_written"),
+    [("staged", 0), ("copying", 0), ("written", 0), ("advanced", 0), ("committing", ROWS_IN_BATCH)],
 )
 def test_killed_at_a_named_place(opened: str, where: str, n_written: int) -> None:
     with start(conninfo=opened, kill=where) as killed:

@@ -30,6 +30,13 @@ _NOTHING = b""
 #: PostgreSQL's dates begin at 2000-01-01.
 _DAYS_TO_2000 = 10_957
 _US_TO_2000 = _DAYS_TO_2000 * 86_400_000_000
+#: The first and last number of each kind. They exclude the numbers of ``-infinity`` and ``infinity``.
+_RANGES: dict[Kind, tuple[int, int]] = {
+    Kind.DATE: (-2_451_545, 2_145_031_948),
+    Kind.TIME: (0, 86_400_000_000),
+    Kind.TIMESTAMP: (-211_813_488_000_000_000, 9_223_371_331_199_999_999),
+    Kind.TIMESTAMPTZ: (-211_813_488_000_000_000, 9_223_371_331_199_999_999),
+}
 
 #: Types with values of fixed size, by their names in ``pg_type``.
 _FIXED: dict[str, npt.DTypeLike] = {
@@ -102,8 +109,19 @@ def copy_binary(
     >>> copy_binary(batch, columns, before=[7], first_row=0).to_pybytes().hex(" ", 4)
     '0002 00000008 00000000 00000007 00000002 61620002 00000008 00000000 00000007 ffffffff'
     """
+    return joined(binary_rows(records, columns, before=before, first_row=first_row))
+
+
+def binary_rows(
+    records: pa.RecordBatch,
+    columns: Sequence[tuple[RecordColumn, str]],
+    *,
+    before: Sequence[int | pa.Array] = (),
+    first_row: int,
+) -> pa.Array:
+    """Encodes each row for COPY, as an array of ``large_binary``. See :func:`copy_binary`."""
     if not len(records):
-        return pa.py_buffer(b"")
+        return pa.array([], _BYTES)
     fields: list[pa.Array | pa.Scalar] = [pa.scalar(struct.pack(">h", len(before) + len(columns)), _BYTES)]
     for value in before:
         if isinstance(value, int):
@@ -112,7 +130,7 @@ def copy_binary(
             fields.append(_fixed(value, "int8"))
     for column, type_name in columns:
         fields += _fields(unwrapped(records.column(column.name)), column, type_name, first_row)
-    return joined(pc.binary_join_element_wise(*fields, pa.scalar(_NOTHING, _BYTES)))
+    return pc.binary_join_element_wise(*fields, pa.scalar(_NOTHING, _BYTES))
 
 
 def _fields(values: pa.Array, column: RecordColumn, type_name: str, first_row: int) -> list[pa.Array]:
@@ -134,6 +152,16 @@ def _numbers(values: pa.Array, kind: Kind) -> pa.Array:
     Raises:
         pa.ArrowInvalid: if a value has no such number.
     """
+    numbers = _unchecked_numbers(values, kind)
+    if kind in _RANGES:
+        first, last = _RANGES[kind]
+        found = pc.min_max(numbers)
+        if found["min"].is_valid and not first <= found["min"].as_py() <= found["max"].as_py() <= last:
+            raise pa.ArrowInvalid(f"PostgreSQL has no such {kind.value}")
+    return numbers
+
+
+def _unchecked_numbers(values: pa.Array, kind: Kind) -> pa.Array:
     if kind is Kind.BOOLEAN:
         return pc.cast(values, pa.int8())
     if kind is Kind.DATE:

@@ -1,10 +1,10 @@
 """The ledger in PostgreSQL: the positions of all groups, in a table beside the output.
 
 Created by ``sink``, and called by ``streamgroups.ledgers.commit``. Implements :class:`streamgroups.ports.Ledger`. A
-transaction locks the positions that it reads. An advisory lock for each partition also covers partitions without a row.
-Row locks protect against manual changes of the table. All locks are acquired in one order, and members with other
-partitions never wait. Source: SEMANTICS X2-X4; PostgreSQL's documentation, "Explicit Locking", "Read Committed
-Isolation Level" (each statement reads all earlier commits, so a read under the lock is current).
+transaction locks the positions that it reads (``locks``). Row locks protect against manual changes of the table. All locks
+are acquired in one order, and members with other partitions never wait. Source: SEMANTICS X2-X4; PostgreSQL's
+documentation, "Explicit Locking", "Read Committed Isolation Level" (each statement reads all earlier commits, so a read
+under the lock is current).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from streamgroups_postgres.connecting import (
     telling,
     translated,
 )
+from streamgroups_postgres.locks import lock
 from streamgroups_postgres.merging import Output, merge
 from streamgroups_postgres.names import TableName, lock_key
 from streamgroups_postgres.target import TRUSTED_OWNER, check_owner, where_to_make
@@ -53,7 +54,7 @@ class PostgresLedger:
         table: the table of the ledger.
         group_id: the group.
         lock_ms: how long a transaction waits for a lock, in milliseconds.
-        idle_ms: how long a transaction may be idle before the server ends it, in milliseconds.
+        idle_ms: how long a transaction may wait for its driver before it is ended, in milliseconds.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class PostgresLedger:
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
         with self._connection() as connection, telling(self._doing), connection.transaction():
-            rows = _read(connection, self._table, self._group_id, partitions, lock=False)
+            rows = _read(connection, self._table, self._group_id, partitions, for_update=False)
         return {tp: next_offset for tp, (next_offset, _) in rows.items()}
 
     @contextmanager
@@ -102,7 +103,9 @@ class PostgresLedger:
                 with telling(self._doing):
                     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                     set_up(connection, lock_ms=self._lock_ms, idle_ms=self._idle_ms)
-                yield PostgresTransaction(connection, self._table, self._group_id)
+                yield PostgresTransaction(
+                    connection, self._conninfo, self._table, self._group_id, idle_ms=self._idle_ms
+                )
                 self._commit(connection)
             except BaseException:
                 with suppress(psycopg.Error):
@@ -142,8 +145,11 @@ class PostgresLedger:
 class PostgresTransaction:
     """See :class:`streamgroups.ports.LedgerTransaction`."""
 
-    def __init__(self, connection: psycopg.Connection, table: TableName, group_id: str) -> None:
-        self._connection, self._table, self._group_id = connection, table, group_id
+    def __init__(
+        self, connection: psycopg.Connection, conninfo: str, table: TableName, group_id: str, *, idle_ms: int
+    ) -> None:
+        self._connection, self._conninfo, self._idle_ms = connection, conninfo, idle_ms
+        self._table, self._group_id = table, group_id
         self._identities: dict[TopicPartition, TopicIdentity] = {}
         self._doing = f"The ledger {table} of group '{group_id}'"
 
@@ -151,7 +157,7 @@ class PostgresTransaction:
         """See :meth:`streamgroups.ports.LedgerTransaction.positions`."""
         with self._telling(partitions):
             self._lock(partitions)
-            rows = _read(self._connection, self._table, self._group_id, partitions, lock=True)
+            rows = _read(self._connection, self._table, self._group_id, partitions, for_update=True)
         self._identities |= {tp: identity for tp, (_, identity) in rows.items()}
         return {tp: next_offset for tp, (next_offset, _) in rows.items()}
 
@@ -161,11 +167,11 @@ class PostgresTransaction:
 
     def of(self, group_id: str) -> PostgresTransaction:
         """See :meth:`streamgroups.ports.LedgerTransaction.of`."""
-        return PostgresTransaction(self._connection, self._table, group_id)
+        return PostgresTransaction(self._connection, self._conninfo, self._table, group_id, idle_ms=self._idle_ms)
 
     def write(self, output: Sequence[Output]) -> None:
         """See :meth:`streamgroups.ports.LedgerTransaction.write`."""
-        merge(self._connection, output)
+        merge(self._connection, output, self._conninfo)
 
     def advance(
         self,
@@ -189,8 +195,8 @@ class PostgresTransaction:
             )
 
     def _lock(self, partitions: Collection[TopicPartition]) -> None:
-        keys = sorted(lock_key(self._table.name, self._group_id, tp.topic, tp.partition) for tp in partitions)
-        self._connection.execute("SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key", [keys])
+        keys = {lock_key(self._table.name, self._group_id, tp.topic, tp.partition) for tp in partitions}
+        lock(self._connection, keys, stalled_ms=self._idle_ms)
 
     @contextmanager
     def _telling(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
@@ -204,9 +210,9 @@ def _read(
     group_id: str,
     partitions: Collection[TopicPartition],
     *,
-    lock: bool,
+    for_update: bool,
 ) -> dict[TopicPartition, tuple[int, TopicIdentity]]:
-    text = _READ_LOCKED if lock else _READ
+    text = _READ_LOCKED if for_update else _READ
     wanted = sorted(partitions)
     values = {
         "group": group_id,

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import psycopg
 from psycopg import errors, sql
 
+from streamgroups_postgres.blocks import write_blocks
 from streamgroups_postgres.connecting import telling
 from streamgroups_postgres.stages import PostgresStage, PostgresStaged, lost
 
@@ -59,8 +60,13 @@ class PostgresPieces:
 Output: TypeAlias = PostgresStaged | PostgresPieces
 
 
-def merge(connection: psycopg.Connection, output: Sequence[Output]) -> None:
+def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: str) -> None:
     """Writes the staged rows of these attempts.
+
+    Args:
+        connection: a connection in the transaction of the ledger.
+        output: the output of the batch, and its dead letters.
+        conninfo: the connection string, for a second connection.
 
     Raises:
         StageLost: if staged rows are missing.
@@ -79,7 +85,7 @@ def merge(connection: psycopg.Connection, output: Sequence[Output]) -> None:
             by_stage.setdefault(one.stage, []).append(one)
     for stage, parts in by_stage.items():
         with writing(stage):
-            _merge(connection, stage, parts)
+            _merge(connection, stage, parts, conninfo)
 
 
 @contextmanager
@@ -94,9 +100,13 @@ def writing(stage: PostgresStage) -> Iterator[None]:
             raise
 
 
-def _merge(connection: psycopg.Connection, stage: PostgresStage, parts: Sequence[PostgresStaged]) -> None:
+def _merge(
+    connection: psycopg.Connection, stage: PostgresStage, parts: Sequence[PostgresStaged], conninfo: str
+) -> None:
     attempts, expected = [part.attempt for part in parts], sum(part.n_rows for part in parts)
-    if stage.key:
+    if stage.in_blocks:
+        _check_count(stage, write_blocks(connection, stage, attempts, conninfo), expected)
+    elif stage.key:
         check_staged(connection, stage, attempts, expected)
         connection.execute(upsert(stage), [attempts])
     else:

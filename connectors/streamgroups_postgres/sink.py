@@ -18,9 +18,11 @@ import pyarrow as pa
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, SinkRejected, StreamGroupsError
 from streamgroups.ledgers.staging import Isolated
+from streamgroups_postgres.blocks import are_storable
 from streamgroups_postgres.checks import find_checks
 from streamgroups_postgres.column_types import Kind, RecordColumn, record_columns
 from streamgroups_postgres.connecting import check_conninfo, connected, set_up, telling
+from streamgroups_postgres.copying import copy_into
 from streamgroups_postgres.isolating import isolate_rows
 from streamgroups_postgres.ledger import PostgresLedger
 from streamgroups_postgres.names import TableName
@@ -28,7 +30,6 @@ from streamgroups_postgres.stages import (
     PREFIX,
     PostgresStage,
     PostgresStaged,
-    copy_into,
     drop_dead_stages,
     drop_stage,
     make_stage,
@@ -151,9 +152,10 @@ class PostgresSink:
                 found = found or make(connection, wanted)
                 judge(found, wanted)
                 stage_schema = where_to_make(connection, self.stage_schema or found.table.schema, "the batch's stage")
-                stage = self._stage(columns, found, TableName(stage_schema, PREFIX + token))
-                written = [column.name for column in wanted.columns]
-                make_stage(connection, stage, find_checks(connection, found.table, written))
+                checks = find_checks(connection, found.table, [column.name for column in wanted.columns])
+                name = TableName(stage_schema, PREFIX + token)
+                stage = self._stage(columns, found, name, has_checks=bool(checks))
+                make_stage(connection, stage, checks)
             drop_dead_stages(connection, stage_schema, older_than_s=self._stage_retention_ms / 1_000)
         return stage
 
@@ -230,7 +232,10 @@ class PostgresSink:
             self.delete_marker is not None,
         )
 
-    def _stage(self, columns: tuple[RecordColumn, ...], found: Found, name: TableName) -> PostgresStage:
+    def _stage(
+        self, columns: tuple[RecordColumn, ...], found: Found, name: TableName, *, has_checks: bool
+    ) -> PostgresStage:
         made_of = stage_columns(columns, found.columns, self.key, self.delete_marker)
         is_numbered = bool(self.key) or self.isolate_violations
-        return PostgresStage(name, found.table, made_of, self.key, self.delete_marker, is_numbered)
+        in_blocks = not is_numbered and not has_checks and found.takes_copies and are_storable(made_of)
+        return PostgresStage(name, found.table, made_of, self.key, self.delete_marker, is_numbered, in_blocks)

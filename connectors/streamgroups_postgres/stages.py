@@ -1,35 +1,30 @@
 """The stage of a batch: an unlogged table with its uncommitted output.
 
-Called by ``sink``. The driver creates it (``make_stage``), and tasks copy into it (``copy_into``). The transaction of
-the ledger reads the rows of the successful attempts (``merging``), and then the stage is dropped. It is not in the
+Called by ``sink``. The driver creates it (``make_stage``), and tasks copy into it (``copying``). The transaction of the
+ledger reads the rows of the successful attempts (``merging``), and then the stage is dropped. It is not in the
 write-ahead log. A crash or failover of the server empties it, which ``merging`` detects. A later batch drops the stages
-of killed runs. Source: PostgreSQL's documentation, "CREATE TABLE" (UNLOGGED), "COPY".
+of killed runs. Source: PostgreSQL's documentation, "CREATE TABLE" (UNLOGGED), "TOAST".
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import psycopg
-import pyarrow as pa
-from psycopg import errors, sql
+from psycopg import sql
 
-from streamgroups.errors import RecordRejected, SinkRejected, StageLost, StreamGroupsError
+from streamgroups.errors import StageLost
 from streamgroups_postgres.checks import Check, add_checks
-from streamgroups_postgres.column_types import RecordColumn, record_columns
-from streamgroups_postgres.connecting import describe, set_up, translated
-from streamgroups_postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
-from streamgroups_postgres.copy_text import copy_text
+from streamgroups_postgres.column_types import RecordColumn
+from streamgroups_postgres.connecting import set_up
 from streamgroups_postgres.names import TableName
 from streamgroups_postgres.target import FoundColumn, type_sql
 
 PREFIX = "streamgroups_stage_"
-#: A record batch is encoded in pieces of this size.
-_ROWS_AT_ONCE = 20_000
+#: The maximum size of a row that the server stores in one piece, with the default size of pages.
+_MAX_ROW_BYTES = 8_160
 #: The timeout is short: a task may still write to the stage, and a later batch drops it.
 _DROP_TIMEOUT_MS = 2_000
 
@@ -62,6 +57,7 @@ class PostgresStage:
         key: the key of an upsert. Empty for an append.
         delete_marker: the column that marks rows to delete.
         is_numbered: whether the rows have numbers. Only an upsert and isolation need their order.
+        in_blocks: whether it stores encoded rows in blocks. See ``blocks``. Otherwise it has the columns.
     """
 
     name: TableName
@@ -70,6 +66,7 @@ class PostgresStage:
     key: tuple[str, ...] = ()
     delete_marker: str | None = None
     is_numbered: bool = False
+    in_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +109,13 @@ def create_stage(stage: PostgresStage, names: Sequence[str] = ()) -> sql.Compose
         stage: the stage.
         names: other names for all its columns.
     """
+    if stage.in_blocks:
+        # A block that fits a page is neither compressed nor moved to another table.
+        return sql.SQL(
+            "CREATE UNLOGGED TABLE {0} (attempt bigint, rows bytea)"
+            " WITH (autovacuum_enabled = false, toast_tuple_target = {1});"
+            " ALTER TABLE {0} ALTER COLUMN rows SET STORAGE EXTERNAL"
+        ).format(stage.name.identifier, _MAX_ROW_BYTES)
     identifiers = [sql.Identifier(name) for name in names or _names(stage)]
     marker = next((i for i, c in enumerate(stage.columns) if c.record.name == stage.delete_marker), None)
     parts: list[sql.Composable] = [sql.SQL("{} bigint").format(name) for name in identifiers[:2]]
@@ -204,101 +208,6 @@ _FIND_DEAD = r"""
           AND substring(obj_description(c.oid, 'pg_class') FROM 'begun at ([0-9]+) s$')::bigint
               < extract(epoch FROM clock_timestamp()) - %s
 """
-
-
-def copy_into(
-    connection: psycopg.Connection, stage: PostgresStage, batches: Iterator[pa.RecordBatch], attempt: int
-) -> PostgresStaged:
-    """Writes all records of a task to the stage in one transaction.
-
-    Raises:
-        RecordRejected: if a value is rejected. The error contains column and row.
-        SinkRejected: if the records have other columns than the stage.
-        StageLost: if the stage no longer exists.
-    """
-    n_rows = 0
-    typed = [(column.record, column.type_name) for column in stage.columns]
-    in_binary = all(is_binary(*column) for column in typed)
-    encode: Callable[..., pa.Buffer] = (
-        partial(copy_binary, columns=typed) if in_binary else partial(copy_text, columns=[c for c, _ in typed])
-    )
-    copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
-        stage.name.identifier,
-        sql.SQL(", ").join(
-            map(
-                sql.Identifier,
-                [
-                    "attempt",
-                    *(["row_number"] if stage.is_numbered else []),
-                    *(f"c{i}" for i in range(len(stage.columns))),
-                ],
-            )
-        ),
-        sql.SQL("binary" if in_binary else "text"),
-    )
-    try:
-        with connection.transaction(), connection.cursor() as cursor:
-            # Records can arrive slowly. No other session waits for this transaction.
-            set_up(connection, idle_ms=0)
-            with cursor.copy(copy) as copying:
-                if in_binary:
-                    copying.write(HEADER)
-                for batch in batches:
-                    _check(batch, stage)
-                    for start in range(0, len(batch), _ROWS_AT_ONCE):
-                        some = batch.slice(start, _ROWS_AT_ONCE)
-                        numbers = [pa.array(range(n_rows, n_rows + len(some)))] if stage.is_numbered else []
-                        copying.write(memoryview(encode(some, before=[attempt, *numbers], first_row=n_rows)))
-                        n_rows += len(some)
-                if in_binary:
-                    copying.write(TRAILER)
-    except psycopg.Error as e:
-        # The original error is not chained: it contains the rejected row.
-        raise _copy_error(e, stage) from None
-    return PostgresStaged(stage, attempt, n_rows)
-
-
-def _check(batch: pa.RecordBatch, stage: PostgresStage) -> None:
-    wanted = [(column.record.name, column.record.kind) for column in stage.columns]
-    if [(column.name, column.kind) for column in record_columns(batch.schema)] != wanted:
-        raise SinkRejected(
-            f"A task's records have the columns {', '.join(batch.schema.names)}, those of the batch are others:"
-            f" {', '.join(f'{name} ({kind.value})' for name, kind in wanted)}.",
-            remedy="Begin the batch with the schema of its records.",
-        )
-
-
-def _copy_error(error: psycopg.Error, stage: PostgresStage) -> StreamGroupsError:
-    doing = f"Staging rows for {stage.table}"
-    if isinstance(error, errors.UndefinedTable):
-        return lost(stage, "it no longer exists")
-    found = translated(error, doing)
-    if not isinstance(found, RecordRejected):
-        return found
-    row, column = _where(error, stage)
-    what = f"The value of column '{column}'" if column else "A value"
-    return RecordRejected(
-        f"{what} in row {row or '?'} of a task was rejected by PostgreSQL: {_in_our_names(describe(error), stage)}.",
-        remedy=found.remedy,
-    )
-
-
-def _where(error: psycopg.Error, stage: PostgresStage) -> tuple[int | None, str | None]:
-    """Returns row and column of an error of COPY. The words around them depend on the language of the server."""
-    context = (error.diag.context or "").partition(stage.name.name)[2]
-    row = re.search(r"\d+", context)
-    inside = re.search(r"\bc(\d+)", context.partition('"')[0])
-    by_constraint = re.fullmatch(r"c(\d+)", error.diag.column_name or error.diag.constraint_name or "")
-    number = inside or by_constraint
-    name = stage.columns[int(number[1])].record.name if number else None
-    return (int(row[0]) if row else None), name
-
-
-def _in_our_names(text: str, stage: PostgresStage) -> str:
-    text = text.replace(stage.name.name, str(stage.table))
-    for i, column in enumerate(stage.columns):
-        text = text.replace(f'"c{i}"', f'"{column.record.name}"')
-    return text
 
 
 def lost(stage: PostgresStage, why: str) -> StageLost:

@@ -70,6 +70,7 @@ class Found:
         lacks: the missing privileges of this user.
         owner: the role that owns it.
         is_trusted: whether this user trusts that role; see :func:`check_owner`.
+        takes_copies: whether a COPY of valid texts writes what an INSERT writes.
     """
 
     table: TableName
@@ -79,6 +80,7 @@ class Found:
     lacks: tuple[str, ...] = ()
     owner: str = ""
     is_trusted: bool = True
+    takes_copies: bool = False
 
 
 def judge(found: Found, wanted: Wanted) -> None:
@@ -137,7 +139,7 @@ def find(connection: psycopg.Connection, wanted: Wanted) -> Found | None:
     row = connection.execute(_FIND_TABLE, {"name": wanted.table.quoted}).fetchone()
     if row is None:
         return None
-    oid, schema, name, is_table, rights, owner, is_trusted = row
+    oid, schema, name, is_table, rights, owner, is_trusted, takes_copies = row
     columns = connection.execute(_FIND_COLUMNS, [oid]).fetchall()
     unique = connection.execute(_FIND_UNIQUE, [oid]).fetchall()
     needed = ["INSERT"]
@@ -152,6 +154,7 @@ def find(connection: psycopg.Connection, wanted: Wanted) -> Found | None:
         tuple(right for right in needed if right not in rights),
         owner,
         is_trusted,
+        takes_copies,
     )
 
 
@@ -263,7 +266,11 @@ _FIND_TABLE = (
                CASE WHEN has_table_privilege(c.oid, 'DELETE') THEN 'DELETE' END], NULL),
            pg_get_userbyid(c.relowner)::text, """
     + TRUSTED_OWNER
-    + """
+    # A server with another encoding rejects some characters, and one with smaller pages rejects the options of the stage.
+    + """,
+           current_setting('server_encoding') = 'UTF8' AND current_setting('block_size') = '8192'
+           AND NOT row_security_active(c.oid)
+           AND NOT EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = to_regclass(%(name)s)
 """

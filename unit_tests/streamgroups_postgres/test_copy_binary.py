@@ -95,6 +95,9 @@ def test_times_of_other_units_dictionaries_and_durations() -> None:
         (pa.array([0, -(2**63)], pa.timestamp("us")), "timestamp", "column 'a' in row 12 .*overflow"),
         (pa.array([0, -(2**31)], pa.date32()), "date", "column 'a' in row 12 .*overflow"),
         (pa.array([0, 2**62], pa.timestamp("s")), "timestamp", "column 'a' in row 12 "),
+        (pa.array([0, -3 * 10**17], pa.timestamp("us")), "timestamp", "column 'a' in row 12 .*no such timestamp"),
+        (pa.array([0, 2**31 - 1], pa.date32()), "date", "column 'a' in row 12 .*no such date"),
+        (pa.array([0, -1], pa.time64("us")), "time", "column 'a' in row 12 .*no such time"),
     ],
 )
 def test_a_value_that_cannot_be_is_named(values: pa.Array, type_name: str, message: str) -> None:

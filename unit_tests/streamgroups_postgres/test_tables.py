@@ -94,6 +94,14 @@ def test_a_stage_rejects_what_the_table_would() -> None:
     )
 
 
+def test_a_stage_of_blocks_does_not_read_them() -> None:
+    assert create_stage(replace(stage(), in_blocks=True)).as_string() == (
+        'CREATE UNLOGGED TABLE "public"."s" (attempt bigint, rows bytea)'
+        " WITH (autovacuum_enabled = false, toast_tuple_target = 8160);"
+        ' ALTER TABLE "public"."s" ALTER COLUMN rows SET STORAGE EXTERNAL'
+    )
+
+
 def test_a_row_that_deletes_needs_only_its_key() -> None:
     assert create_stage(stage(key=("id",), delete_marker="gone")).as_string() == (
         'CREATE UNLOGGED TABLE "public"."s" ("attempt" bigint, "row_number" bigint, "c0" bigint NOT NULL,'
