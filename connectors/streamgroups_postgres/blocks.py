@@ -3,9 +3,9 @@
 ``sink`` decides whether a batch is staged in blocks, ``copying`` encodes them in tasks, and ``merging`` writes them. A block
 contains whole rows of one attempt, so blocks have no order. The server stores a block without reading its rows. In the
 commit it reads each row once, and a COPY writes all rows of a page together. An ``INSERT ... SELECT`` writes them one by
-one. The rows pass through the driver, with two connections: one process of the server reads while another one writes. The server checks no row of a block in a task, so blocks
-contain only rows that it cannot reject for their values. Source: PostgreSQL's documentation, "COPY" (binary format; rules
-do not apply, and row-level security is an error), "TOAST".
+one. The rows pass through the driver, with two connections: one process of the server reads while another one writes. The
+server checks no row of a block in a task, so blocks contain only rows that it cannot reject for their values. Source:
+PostgreSQL's documentation, "COPY" (binary format; rules do not apply, and row-level security is an error), "TOAST".
 """
 
 from __future__ import annotations
