@@ -45,7 +45,9 @@ def test_a_signal_ends_the_wait_for_the_next_run(number: signal.Signals) -> None
         signal.signal(number, previous)
 
 
-def test_a_signal_while_waiting_ends_the_wait() -> None:
+@pytest.mark.parametrize("interrupts", [True, False], ids=["interrupts", "arrives just before"])
+def test_a_signal_while_waiting_ends_the_wait(interrupts: bool) -> None:
+    """A signal that another thread receives interrupts no wait of this one, like one that arrives just before it."""
     started = threading.Event()
 
     def start() -> Any:
@@ -54,7 +56,10 @@ def test_a_signal_while_waiting_ends_the_wait() -> None:
 
     def kill() -> None:
         started.wait(30)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -11,6 +11,7 @@ import logging
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from types import FrameType
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery
-from tenacity import RetryCallState, Retrying, retry_if_result, sleep_using_event
+from tenacity import RetryCallState, Retrying, retry_if_result
 
 from streamgroups.errors import QueryGivenUp
 from streamgroups.supervision.failures import Failure
@@ -108,11 +109,21 @@ class _Supervisor:
         again = Retrying(
             retry=retry_if_result(lambda decision: isinstance(decision, Restart)),
             wait=_wait_s,
-            sleep=sleep_using_event(self._stop_requested),
+            sleep=self._sleep,
         )
         with _noting_signals(self._stop_requested):
             again(self._run_once)
         return Outcome(self._stop_requested.is_set(), max(0, self._runs - 1))
+
+    def _sleep(self, seconds: float) -> None:
+        """Waits until a stop is requested, in short waits.
+
+        Python runs the handler of a signal between two instructions. A signal that arrives just before a wait begins would
+        have no effect until the end of that wait.
+        """
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0 and not self._stop_requested.is_set():
+            self._stop_requested.wait(min(left_s, _POLL_S))
 
     def _run_once(self) -> Decision:
         run = _Run(self._clock())
