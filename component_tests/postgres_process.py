@@ -19,6 +19,7 @@ from unittest import mock
 
 import psycopg
 import pyarrow as pa
+from psycopg.conninfo import make_conninfo
 
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -34,6 +35,21 @@ ROWS_IN_BATCH = 200
 def sink(conninfo: str, **settings: Any) -> PostgresSink:
     """The sink of the tests."""
     return PostgresSink(**{"conninfo": conninfo, "table": "flights", **settings})
+
+
+def sink_of_role(conninfo: str, role: str) -> PostgresSink:
+    """A sink of a user who may only insert into ``own.flights`` and create tables beside it, at the start of P0."""
+    execute(conninfo, f"GRANT USAGE, CREATE ON SCHEMA own TO {role}", f"GRANT INSERT ON own.flights TO {role}")
+    to = sink(make_conninfo(conninfo, user=role), table="own.flights", ledger_table="own.ledger")
+    open_at(to, {P0: 0})
+    return to
+
+
+def execute(conninfo: str, *statements: str) -> None:
+    """Executes statements in one transaction."""
+    with psycopg.connect(conninfo) as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def token() -> str:

@@ -10,21 +10,14 @@ import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
-from component_tests.postgres_process import GROUP, P0, offsets, open_at, sink, stage, token
+from component_tests.postgres_process import GROUP, P0, execute, offsets, open_at, sink, sink_of_role, stage, token
 from streamgroups.errors import LedgerConflict, NotAuthorized, RecordRejected, SinkUnreachable, StageLost
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.ledger import PostgresLedger
 from streamgroups_postgres.names import TableName
 from streamgroups_postgres.stages import PostgresStaged
-
-
-def execute(conninfo: str, *statements: str) -> None:
-    with psycopg.connect(conninfo) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def rows(conninfo: str) -> list[tuple[Any, ...]]:
@@ -72,28 +65,20 @@ def test_tables_whose_rows_are_staged_in_blocks(
     assert found == [(1, "a"), (2, "b"), (3, "c")]
 
 
-def test_a_policy_of_the_table_applies(postgres: str) -> None:
-    role = "u_" + token()[:8]
+def test_a_policy_of_the_table_applies(postgres: str, role: str) -> None:
     execute(
         postgres,
         "CREATE SCHEMA own",
         "CREATE TABLE own.flights (id int8)",
         "ALTER TABLE own.flights ENABLE ROW LEVEL SECURITY",
         "CREATE POLICY positive ON own.flights FOR INSERT WITH CHECK (id > 0)",
-        f"CREATE ROLE {role} LOGIN",
-        f"GRANT USAGE, CREATE ON SCHEMA own TO {role}",
-        f"GRANT INSERT ON own.flights TO {role}",
     )
-    try:
-        to = sink(make_conninfo(postgres, user=role), table="own.flights", ledger_table="own.ledger")
-        open_at(to, {P0: 0})
-        rejected, accepted = (stage(to, pa.record_batch({"id": numbers})) for numbers in ([1, -1], [1, 2]))
-        with to.open(GROUP) as ledger:
-            with pytest.raises(NotAuthorized, match="row-level security"):
-                commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, rejected)
-            commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, accepted)
-    finally:
-        execute(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    to = sink_of_role(postgres, role)
+    rejected, accepted = (stage(to, pa.record_batch({"id": numbers})) for numbers in ([1, -1], [1, 2]))
+    with to.open(GROUP) as ledger:
+        with pytest.raises(NotAuthorized, match="row-level security"):
+            commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, rejected)
+        commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, accepted)
     with psycopg.connect(postgres) as connection:
         assert connection.execute("SELECT id FROM own.flights").fetchall() == [(1,), (2,)]
 

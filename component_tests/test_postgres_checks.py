@@ -9,21 +9,14 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from psycopg.conninfo import make_conninfo
 
-from component_tests.postgres_process import GROUP, P0, open_at, sink, stage, token
+from component_tests.postgres_process import GROUP, P0, execute, open_at, sink, sink_of_role, stage, token
 from streamgroups.errors import RecordRejected
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.stages import PREFIX
 
 DELETES: dict[str, Any] = {"mode": "upsert", "key": ("id",), "delete_marker": "gone"}
-
-
-def execute(conninfo: str, *statements: str) -> None:
-    with psycopg.connect(conninfo) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def written(conninfo: str, records: pa.RecordBatch, **settings: Any) -> list[tuple[Any, ...]]:
@@ -153,26 +146,18 @@ def test_the_order_of_columns_of_a_checked_stage(postgres: str) -> None:
     assert written(postgres, records, mode="upsert", key=("c1",)) == [(1, "last", 7), (2, "second", 6)]
 
 
-def test_a_check_that_the_user_may_not_parse_is_one_of_the_commit(postgres: str) -> None:
+def test_a_check_that_the_user_may_not_parse_is_one_of_the_commit(postgres: str, role: str) -> None:
     """A function in a schema without USAGE can be called by a constraint, but not be named."""
-    role = "u_" + token()[:8]
     execute(
         postgres,
         "CREATE SCHEMA hidden",
         "CREATE FUNCTION hidden.positive(int8) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT $1 > 0'",
         "CREATE SCHEMA own",
         "CREATE TABLE own.flights (id int8 CHECK (hidden.positive(id)), n int8 CHECK (n > 0))",
-        f"CREATE ROLE {role} LOGIN",
-        f"GRANT USAGE, CREATE ON SCHEMA own TO {role}",
-        f"GRANT INSERT ON own.flights TO {role}",
     )
-    try:
-        to = sink(make_conninfo(postgres, user=role), table="own.flights", ledger_table="own.ledger")
-        open_at(to, {P0: 0})
-        bad, worse = pa.record_batch({"id": [-1], "n": [1]}), pa.record_batch({"id": [1], "n": [-1]})
-        with pytest.raises(RecordRejected, match="flights_n_check"):
-            stage(to, worse)
-        with to.open(GROUP) as ledger, pytest.raises(RecordRejected, match="flights_id_check"):
-            commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, stage(to, bad))
-    finally:
-        execute(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+    to = sink_of_role(postgres, role)
+    bad, worse = pa.record_batch({"id": [-1], "n": [1]}), pa.record_batch({"id": [1], "n": [-1]})
+    with pytest.raises(RecordRejected, match="flights_n_check"):
+        stage(to, worse)
+    with to.open(GROUP) as ledger, pytest.raises(RecordRejected, match="flights_id_check"):
+        commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 1)]}, stage(to, bad))

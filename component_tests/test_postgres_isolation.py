@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from component_tests.postgres_process import GROUP, P0, open_at, sink, stage
+from component_tests.postgres_process import GROUP, P0, execute, open_at, sink, stage
 from streamgroups.errors import RecordRejected, SinkUnreachable, StageLost
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.staging import Isolated
@@ -21,12 +21,6 @@ from streamgroups_postgres.stages import PostgresStaged
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",)}
 PLENTY = 1_000
-
-
-def execute(conninfo: str, *statements: str) -> None:
-    with psycopg.connect(conninfo) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def rows(conninfo: str, table: str = "flights") -> list[tuple[Any, ...]]:

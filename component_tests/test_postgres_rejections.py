@@ -4,7 +4,7 @@ output remains, and the sink resumes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from component_tests.postgres_process import GROUP, P0, offsets, open_at, sink, stage, token
+from component_tests.postgres_process import GROUP, P0, execute, offsets, open_at, sink, stage, token
 from streamgroups.errors import (
     InvalidOption,
     LedgerConflict,
@@ -32,12 +32,6 @@ from streamgroups_testkit.postgres import PASSWORD, WITH_PASSWORD, PostgresServe
 
 SCHEMA = pa.schema({"id": pa.int64(), "gate": pa.string(), "gone": pa.bool_()})
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",)}
-
-
-def execute(conninfo: str, *statements: str) -> None:
-    with psycopg.connect(conninfo) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def relations(conninfo: str) -> set[str]:
@@ -211,15 +205,6 @@ def test_records_of_another_schema_are_rejected(postgres: str) -> None:
     for other in (records(id=["1"]), records(other=[1]), records(id=[1], other=[1])):
         with pytest.raises(SinkRejected, match=r"those of the batch are others: id \(integer\)"):
             to.write(begun, iter([other]), 0)
-
-
-@pytest.fixture
-def role(postgres: str) -> Iterator[str]:
-    """A user without permissions."""
-    name = "u_" + token()[:8]
-    execute(postgres, f"CREATE ROLE {name} LOGIN")
-    yield name
-    execute(postgres, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
 
 
 def test_missing_rights_are_reported_and_those_that_are_documented_are_enough(postgres: str, role: str) -> None:

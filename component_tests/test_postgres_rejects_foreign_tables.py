@@ -7,12 +7,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 
-import psycopg
 import pyarrow as pa
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from component_tests.postgres_process import GROUP, sink, token
+from component_tests.postgres_process import GROUP, execute, sink, token
 from streamgroups.errors import RecordRejected, SinkRejected
 from streamgroups_testkit.postgres import PASSWORD, WITH_PASSWORD
 
@@ -23,12 +22,6 @@ LEDGER = (
     "PRIMARY KEY (group_id, topic, partition))"
 )
 GRANTS = "GRANT ALL ON ALL TABLES IN SCHEMA public TO PUBLIC"
-
-
-def execute(conninfo: str, *statements: str) -> None:
-    with psycopg.connect(conninfo) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 @pytest.fixture
