@@ -8,7 +8,6 @@ computes the batch again from the same offsets for each of them, as for each act
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from functools import wraps
 
@@ -18,6 +17,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.supervision.batch_retries import FailQuery, after_failure
 from streamgroups_spark.internals.connect import require_classic
 from streamgroups_spark.ops.failures import cause_of
+from streamgroups_spark.ops.waiting import waited
 from streamgroups_spark.register import is_running
 
 logger = logging.getLogger(__name__)
@@ -74,17 +74,7 @@ def retry_batches(
                 told = "Batch %d runs again in %.1f s, because attempt %d of %d has failed: %s"
                 logger.warning(told, batch_id, decision.after_ms / 1_000, attempts, max_attempts, failure.what)
                 logger.debug("Traceback of the failure:", exc_info=e)
-                if not _waited(decision.after_ms / 1_000, query_id):
+                if not waited(decision.after_ms / 1_000, lambda: not is_running(query_id), piece_s=_POLL_S):
                     raise
 
     return retried
-
-
-def _waited(seconds: float, query_id: str) -> bool:
-    """Waits. Returns ``False`` as soon as the query is being stopped."""
-    deadline_s = time.monotonic() + seconds
-    while (left_s := deadline_s - time.monotonic()) > 0:
-        time.sleep(min(left_s, _POLL_S))
-        if not is_running(query_id):
-            return False
-    return True

@@ -11,7 +11,6 @@ import logging
 import random
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from streamgroups.supervision.policy import (
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_spark.internals.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
 from streamgroups_spark.ops.failures import cause_of
+from streamgroups_spark.ops.waiting import waited
 
 logger = logging.getLogger(__name__)
 
@@ -116,14 +116,8 @@ class _Supervisor:
         return Outcome(self._stop_requested.is_set(), max(0, self._runs - 1))
 
     def _sleep(self, seconds: float) -> None:
-        """Waits until a stop is requested, in short waits.
-
-        Python runs the handler of a signal between two instructions. A signal that arrives just before a wait begins would
-        have no effect until the end of that wait.
-        """
-        until_s = time.monotonic() + seconds
-        while (left_s := until_s - time.monotonic()) > 0 and not self._stop_requested.is_set():
-            self._stop_requested.wait(min(left_s, _POLL_S))
+        stop = self._stop_requested
+        waited(seconds, stop.is_set, piece_s=_POLL_S, pause=stop.wait)
 
     def _run_once(self) -> Decision:
         run = _Run(self._clock())
