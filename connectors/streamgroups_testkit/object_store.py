@@ -95,6 +95,12 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Disables the log."""
 
+    def handle_expect_100(self) -> bool:
+        """Accepts the content of a request immediately. Otherwise Amazon's client waits a second before it sends it."""
+        accepts = super().handle_expect_100()
+        self.wfile.flush()
+        return accepts
+
     def _request(self) -> tuple[str, dict[str, str], bytes]:
         time.sleep(self.latency_s)
         parts = urlsplit(self.path)
