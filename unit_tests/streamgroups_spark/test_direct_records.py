@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.internals.rpc import new_session, task_directory_of
 from streamgroups_spark.source.query_facts import QueryFacts
 from streamgroups_spark.source.query_states import passed_columns
-from streamgroups_spark.state import handoff, stage
+from streamgroups_spark.state import handoff, stage, stage_task
 from streamgroups_spark.state.direct import Conversion, DirectColumn, DirectRecords, kept_rows, pass_on
 from streamgroups_spark.state.stage import StateStage
 from streamgroups_spark.state.stage_name import PassedColumns
@@ -53,6 +55,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for module in (handoff, stage):
         monkeypatch.setattr(module, "attempt_id", lambda: 42)
+    # These readers run when the operator takes their rows, so it is useless to wait for them.
+    monkeypatch.setattr(stage_task, "_WAIT_S", 0)
     return new_session()
 
 
@@ -83,14 +87,22 @@ def computed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def processed(
-    session: str, batches: list[pa.RecordBatch], direct: DirectRecords | None = DIRECT
+    session: str, batches: list[pa.RecordBatch], direct: DirectRecords | None = DIRECT, *, has_read: bool = False
 ) -> tuple[list[dict[str, Any]], Reported]:
-    """Passes batches through a reader and an operator, one after the other, as Spark does. Nothing is read ahead."""
+    """Passes batches through a reader and an operator, one after the other, as Spark does.
+
+    Args:
+        session: the session.
+        batches: the batches.
+        direct: the records of the operator.
+        has_read: whether the reader ends before the operator starts. Otherwise nothing is read ahead.
+    """
     assert direct is not None
     channel = Reported()
     operator = replace(COUNT, schema=pa.schema([("k0", pa.binary()), *list(COUNT.schema)[1:]]))
     output = pa.schema([field.with_type(pa.binary()) if field.name == "k0" else field for field in COUNT.output])
     rows = pass_on(batches, direct.passed, ROWS, session, APPLICATION)
+    rows = iter(list(rows)) if has_read else rows
     ours = StateStage(replace(operator, output=output), session, APPLICATION, channel, direct=direct)  # type: ignore[arg-type]
     found = [row for batch in ours(by_spark(it) for it in rows) for row in batch.to_pylist()]
     return found, channel
@@ -100,11 +112,12 @@ def left(session: str) -> list[str]:
     return sorted(it.name for it in task_directory_of(session).iterdir())
 
 
-def test_S10_records_pass_by_spark_which_counts_them(tmp_path: Path, session: str) -> None:
+@pytest.mark.parametrize("has_read", [False, True])
+def test_S10_records_pass_by_spark_which_counts_them(tmp_path: Path, session: str, has_read: bool) -> None:
     handoff.give(
         session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 9), OffsetRange(P1, 0, 2)), is_direct=True)
     )
-    rows, channel = processed(session, [read(P0, 5, 1, 2, 15), read(P0, 8, 21), read(P1, 0, 3, 14)])
+    rows, channel = processed(session, [read(P0, 5, 1, 2, 15), read(P0, 8, 21), read(P1, 0, 3, 14)], has_read=has_read)
     assert [(row["start"], row["k0"], row["r0"]) for row in rows] == [(0, b"a", 2), (10, b"a", 1), (0, b"a", 1)]
     assert [str(it.range) for it in channel.reports] == ["flights-0[5,9)", "flights-1[0,2)"]
     assert left(session) == []
@@ -112,7 +125,7 @@ def test_S10_records_pass_by_spark_which_counts_them(tmp_path: Path, session: st
 
 def test_S10_spark_receives_the_event_time_and_no_other_column(session: str) -> None:
     batch = read(P0, 5, 1, 2)
-    [rows] = pass_on([batch], DIRECT.passed, ROWS, session, APPLICATION)
+    rows = next(pass_on([batch], DIRECT.passed, ROWS, session, APPLICATION))
     assert rows.schema == ROWS
     assert rows["timestamp"] == batch["timestamp"]
     assert all(rows[it].null_count == 2 for it in ROWS.names if it not in ("timestamp", "partition"))
@@ -136,25 +149,101 @@ def test_S10_spark_keeps_few_rows_with_the_earliest_and_the_latest_event_time(se
     times_ms[501], times_ms[777] = 1, 999
     [rows] = pass_on([read(P0, 0, *times_ms)], DIRECT.passed, ROWS, session, APPLICATION)
     kept = rows.filter(rows["partition"].is_valid())
-    assert kept.num_rows <= 8_192
+    assert kept.num_rows <= 2_502
     found_ms = pc.divide(kept["timestamp"].cast(pa.int64()), 1_000)
     assert (pc.min(found_ms).as_py(), pc.max(found_ms).as_py()) == (1, 999)
 
 
-def test_S10_a_lost_record_fails_the_task(tmp_path: Path, session: str) -> None:
+def test_S10_spark_keeps_rows_by_the_size_of_the_records(session: str) -> None:
+    def count(size_bytes: int) -> int:
+        batch = read(P0, 0, *[1] * 8_000)
+        keys = pa.array([b"k" * size_bytes] * 8_000, pa.binary())
+        batch = batch.set_column(batch.schema.get_field_index("key"), "key", keys)
+        [rows] = pass_on([batch], DIRECT.passed, ROWS, session, APPLICATION)
+        return rows.num_rows - int(rows["partition"].null_count)
+
+    assert [count(it) for it in (1, 90, 300, 2_000)] == [1_000, 1_000, 2_667, 8_000]
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+def test_S10_a_lost_record_fails_the_task(tmp_path: Path, session: str, has_read: bool) -> None:
     handoff.give(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 8)), is_direct=True))
-    ours = StateStage(COUNT, session, APPLICATION, Reported(), direct=DIRECT)  # type: ignore[arg-type]
-
-    def filtered() -> Iterator[pa.RecordBatch]:
-        for rows in pass_on([read(P0, 5, 1, 2, 15)], DIRECT.passed, ROWS, session, APPLICATION):
-            yield by_spark(rows).slice(1)
-
+    channel = Reported()
+    ours = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
+    rows = pass_on([read(P0, 5, 1, 2, 15)], DIRECT.passed, ROWS, session, APPLICATION)
+    rows = iter(list(rows)) if has_read else rows
     with pytest.raises(
-        StreamGroupsError, match="has received 2 rows from Spark, but the reader of its task has passed 3"
+        StreamGroupsError, match="has received 1 rows from Spark, but the reader of its task has passed 2"
     ):
-        list(ours(filtered()))
+        list(ours(by_spark(it).slice(1) for it in rows))
     assert left(session) == []
-    assert not (tmp_path / "state").exists(), "no state is written"
+    assert channel.reports == [], "no position can name the state"
+
+
+class Rows:
+    """The rows that Spark passes to an operator.
+
+    Args:
+        batches: the rows of the reader.
+        begin: called when the operator takes the first batch.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], begin: Callable[[], None]) -> None:
+        self._batches, self._begin = batches, begin
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self._begin()
+        yield from map(by_spark, self._batches)
+
+
+def written(tmp_path: Path) -> bool:
+    return any(it.is_file() for it in (tmp_path / "state").rglob("*.state"))
+
+
+def test_S10_a_small_batch_does_not_wait_for_the_rows_of_spark(
+    tmp_path: Path, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_task, "_WAIT_S", 60)
+    found: list[pa.RecordBatch] = []
+
+    def read_later() -> None:
+        handoff.give(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 9)), is_direct=True))
+        found.extend(pass_on([read(P0, 5, 1, 2, 15), read(P0, 8, 31)], DIRECT.passed, ROWS, session, APPLICATION))
+
+    channel, states = Reported(), list[bool]()
+    ours = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
+    reader = threading.Thread(target=read_later)
+    reader.start()
+    rows = [row for it in ours(Rows(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()]
+    reader.join()
+    assert states == [True], "the states are written before the first row of Spark"
+    assert [(row["start"], row["r0"]) for row in rows] == [(0, 2), (10, 1)]
+    assert [str(it.range) for it in channel.reports] == ["flights-0[5,9)"]
+    assert left(session) == []
+
+
+def test_S10_a_large_batch_takes_its_records_with_the_rows_of_spark(
+    tmp_path: Path, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_task, "_WAIT_S", 60)
+    monkeypatch.setattr(stage_task, "_SMALL_OFFSETS", 3)
+    handoff.give(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 9)), is_direct=True))
+    found = list(pass_on([read(P0, 5, 1, 2, 15), read(P0, 8, 31)], DIRECT.passed, ROWS, session, APPLICATION))
+    states = list[bool]()
+    ours = StateStage(COUNT, session, APPLICATION, Reported(), direct=DIRECT)  # type: ignore[arg-type]
+    rows = [row for it in ours(Rows(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()]
+    assert states == [False]
+    assert [(row["start"], row["r0"]) for row in rows] == [(0, 2), (10, 1)]
+
+
+def test_S10_the_operator_of_a_warm_up_does_not_wait_for_a_plan(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_task, "_WAIT_S", 60)
+    assert list(pass_on([], DIRECT.passed, ROWS, session, APPLICATION)) == []
+    ours = StateStage(COUNT, session, APPLICATION, Reported(), direct=DIRECT)  # type: ignore[arg-type]
+    began_s = time.monotonic()
+    assert list(ours(())) == []
+    assert time.monotonic() - began_s < 30
+    assert left(session) == []
 
 
 def test_S10_the_records_of_a_failed_operator_are_removed(tmp_path: Path, session: str) -> None:
@@ -194,9 +283,9 @@ def test_S10_rows_without_event_time_hide_no_other_row(session: str) -> None:
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=5), max_size=6))
+@given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=5), max_size=6), st.booleans())
 def test_S10_direct_records_have_the_results_of_those_of_spark(
-    tmp_path: Path, session: str, times_ms: list[list[int]]
+    tmp_path: Path, session: str, times_ms: list[list[int]], has_read: bool
 ) -> None:
     firsts = [sum(map(len, times_ms[:i])) for i in range(len(times_ms))]
     ranges = [OffsetRange(P0, 0, sum(map(len, times_ms)))]
@@ -205,7 +294,7 @@ def test_S10_direct_records_have_the_results_of_those_of_spark(
     as_text = [computed(it) for it in batches]
     expected, reports = run(session, [it.set_column(3, "k0", it["k0"].cast(pa.string())) for it in as_text])
     handoff.give(session, APPLICATION, replace(plan(tmp_path, *ranges), is_direct=True))
-    rows, channel = processed(session, batches)
+    rows, channel = processed(session, batches, has_read=has_read)
     assert [row | {"k0": row["k0"].decode()} for row in rows] == expected
     assert [(it.range, it.time) for it in channel.reports] == [(it.range, it.time) for it in reports]
 

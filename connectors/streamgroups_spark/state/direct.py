@@ -27,9 +27,10 @@ from streamgroups_spark.state.stage_name import PassedColumns
 _SOURCE = "streamgroups"
 _MICROSECONDS_PER_MS = 1_000
 _PARTITION = "partition"
-#: The number of rows that Spark keeps of an Arrow batch of the reader, which has up to 65,536. Spark passes 10,000 rows at
-#: once to an operator by default, so the reader is ahead of it by few batches, also if these have few large records.
-_MAX_KEPT = 8_192
+#: Spark keeps one row of this number of records, and one for this number of bytes if records are larger. By default it
+#: passes 10,000 rows at once to an operator, so the reader is ahead of it by about 80,000 records or 10 MB.
+_ROW_RECORDS = 8
+_ROW_BYTES = 1_024
 #: The metadata of a batch of records: the number of its rows that Spark keeps.
 _KEPT_ROWS = "kept"
 
@@ -149,13 +150,14 @@ def pass_on(
     operator = RecordsToOperator(session, application)
     for batch in batches:
         names = batch.schema.names
-        kept = _kept(batch, passed.to_spark)
         records = batch.select([it for it in names if it in passed.to_operator])
+        kept = _kept(batch, passed.to_spark, records.nbytes)
         rows = {_KEPT_ROWS: str(int(kept.sum()))}
         operator.give(records.replace_schema_metadata(rows))
         partition = pa.array(batch[_PARTITION].to_numpy(), mask=~kept)
         columns = {it: batch[it] for it in passed.to_spark} | {_PARTITION: partition}
         yield pa.record_batch([columns.get(it.name, _nulls(it.type, len(kept))) for it in schema], schema=schema)
+    operator.end()
 
 
 def kept_rows(records: pa.RecordBatch) -> int:
@@ -163,9 +165,9 @@ def kept_rows(records: pa.RecordBatch) -> int:
     return int((records.schema.metadata or {})[_KEPT_ROWS.encode()])
 
 
-def _kept(batch: pa.RecordBatch, event_times: Collection[str]) -> np.ndarray[Any, Any]:
+def _kept(batch: pa.RecordBatch, event_times: Collection[str], size_bytes: int) -> np.ndarray[Any, Any]:
     """Returns which rows Spark keeps: some of them, and those with the earliest and the latest event time."""
-    step = max(1, -(-batch.num_rows // _MAX_KEPT))
+    step = max(1, min(_ROW_RECORDS, _ROW_BYTES * batch.num_rows // max(1, size_bytes)))
     kept: np.ndarray[Any, Any] = np.arange(batch.num_rows) % step == 0
     for it in event_times:
         known = np.flatnonzero(batch[it].is_valid().to_numpy(zero_copy_only=False))

@@ -7,7 +7,7 @@ a retry, a ``coalesce`` or a second evaluation of a batch. The reader adds the w
 returns the batch. So the operator has them before the records after them, also if a filter removes all records. An
 operator whose output another one processes writes the plan, and the watermarks of its output, before its output. If the
 operator receives its records directly (``state.direct``), the reader writes each Arrow batch into a file, before it
-returns rows to Spark. Spark does not read far ahead of the operator, so few of these files exist at the same time. The
+returns rows to Spark, and marks their end. Spark does not read far ahead of the operator, so few of these files exist at the same time. The
 names of files also contain the id of the application: a process can start another application, whose attempts have the
 same ids, and a killed task leaves its files. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
 """
@@ -36,6 +36,8 @@ _OLD_S = 7 * 24 * 3600
 _SWEEP_EVERY = 1_000
 #: The first byte of a line with a plan. Lines with watermarks are JSON arrays.
 _PLAN = b"{"
+#: The line after all records and watermarks.
+_END = "."
 #: In the place of the name of an operator.
 _READER = ""
 
@@ -99,6 +101,10 @@ class RecordsToOperator:
         self._path = _file(session, application, attempt_id(), _READER)
         self._given = 0
 
+    def end(self) -> None:
+        """Marks the end of all records and watermarks."""
+        _append(self._path, [_END])
+
     def give(self, records: pa.RecordBatch) -> None:
         """Adds records, after their watermarks."""
         path = _records_file(self._path, self._given)
@@ -126,8 +132,15 @@ class Handoff:
         self._rest = b""
         self._plans: list[TaskPlan] = []
         self._watermarks: list[ProducerWatermarks] = []
+        self._has_ended = False
         #: The number of batches of records that were taken.
         self._taken = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the reader has passed all records directly. Those and their watermarks can still be taken."""
+        self._read()
+        return self._has_ended
 
     def take_plans(self) -> list[TaskPlan]:
         """Returns the plans since the last call. Empty if the task has read no ranges."""
@@ -175,6 +188,8 @@ class Handoff:
         for line in lines:
             if line.startswith(_PLAN):
                 self._plans.append(decode(line.decode()))
+            elif line == _END.encode():
+                self._has_ended = True
             else:
                 topic, partition, offsets, times_ms = json.loads(line)
                 place = TopicPartition(topic, partition)

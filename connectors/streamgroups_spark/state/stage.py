@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import StateSize
 from streamgroups.state.task_plan import TaskPlan
@@ -20,9 +19,10 @@ from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.plan import STAGE
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_spark.state.direct import DirectRecords, kept_rows
+from streamgroups_spark.state.direct import DirectRecords
 from streamgroups_spark.state.handoff import Handoff, attempt_id, give, give_watermarks
 from streamgroups_spark.state.stage_name import PassedColumns, StageName
+from streamgroups_spark.state.stage_task import FinishedTask, StageTask, States
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.task_states import JoinTaskStates
 from streamgroups_state.locations import operator_files
@@ -65,67 +65,30 @@ class StateStage(Shipped):
         prepare_python_worker()
         attempt = attempt_id()
         with closing(Handoff(self._session, self._application, attempt, self._before)) as handoff:
-            processed = self._process(batches, handoff)
-        if processed is None:
+            task = StageTask(handoff, self._states, self._direct, attempt)
+            task.start()
+            for batch in batches:
+                task.add(batch)
+            finished = task.finish()
+        if finished is None:
             return
-        plan, states = processed
-        manifest, output = states.finish(plan.file(attempt))
-        work, name = states.figures, self._operator.name
-        number, operators = plan.number_of(name), max(len(plan.operators), 1)
+        self._report(finished)
+        for table in finished.output:
+            yield from to_output(table, self._operator.output)
+
+    def _report(self, task: FinishedTask) -> None:
+        """Reports the states of a task, and passes its plan and watermarks to the next operator."""
+        plan, states, name = task.plan, task.states, self._operator.name
+        work, number, operators = states.figures, plan.number_of(name), max(len(plan.operators), 1)
         self._channel.send(
-            StateReport(it.range, manifest.file, it.due_ms, StateSize.of(it), work, it.time, number, operators)
-            for it in manifest.states
+            StateReport(it.range, task.manifest.file, it.due_ms, StateSize.of(it), work, it.time, number, operators)
+            for it in task.manifest.states
         )
         if plan.has_next(name):
             give(self._session, self._application, replace(plan, is_direct=False), name)
             give_watermarks(self._session, self._application, states.released, name)
-        for table in output:
-            yield from to_output(table, self._operator.output)
 
-    def _process(
-        self, batches: Iterable[pa.RecordBatch], handoff: Handoff
-    ) -> tuple[TaskPlan, TaskStates | JoinTaskStates] | None:
-        """Processes all records. ``None`` if the task has read no ranges."""
-        states: TaskStates | JoinTaskStates | None = None
-        plan: TaskPlan | None = None
-        rows = kept = 0
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if states is None or plan is None:
-                plan = _plan(handoff)
-                if plan is None:
-                    raise _moved()
-                states = self._states(plan)
-            rows += batch.num_rows
-            if plan.is_direct:
-                kept += self._add_direct(states, handoff)
-                continue
-            states.add_watermarks(handoff.take_watermarks())
-            states.add(batch)
-        if states is None:
-            # A task without records, such as one of a warm-up, or of another source in a union.
-            plan = _plan(handoff)
-            states = None if plan is None else self._states(plan)
-        if states is None or plan is None:
-            return None
-        if plan.is_direct and rows != (kept := kept + self._add_direct(states, handoff)):
-            raise _incomplete(rows, kept)
-        # The reader has ended, and its last watermarks can be after all records.
-        states.add_watermarks(handoff.take_watermarks())
-        return plan, states
-
-    def _add_direct(self, states: TaskStates | JoinTaskStates, handoff: Handoff) -> int:
-        """Processes the records that the reader has passed directly. Returns how many of their rows Spark keeps."""
-        assert self._direct is not None, "the source has found the columns in the name of this stage"
-        count = 0
-        for batch in handoff.take_records():
-            states.add_watermarks(handoff.take_watermarks())
-            states.add(self._direct.of(batch))
-            count += kept_rows(batch)
-        return count
-
-    def _states(self, plan: TaskPlan) -> TaskStates | JoinTaskStates:
+    def _states(self, plan: TaskPlan) -> States:
         ours = self._operator
         files = operator_files(plan.location, plan.group_id, ours.name)
         store = StateStore(Operator(plan.group_id, ours.name, ours.form, ours.schema), files, plan.on_missing)
@@ -154,25 +117,3 @@ def stage_name(
     keeps_on_reset = isinstance(operator, DedupOperator) and operator.keeps_on_reset
     is_chained = isinstance(operator, WindowOperator) and operator.is_chained
     return StageName(operator.name, topics, flushes, has_group_time, keeps_on_reset, is_chained, passed)
-
-
-def _plan(handoff: Handoff) -> TaskPlan | None:
-    plans = handoff.take_plans()
-    if not plans:
-        return None
-    return replace(plans[0], ranges=tuple(it for plan in plans for it in plan.ranges))
-
-
-def _moved() -> InvalidOption:
-    return InvalidOption(
-        "An operator with state receives records that its task has not read: an operation before it moves records "
-        "between tasks.",
-        remedy="Apply the operator before repartition, groupBy, join or distinct.",
-    )
-
-
-def _incomplete(rows: int, kept: int) -> StreamGroupsError:
-    return StreamGroupsError(
-        f"An operator with state has received {rows} rows from Spark, but the reader of its task has passed {kept}.",
-        remedy="Restart the query: it reads the batch again. If it fails again, report it with the plan of the query.",
-    )
