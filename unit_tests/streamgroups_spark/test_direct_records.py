@@ -180,20 +180,10 @@ def test_S10_a_lost_record_fails_the_task(tmp_path: Path, session: str, has_read
     assert channel.reports == [], "no position can name the state"
 
 
-class Rows:
-    """The rows that Spark passes to an operator.
-
-    Args:
-        batches: the rows of the reader.
-        begin: called when the operator takes the first batch.
-    """
-
-    def __init__(self, batches: Iterable[pa.RecordBatch], begin: Callable[[], None]) -> None:
-        self._batches, self._begin = batches, begin
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        self._begin()
-        yield from map(by_spark, self._batches)
+def passed_by_spark(batches: Iterable[pa.RecordBatch], begin: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    """The rows that Spark passes to an operator. ``begin`` is called when it takes the first batch."""
+    begin()
+    yield from map(by_spark, batches)
 
 
 def written(tmp_path: Path) -> bool:
@@ -214,7 +204,9 @@ def test_S10_a_small_batch_does_not_wait_for_the_rows_of_spark(
     ours = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
     reader = threading.Thread(target=read_later)
     reader.start()
-    rows = [row for it in ours(Rows(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()]
+    rows = [
+        row for it in ours(passed_by_spark(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()
+    ]
     reader.join()
     assert states == [True], "the states are written before the first row of Spark"
     assert [(row["start"], row["r0"]) for row in rows] == [(0, 2), (10, 1)]
@@ -231,7 +223,9 @@ def test_S10_a_large_batch_takes_its_records_with_the_rows_of_spark(
     found = list(pass_on([read(P0, 5, 1, 2, 15), read(P0, 8, 31)], DIRECT.passed, ROWS, session, APPLICATION))
     states = list[bool]()
     ours = StateStage(COUNT, session, APPLICATION, Reported(), direct=DIRECT)  # type: ignore[arg-type]
-    rows = [row for it in ours(Rows(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()]
+    rows = [
+        row for it in ours(passed_by_spark(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()
+    ]
     assert states == [False]
     assert [(row["start"], row["r0"]) for row in rows] == [(0, 2), (10, 1)]
 

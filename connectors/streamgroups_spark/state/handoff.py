@@ -7,9 +7,9 @@ a retry, a ``coalesce`` or a second evaluation of a batch. The reader adds the w
 returns the batch. So the operator has them before the records after them, also if a filter removes all records. An
 operator whose output another one processes writes the plan, and the watermarks of its output, before its output. If the
 operator receives its records directly (``state.direct``), the reader writes each Arrow batch into a file, before it
-returns rows to Spark, and marks their end. Spark does not read far ahead of the operator, so few of these files exist at the same time. The
-names of files also contain the id of the application: a process can start another application, whose attempts have the
-same ids, and a killed task leaves its files. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
+returns rows to Spark, and marks their end. Spark does not read far ahead of the operator, so few of these files exist at
+the same time. The names of files also contain the id of the application: a process can start another application, whose
+attempts have the same ids, and a killed task leaves its files. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SWEEP_EVERY = 1_000
 #: The first byte of a line with a plan. Lines with watermarks are JSON arrays.
 _PLAN = b"{"
 #: The line after all records and watermarks.
-_END = "."
+_END = b"."
 #: In the place of the name of an operator.
 _READER = ""
 
@@ -101,10 +101,6 @@ class RecordsToOperator:
         self._path = _file(session, application, attempt_id(), _READER)
         self._given = 0
 
-    def end(self) -> None:
-        """Marks the end of all records and watermarks."""
-        _append(self._path, [_END])
-
     def give(self, records: pa.RecordBatch) -> None:
         """Adds records, after their watermarks."""
         path = _records_file(self._path, self._given)
@@ -113,6 +109,10 @@ class RecordsToOperator:
             writer.write_batch(records)
         unfinished.rename(path)
         self._given += 1
+
+    def end(self) -> None:
+        """Marks the end of all records and watermarks."""
+        _append(self._path, [_END.decode()])
 
 
 class Handoff:
@@ -188,7 +188,7 @@ class Handoff:
         for line in lines:
             if line.startswith(_PLAN):
                 self._plans.append(decode(line.decode()))
-            elif line == _END.encode():
+            elif line == _END:
                 self._has_ended = True
             else:
                 topic, partition, offsets, times_ms = json.loads(line)

@@ -96,13 +96,14 @@ class StageTask:
             # The reader of a warm-up has no plan.
             if self._handoff.has_ended or not _may_poll_again(until_s):
                 return
-        while begun.is_small:
-            has_ended = self._handoff.has_ended
+        if not begun.is_small:
+            return
+        # After the end is known, all records can be taken.
+        while not (has_ended := self._handoff.has_ended) and _may_poll_again(until_s):
             self._take_direct(begun.states)
-            if has_ended:
-                self._finished = self._finish(begun)
-            if has_ended or not _may_poll_again(until_s):
-                return
+        if has_ended:
+            self._take_direct(begun.states)
+            self._finished = self._finish(begun)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Processes an Arrow batch of Spark.
