@@ -18,7 +18,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.description import GroupDescription, GroupListing
 from streamgroups.groups.history import MemberEvent
 from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
-from streamgroups.groups.membership import InFlight, Membership, Owned, States
+from streamgroups.groups.membership import InFlight, Membership, NewPosition, Owned, States
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
 from streamgroups.partitions import Bounds, OffsetRange, StampedOffset, TopicDescription, TopicPartition
@@ -321,6 +321,11 @@ class Member(Protocol):
         ...
 
     @property
+    def member_id(self) -> str:
+        """The id that the group has assigned to the member; empty before it has joined."""
+        ...
+
+    @property
     def membership(self) -> Membership:
         """The current membership.
 
@@ -340,32 +345,31 @@ class Member(Protocol):
         """
         ...
 
-    def move(
-        self,
-        next_offsets: Mapping[TopicPartition, int],
-        *,
-        detail: str,
-        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
-        states: States = MappingProxyType({}),
-    ) -> None:
+    def move(self, decided: Mapping[TopicPartition, NewPosition], *, detail: str) -> frozenset[TopicPartition]:
         """Sets and commits positions of owned partitions that were not reached by reading.
 
         Args:
-            next_offsets: the positions.
+            decided: the positions. A decision of an earlier ownership epoch changes nothing, in the group or in a ledger
+                (SEMANTICS F3).
             detail: the reason, for the log.
-            identities: the topic of each position. Without an entry, a position belongs to the current topic.
-            states: the state of each position. Without an entry, a new position names none.
+
+        Returns:
+            The partitions whose position was set.
 
         Raises:
             StreamGroupsError: if the ledger of a sink cannot move to these positions. Then no position changes.
         """
         ...
 
-    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
-        """Sets the topics of the positions of owned partitions. Later commits contain them."""
+    def identify(self, found: Mapping[TopicPartition, Owned]) -> None:
+        """Sets the topics and states of positions that have not changed. Later commits contain them.
+
+        Args:
+            found: the owned partitions, as they were when their topics and states were determined.
+        """
         ...
 
-    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+    def rewind(self, decided: Mapping[TopicPartition, NewPosition]) -> None:
         """Sets positions of owned partitions and does not commit them: the output of their records is already written."""
         ...
 

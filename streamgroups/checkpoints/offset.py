@@ -32,8 +32,9 @@ from typing import Any
 
 from streamgroups.checkpoints.spark_kafka import kafka_offset
 from streamgroups.errors import InvalidOption, OffsetFormat
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.identity import TopicIdentity
-from streamgroups.json_values import items, partition_number, whole
+from streamgroups.json_values import items, partition_number, string, whole
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 VERSION = 2
@@ -51,6 +52,7 @@ class BatchOffset:
         group_id: the group of the query.
         cluster_id: the id of the cluster; ``None`` if the brokers do not provide it.
         topic_ids: the ids of the topics, as far as the brokers provide them.
+        resets: the last reset that each position contained when the batch was planned. Partitions without one are left out.
     """
 
     number: int
@@ -60,6 +62,11 @@ class BatchOffset:
     group_id: str | None = None
     cluster_id: str | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    resets: Mapping[TopicPartition, AppliedReset] = field(default_factory=dict)
+
+    def reset_of(self, topic_partition: TopicPartition) -> AppliedReset:
+        """The last reset that the position of a partition contained."""
+        return self.resets.get(topic_partition, NO_RESET)
 
     def identity(self, topic: str) -> TopicIdentity:
         """The ids that belong to the positions of a topic."""
@@ -104,6 +111,12 @@ def encode(offset: BatchOffset) -> dict[str, Any]:
         encoded["topics"] = dict(sorted(offset.topic_ids.items()))
     if offset.group_id is not None:
         encoded["group"] = offset.group_id
+    resets: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for tp, reset in sorted(offset.resets.items()):
+        if reset != NO_RESET:
+            resets[tp.topic][str(tp.partition)] = reset.encode()
+    if resets:
+        encoded["resets"] = dict(resets)
     return {**encoded, "warm_ups": offset.warm_ups} if offset.warm_ups else encoded
 
 
@@ -160,6 +173,11 @@ def decode(json_object: Any, *, group_id: str = "GROUP", checkpoint: str = "CHEC
             group_id=json_object.get("group"),
             cluster_id=json_object.get("cluster"),
             topic_ids=dict(items(json_object.get("topics", {}))),
+            resets={
+                TopicPartition(topic, partition_number(partition)): AppliedReset.parse(string(reset))
+                for topic, by_partition in items(json_object.get("resets", {}))
+                for partition, reset in items(by_partition)
+            },
         )
         if not isinstance(offset.group_id, str | None):
             raise TypeError("the group is not a string")

@@ -10,7 +10,8 @@ Per partition, with the last batch of the checkpoint ``[from, to)`` and the comm
 the batch was         ``c`` is                                 then
 ====================  =======================================  ==============================================
 finished              ``to`` or missing                        no difference
-finished              ``from``, by a member                    no difference: only the last commit is missing
+finished              ``from``, by a member, with the reset    no difference: only the last commit is missing
+                      of the checkpoint
 finished              anything else                            difference: the policy decides
 not finished          ``from`` or missing                      no difference: read ``[from, to)`` again
 not finished          ``to``, by the sink, with the output     no difference: nothing is read again. Under
@@ -21,6 +22,9 @@ either                elsewhere, by the sink, with the output  difference: ``gro
                                                                policies reject it
 ====================  =======================================  ==============================================
 
+A position contains the last reset that has set it (:mod:`streamgroups.groups.applied_reset`). A live reset to ``from`` is the commit
+of a member too, but contains another reset than the checkpoint: then the policy decides.
+
 A committed offset of another topic or cluster than that of the checkpoint (:mod:`streamgroups.identity`) counts as
 "anything else", whatever its number. Whether the chosen position belongs to the current topic is decided afterwards
 (:mod:`streamgroups.query.data_loss`).
@@ -28,23 +32,23 @@ A committed offset of another topic or cluster than that of the checkpoint (:mod
 A finished batch may have skipped a partition: an earlier run had to replay the batch, and another member owned the
 partition then (:mod:`streamgroups.checkpoints.skipped_ranges`). For such a partition the checkpoint has no position.
 
-The metadata of a commit shows whether a member committed ``from``, or a tool reset the group to it
-(:class:`streamgroups.groups.membership.Origin`). A partition that another member owns now stays with that member under
+A partition that another member owns now stays with that member under
 every policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 
 from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.errors import PositionsDiffer
-from streamgroups.groups.membership import Origin, Owned
-from streamgroups.identity import TopicIdentity
+from streamgroups.groups.membership import NewPosition, Origin, Owned
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.origins import UNNAMED, New
 
 
 class OnRestart(Enum):
@@ -93,11 +97,43 @@ class Resumption:
     written: tuple[OffsetRange, ...] = ()
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
 
-    @property
-    def to_commit(self) -> dict[TopicPartition, int]:
-        """The positions to commit for the group."""
+    def to_commit(self, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, NewPosition]:
+        """The positions to commit for the group.
+
+        Args:
+            owned: the partitions on which the decision is based.
+        """
         again = {r.topic_partition for r in self.written}
-        return {tp: n for tp, n in self.next_offsets.items() if tp not in again}
+        moved = {tp: n for tp, n in self.next_offsets.items() if tp not in again and owned[tp].next_offset != n}
+        return self._decided(moved, owned)
+
+    def to_read_again(self, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, NewPosition]:
+        """The positions of records that are read again without a commit, because their output is written.
+
+        Args:
+            owned: the partitions on which the decision is based.
+        """
+        again = {r.topic_partition for r in self.written}
+        return self._decided({tp: n for tp, n in self.next_offsets.items() if tp in again}, owned)
+
+    def identified(self, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
+        """The partitions with the topics of their positions, and with the states that follow from the checkpoint.
+
+        A partition of the checkpoint is not new, also if its committed offset has expired: it has no empty state (SEMANTICS F5).
+
+        Args:
+            owned: the partitions on which the decision is based.
+        """
+        return {
+            tp: replace(owned[tp], identity=it, state=UNNAMED if owned[tp].state == New() else owned[tp].state)
+            for tp, it in self.identities.items()
+            if tp in owned
+        }
+
+    def _decided(
+        self, next_offsets: Mapping[TopicPartition, int], owned: Mapping[TopicPartition, Owned]
+    ) -> dict[TopicPartition, NewPosition]:
+        return {tp: NewPosition(n, owned[tp].epoch, self.identities.get(tp, UNKNOWN)) for tp, n in next_offsets.items()}
 
 
 def unconfirmed(last: BatchOffset, owned: Mapping[TopicPartition, Owned]) -> frozenset[TopicPartition]:
@@ -201,7 +237,8 @@ def _settle(
         says = checkpoint[tp] if owned[tp].is_silent else owned[tp].next_offset
         differ = mine.differs_from(groups) and not owned[tp].is_silent
         identities[tp] = mine if differ or owned[tp].is_silent else mine.completed_by(groups)
-        commit_missing = owned[tp].origin in (Origin.COMMITTED, Origin.WRITTEN) and says == or_at.get(tp)
+        is_members = owned[tp].origin in (Origin.COMMITTED, Origin.WRITTEN)
+        commit_missing = is_members and says == or_at.get(tp) and owned[tp].reset == batch.reset_of(tp)
         if differ or (says != checkpoint[tp] and not commit_missing):
             differences.append(Difference(tp, checkpoint[tp], says, (mine, groups) if differ else None))
             if policy is not OnRestart.CHECKPOINT:

@@ -17,12 +17,14 @@ from streamgroups.coordination.reset_protocol import (
     MemberEntry,
     ResetRequest,
     Step,
+    applied_ids,
     members_group_of,
     next_step,
     pending,
     resets_group_of,
 )
 from streamgroups.coordination.reset_requests import member_entries_in, reset_requests_in
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
 from streamgroups.printable import printable
@@ -37,14 +39,23 @@ class Hold:
     Args:
         ownership_epoch: distinguishes this ownership epoch from others of the same member.
         next_offset: the committed offset of the group, or the one of the next commit.
+        reset: the last reset that the offset contains.
+        is_foreign: whether a client without requests has committed the first position of this ownership epoch.
     """
 
     ownership_epoch: int
     next_offset: int
+    reset: AppliedReset = NO_RESET
+    is_foreign: bool = False
 
 
 class Place(Protocol):
     """The place of a member in its group, as far as reset requests need it."""
+
+    @property
+    def member_id(self) -> str:
+        """The id that the group has assigned to the member."""
+        ...
 
     @property
     def holds(self) -> Mapping[TopicPartition, Hold]:
@@ -58,13 +69,16 @@ class Place(Protocol):
         """
         ...
 
-    def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, detail: str, request_id: str
-    ) -> Collection[TopicPartition]:
+    def move(self, decided: Mapping[TopicPartition, Hold], *, detail: str) -> Collection[TopicPartition]:
         """Sets new positions, and waits for a bounded time until the group has committed them.
 
+        Args:
+            decided: the new offset and its reset, in the ownership epoch in which the request was read. In a later one it changes
+                nothing (SEMANTICS F3).
+            detail: the reason, for the log.
+
         Returns:
-            The partitions whose new position is committed.
+            The partitions whose new position is committed, with its reset.
         """
         ...
 
@@ -76,7 +90,7 @@ class ResetParticipant:
         metadata_store: the metadata entries of the group.
         cluster: describes the group, and the partitions of topics.
         group_id: the group.
-        signed: creates a current metadata entry of the member, without the applied requests.
+        signed: creates a current metadata entry of the member with this id, without the applied requests.
         clock: a monotonic clock in milliseconds.
     """
 
@@ -85,7 +99,7 @@ class ResetParticipant:
         metadata_store: MetadataStore,
         cluster: Cluster,
         group_id: str,
-        signed: Callable[[], MemberEntry],
+        signed: Callable[[str], MemberEntry],
         clock: Clock,
     ) -> None:
         self._metadata_store, self._cluster, self._group_id, self._signed = metadata_store, cluster, group_id, signed
@@ -109,15 +123,17 @@ class ResetParticipant:
         if new:
             read = self._metadata_store.read(members_group_of(self._group_id), new)
             notes = member_entries_in(members_group_of(self._group_id), read)
-            for tp in read:
+            for tp in new:
                 note = notes.get(tp)
-                self._applied[tp], self._stopped[tp] = (note.applied, note.stopped) if note else ("", "")
+                of_note = note.applied if note is not None and holds[tp].is_foreign else ""
+                self._applied[tp] = of_note or holds[tp].reset.id
+                self._stopped[tp] = "" if note is None else note.stopped
         self._known = {tp: ownership_epoch for tp, ownership_epoch in self._known.items() if tp in holds} | new
         self.note(place, new)
 
     def note(self, place: Place, partitions: Collection[TopicPartition]) -> None:
         """Writes the metadata entries of those partitions that the member still owns."""
-        signed = self._signed()
+        signed = self._signed(place.member_id)
         notes = {
             tp: Committed(
                 hold.next_offset,
@@ -135,8 +151,8 @@ class ResetParticipant:
 
     def due(self, place: Place) -> frozenset[TopicPartition]:
         """The partitions whose reset requests are complete and not applied yet."""
-        due = self._pending(place)
-        incomplete = self._step(due).incomplete if due else {}
+        _, due = self._pending(place)
+        incomplete = self._step(place, due).incomplete if due else {}
         return frozenset(tp for tp, order in due.items() if order.id not in incomplete)
 
     @property
@@ -150,11 +166,11 @@ class ResetParticipant:
         Returns:
             The partitions that must not be read, because other members have not paused yet.
         """
-        due = self._pending(place)
+        holds, due = self._pending(place)
         if not due:
             self._unapplied = Unapplied()
             return frozenset()
-        step = self._step(due)
+        step = self._step(place, due)
         if step.stop:
             place.stop(step.stop.keys())
             # A partition revoked in the meantime is paused by its new owner.
@@ -162,19 +178,24 @@ class ResetParticipant:
             self._known.update(known)
             self._stopped.update({tp: step.stop[tp] for tp in known})
             self.note(place, known)
-            step = self._step(due)
+            # A pause can begin another ownership epoch.
+            holds = {tp: it for tp, it in place.holds.items() if tp in due}
+            step = self._step(place, due)
         if step.resume:
             self._stopped.update(dict.fromkeys(step.resume, ""))
             self.note(place, step.resume)
-        moved = self._move(place, step.move)
+        moved = self._move(place, holds, step.move)
         self._warn(step)
         return frozenset(tp for tp, order in due.items() if order.id not in step.incomplete) - moved
 
-    def _pending(self, place: Place) -> dict[TopicPartition, ResetRequest]:
+    def _pending(self, place: Place) -> tuple[Mapping[TopicPartition, Hold], dict[TopicPartition, ResetRequest]]:
+        """The pending requests, and the ownership epochs in which they were read."""
         self.introduce(place)
-        return pending(self._resets(place.holds.keys()), self._applied)
+        # A partition that was assigned again since has an unknown last request.
+        holds = {tp: it for tp, it in place.holds.items() if self._known.get(tp) == it.ownership_epoch}
+        return holds, pending(self._resets(holds.keys()), self._applied)
 
-    def _step(self, due: Mapping[TopicPartition, ResetRequest]) -> Step:
+    def _step(self, place: Place, due: Mapping[TopicPartition, ResetRequest]) -> Step:
         counts = self._cluster.topics()
         about = due.keys() | {tp for order in due.values() for tp in order.candidates(counts)}
         # Requests are read first: an entry can only refer to a request that existed before it.
@@ -182,9 +203,11 @@ class ResetParticipant:
         notes = member_entries_in(
             members_group_of(self._group_id), self._metadata_store.read(members_group_of(self._group_id), resets.keys())
         )
+        others = resets.keys() - due.keys()
+        committed = self._metadata_store.read(self._group_id, others) if others else {}
+        applied = applied_ids(committed, {tp: it for tp, it in notes.items() if tp in others})
         group = self._cluster.describe(self._group_id)
-        owners = {tp: member.client_id for tp, member in group.owners.items()} if group.is_settled else None
-        return next_step(resets, notes, due.keys(), owners, counts, me=self._signed().instance)
+        return next_step(resets, notes, {**applied, **self._applied}, due.keys(), group, counts, me=place.member_id)
 
     def _warn(self, step: Step) -> None:
         self._unapplied, due = self._unapplied.after([*step.incomplete, *step.waiting], self._clock())
@@ -200,24 +223,24 @@ class ResetParticipant:
                 else "The other partitions of the request stay paused. Stop or restart the member that has not paused.",
             )
 
-    def _move(self, place: Place, resets: Mapping[TopicPartition, ResetRequest]) -> frozenset[TopicPartition]:
-        there: set[TopicPartition] = set()
-        for request_id in {order.id for order in resets.values()}:
-            where = {tp: order.next_offset for tp, order in resets.items() if order.id == request_id}
-            places = ", ".join(f"{tp} to {n}" for tp, n in sorted(where.items()))
-            there |= set(
-                place.move(
-                    where, detail=f"the offsets of group '{self._group_id}' were reset: {places}", request_id=request_id
-                )
-            )
+    def _move(
+        self, place: Place, holds: Mapping[TopicPartition, Hold], requests: Mapping[TopicPartition, ResetRequest]
+    ) -> frozenset[TopicPartition]:
+        decided = {
+            tp: replace(holds[tp], next_offset=request.next_offset, reset=holds[tp].reset.then(request.id))
+            for tp, request in requests.items()
+            if tp in holds
+        }
+        if not decided:
+            return frozenset()
+        places = ", ".join(f"{tp} to {it.next_offset}" for tp, it in sorted(decided.items()))
+        there = frozenset(place.move(decided, detail=f"the offsets of group '{self._group_id}' were reset: {places}"))
         if there:
-            # Written only now: until the group has committed the new offsets, the next owner must apply the request
-            # again.
-            holds = place.holds
-            self._known.update({tp: holds[tp].ownership_epoch for tp in there if tp in holds})
-            self._applied.update({tp: resets[tp].id for tp in there})
+            now = place.holds
+            self._known.update({tp: now[tp].ownership_epoch for tp in there if tp in now})
+            self._applied.update({tp: requests[tp].id for tp in there})
             self.note(place, there)
-        return frozenset(there)
+        return there
 
     def _resets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
         return reset_requests_in(

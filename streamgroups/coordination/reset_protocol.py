@@ -4,8 +4,8 @@ Read and written through the port :class:`streamgroups.ports.MetadataStore`, by
 ``streamgroups.coordination.reset_participant`` (for members) and ``streamgroups.coordination.reset_requests`` (for
 tools that reset a group). There are seven groups, so that no metadata entry can overwrite another:
 
-* ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and the reset request that it
-  has applied.
+* ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and the reset request for which it
+  has paused.
 * ``<group>.streamgroups.resets``, written by tools that reset the group: one :class:`ResetRequest` per partition.
 * ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.checkpoints.skipped_ranges`.
 * ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.observations`.
@@ -22,22 +22,30 @@ A live group is reset in one step: no member reads at an old position after anot
 life of a request, for each of its partitions::
 
     requested ──▶ paused ──▶ applied
-                  │          └─ committed at the new position; its owner continues there
+                  │          └─ committed at the new position, with the id of the request in the mark; its owner continues there
                   └─ its owner has nothing in flight and reads nothing more, until all its partitions are paused
 
 Each owner detects from the same entries when all partitions are paused. The tool that has written the request may have
 ended by then.
+
+The position itself shows that a request is applied (:mod:`streamgroups.groups.applied_reset`): the broker and the ledger fence it,
+and nothing fences an entry. ``applied`` in an entry is for display. It counts only for a partition whose committed offset a client
+without marks has written since: such a commit does not show the last request.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from streamgroups.groups.applied_reset import is_reset_id
+from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.description import GroupDescription
 from streamgroups.json_values import MAX_INT32, flag, items, string, time_ms, time_ms_or_none, whole
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 from streamgroups.printable import listed
 
 _BOARD = ".streamgroups"
@@ -154,6 +162,7 @@ class MemberEntry:
 
     Args:
         instance: the name of the owner.
+        member_id: the id that the group has assigned to it. Several members can have one name.
         used_ms: when it last made a request, in milliseconds since the epoch.
         until_ms: when it leaves the group if it makes no further request; ``None`` if it does not leave then (a Spark
             query).
@@ -162,12 +171,13 @@ class MemberEntry:
         reading_until: the end of the range in flight: being read, or returned to the caller and not committed. If it is
             not greater than the committed offset, nothing is in flight.
 
-    >>> note = MemberEntry("worker-1", 1_000, 31_000)
+    >>> note = MemberEntry("worker-1", "worker-1-5f2c", 1_000, 31_000)
     >>> MemberEntry.parse(note.encode()) == note
     True
     """
 
     instance: str
+    member_id: str
     used_ms: int
     until_ms: int | None
     applied: str = ""
@@ -179,6 +189,7 @@ class MemberEntry:
         return write_entry(
             {
                 "instance": self.instance,
+                "member": self.member_id,
                 "used": self.used_ms,
                 "until": self.until_ms,
                 "applied": self.applied,
@@ -194,6 +205,7 @@ class MemberEntry:
         try:
             return cls(
                 instance=string(raw["instance"]),
+                member_id=string(raw["member"]),
                 used_ms=time_ms(raw["used"]),
                 until_ms=time_ms_or_none(raw["until"]),
                 applied=string(raw["applied"], most=_MAX_ID),
@@ -209,7 +221,8 @@ class ResetRequest:
     """A reset request for one partition: its owner continues at ``next_offset``.
 
     Args:
-        id: distinguishes this request from all others. All partitions that are reset together have the same id.
+        id: distinguishes this request from all others (:func:`~streamgroups.groups.applied_reset.new_reset_id`). All partitions
+            that are reset together have the same id.
         next_offset: the new position.
         moves: how many partitions of each topic the request resets. It is complete when the entries of all of them
             exist.
@@ -243,7 +256,8 @@ class ResetRequest:
         raw = read_entry(metadata)
         try:
             moves = {string(topic): whole(n, most=MAX_INT32) for topic, n in items(raw["moves"])}
-            return cls(string(raw["order"], most=_MAX_ID), whole(next_offset), moves, flag(raw["void"]))
+            id_ = string(raw["order"])
+            return cls(id_, whole(next_offset), moves, flag(raw["void"])) if is_reset_id(id_) else None
         except (KeyError, ValueError):
             return None
 
@@ -262,6 +276,25 @@ def pending(
     []
     """
     return {tp: order for tp, order in resets.items() if not order.void and applied.get(tp, "") != order.id}
+
+
+def applied_ids(
+    committed: Mapping[TopicPartition, Committed], notes: Mapping[TopicPartition, MemberEntry]
+) -> dict[TopicPartition, str]:
+    """The id of the last request that was applied to each partition.
+
+    Args:
+        committed: the committed offsets of the group.
+        notes: the metadata entries of the owners.
+
+    >>> p = TopicPartition("flights", 0)
+    >>> mark = "streamgroups:shared;cluster=;topic=;reset=1.5f2c;"
+    >>> applied_ids({p: Committed(100, mark)}, {}), applied_ids({p: Committed(100, "")}, {})
+    ({TopicPartition(topic='flights', partition=0): '5f2c'}, {TopicPartition(topic='flights', partition=0): ''})
+    """
+    marks = {tp: CommitMark.parse(it.metadata) for tp, it in committed.items()}
+    of_notes = {tp: note.applied for tp, note in notes.items() if marks.get(tp) is None}
+    return {tp: "" if mark is None else mark.reset.id for tp, mark in marks.items()} | of_notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +321,9 @@ class Step:
 def next_step(
     resets: Mapping[TopicPartition, ResetRequest],
     notes: Mapping[TopicPartition, MemberEntry],
+    applied: Mapping[TopicPartition, str],
     owned: Collection[TopicPartition],
-    owners: Mapping[TopicPartition, str] | None,
+    group: GroupDescription,
     counts: Mapping[str, int],
     *,
     me: str,
@@ -303,54 +337,78 @@ def next_step(
     Args:
         resets: the last request for each partition, for all partitions to which the requests for ``owned`` may apply.
         notes: the metadata entry of the owner for each of them.
+        applied: the id of the last request that was applied to each of them.
         owned: the partitions of this member.
-        owners: the name of the owner of each partition, according to the broker; ``None`` while the group rebalances.
-            The entry of a former owner does not apply to the present one. A partition without an owner is not read.
+        group: the members, according to the broker. The entry of a former owner does not apply to the present one. A partition
+            without an owner can still be read, if a member subscribes to its topic: in a rebalance of the classic protocol the group
+            is stable already while the former owner finishes its batch.
         counts: how many partitions each topic of the cluster has.
-        me: the name of this member.
+        me: the id of this member.
 
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> resets = {tp: ResetRequest("5f2c", 100, {"flights": 2}) for tp in (p0, p1)}
-    >>> owners, counts = {p0: "alice", p1: "bob"}, {"flights": 2}
-    >>> next_step(resets, {}, [p0], owners, counts, me="alice").stop
+    >>> members = [GroupMember(name, "/10.0.0.1", frozenset([tp]), member_id=name) for name, tp in (("a", p0), ("b", p1))]
+    >>> group, counts = GroupDescription("airline", "Stable", members=tuple(members)), {"flights": 2}
+    >>> next_step(resets, {}, {}, [p0], group, counts, me="a").stop
     {TopicPartition(topic='flights', partition=0): '5f2c'}
-    >>> stopped = {p0: MemberEntry("alice", 0, None, stopped="5f2c")}
-    >>> next_step(resets, stopped, [p0], owners, counts, me="alice").waiting
+    >>> stopped = {p0: MemberEntry("alice", "a", 0, None, stopped="5f2c")}
+    >>> next_step(resets, stopped, {}, [p0], group, counts, me="a").waiting
     {'5f2c': 'flights-1 has not paused'}
-    >>> both = {**stopped, p1: MemberEntry("bob", 0, None, stopped="5f2c")}
-    >>> list(next_step(resets, both, [p0], owners, counts, me="alice").move)
+    >>> both = {**stopped, p1: MemberEntry("bob", "b", 0, None, stopped="5f2c")}
+    >>> list(next_step(resets, both, {}, [p0], group, counts, me="a").move)
     [TopicPartition(topic='flights', partition=0)]
-    >>> next_step({p0: resets[p0]}, {}, [p0], owners, counts, me="alice").incomplete
+    >>> next_step({p0: resets[p0]}, {}, {}, [p0], group, counts, me="a").incomplete
     {'5f2c': 'only 1 of 2 entries for flights exists'}
     """
-    due = pending({tp: resets[tp] for tp in owned if tp in resets}, {tp: note.applied for tp, note in notes.items()})
-    incomplete = {order.id: missing for order in due.values() if (missing := _missing(order, resets, counts))}
-    complete = {tp: order for tp, order in due.items() if order.id not in incomplete}
-    stopped = {tp for tp, order in resets.items() if tp in notes and order.id in (notes[tp].stopped, notes[tp].applied)}
-    resume = frozenset(tp for tp in due if tp not in complete and tp in stopped and notes[tp].instance == me)
-    stop = {tp: order.id for tp, order in complete.items() if tp not in stopped or notes[tp].instance != me}
-    reads = {
-        tp
-        for tp in resets
-        if owners is None or (tp in owners and not (tp in stopped and notes[tp].instance == owners[tp]))
+    due = pending({tp: resets[tp] for tp in owned if tp in resets}, applied)
+    there = Counter((request.id, tp.topic) for tp, request in resets.items())
+    requests = {request.id: request for request in due.values()}
+    incomplete = {id_: missing for id_, it in requests.items() if (missing := _missing(it, there, counts))}
+    complete = {tp: request for tp, request in due.items() if request.id not in incomplete}
+    paused = {
+        tp: notes[tp].member_id for tp, request in resets.items() if tp in notes and notes[tp].stopped == request.id
     }
-    late = {
-        number: sorted(tp for tp in reads if resets[tp].id == number)
-        for number in {order.id for order in complete.values()}
-    }
-    move = {tp: order for tp, order in complete.items() if not late[order.id]}
-    return Step(stop, resume, move, incomplete, {number: _late(tps) for number, tps in late.items() if tps})
+    resume = frozenset(tp for tp in due if tp not in complete and paused.get(tp) == me)
+    stop = {tp: request.id for tp, request in complete.items() if paused.get(tp) != me}
+    late: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    readers = _readers(group)
+    for tp, request in sorted(resets.items()):
+        if request.id in requests and applied.get(tp, "") != request.id and readers(tp) not in (None, paused.get(tp)):
+            late[request.id].append(tp)
+    move = {tp: request for tp, request in complete.items() if request.id not in late}
+    waiting = {id_: _late(tps) for id_, tps in sorted(late.items()) if id_ not in incomplete}
+    return Step(stop, resume, move, incomplete, waiting)
 
 
-def _missing(order: ResetRequest, resets: Mapping[TopicPartition, ResetRequest], counts: Mapping[str, int]) -> str:
-    """The missing entries of a request; empty if it is complete."""
-    there = Counter(tp.topic for tp, other in resets.items() if other.id == order.id)
+def _readers(group: GroupDescription) -> Callable[[TopicPartition], str | None]:
+    """Returns the id of the member that may read a partition: ``None`` if no member reads it, empty if it is not known."""
+    owners = {tp: member.member_id for tp, member in group.owners.items()}
+    topics = {topic for member in group.members for topic in member.topics}
+    is_subscribed_by_all = any(member.subscription is None for member in group.members)
+
+    def reader(tp: TopicPartition) -> str | None:
+        if not group.is_settled:
+            return ""
+        return owners.get(tp, "" if tp.topic in topics or is_subscribed_by_all else None)
+
+    return reader
+
+
+def _missing(request: ResetRequest, there: Mapping[tuple[str, str], int], counts: Mapping[str, int]) -> str:
+    """The missing entries of a request; empty if it is complete.
+
+    Args:
+        request: the request.
+        there: the number of existing entries, by request and topic.
+        counts: how many partitions each topic of the cluster has.
+    """
+    found = {topic: n for (id_, topic), n in there.items() if id_ == request.id}
     short = [
-        f"only {there[topic]} of {n} entries for {topic} {'exists' if there[topic] == 1 else 'exist'}"
-        for topic, n in order.moves.items()
-        if topic in counts and there[topic] != n
+        f"only {found.get(topic, 0)} of {n} entries for {topic} {'exists' if found.get(topic) == 1 else 'exist'}"
+        for topic, n in request.moves.items()
+        if topic in counts and found.get(topic, 0) != n
     ]
-    unnamed = [f"it does not contain {topic}" for topic in sorted(there) if topic not in order.moves]
+    unnamed = [f"it does not contain {topic}" for topic in sorted(found) if topic not in request.moves]
     return ", ".join([*short, *unnamed][:3])
 
 

@@ -7,18 +7,20 @@ Used by ``streamgroups_kafka.cursors.group_operations`` (``GroupCursors.update_g
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from streamgroups.coordination.reset_protocol import (
     MemberEntry,
     ResetRequest,
+    applied_ids,
     members_group_of,
     pending,
     resets_group_of,
 )
 from streamgroups.errors import GroupRejected
+from streamgroups.groups.applied_reset import new_reset_id
+from streamgroups.groups.commit_metadata import tool_metadata
 from streamgroups.groups.description import GroupMember
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
@@ -64,6 +66,19 @@ class ResetRequests:
         moved = {tp: order.next_offset for tp, order in waiting.items()} | dict(where)
         return self._write(group_id, moved, void=False)
 
+    def commit(self, group_id: str, where: Mapping[TopicPartition, int]) -> None:
+        """Commits offsets for a group without members, and cancels the requests for these partitions.
+
+        Raises:
+            GroupRejected: if the group has members.
+        """
+        self.cancel(group_id, where.keys())
+        before, id_ = self._metadata_store.read(group_id, where.keys()), new_reset_id()
+        marks = {
+            tp: tool_metadata(id_, self._clock(), before=before[tp].metadata if tp in before else "") for tp in where
+        }
+        self._metadata_store.write(group_id, {tp: Committed(n, marks[tp]) for tp, n in where.items()})
+
     def cancel(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Cancels the requests for partitions whose offsets the caller resets by a commit."""
         given = self._resets(group_id, partitions)
@@ -73,8 +88,12 @@ class ResetRequests:
     def waiting(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
         """The requests that are not applied yet."""
         resets = self._resets(group_id, partitions)
-        applied = {tp: note.applied for tp, note in self.notes(group_id, resets).items()}
-        return pending(resets, applied)
+        return pending(resets, self.applied(group_id, resets)) if resets else {}
+
+    def applied(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+        """The id of the last request that was applied to each partition, by the committed offsets of the group."""
+        committed = self._metadata_store.read(group_id, partitions)
+        return applied_ids(committed, self.notes(group_id, partitions))
 
     def notes(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, MemberEntry]:
         """The metadata entries that owners have written for partitions."""
@@ -88,11 +107,11 @@ class ResetRequests:
         notes = self.notes(group_id, {tp for m in members for tp in m.partitions})
         now_ms = self._clock()
         signed = {
-            (tp, note.instance)
+            (tp, note.member_id)
             for tp, note in notes.items()
             if note.until_ms is None or note.until_ms + _ENTRY_DELAY_MS > now_ms
         }
-        return [m for m in members if any((tp, m.client_id) not in signed for tp in m.partitions)]
+        return [m for m in members if any((tp, m.member_id) not in signed for tp in m.partitions)]
 
     def _resets(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
         return reset_requests_in(
@@ -100,7 +119,7 @@ class ResetRequests:
         )
 
     def _write(self, group_id: str, where: Mapping[TopicPartition, int], *, void: bool) -> str:
-        number = uuid.uuid4().hex
+        number = new_reset_id()
         moves = {} if void else dict(Counter(tp.topic for tp in sorted(where)))
         resets = {tp: ResetRequest(number, n, moves, void) for tp, n in sorted(where.items())}
         if any(len(order.encode().encode()) > _MAX_BYTES for order in resets.values()):

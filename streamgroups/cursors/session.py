@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition
+
+_UNKNOWN = Owned(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,13 @@ class Holding:
         ownership_epoch: identifies the ownership epoch among those of this instance.
         next_offset: the group's committed offset.
         releasing: whether the group is revoking the partition, so that it is not read any more.
+        owned: the partition in the membership of the instance.
     """
 
     ownership_epoch: int
     next_offset: int
     releasing: bool = False
+    owned: Owned = _UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, order=True)

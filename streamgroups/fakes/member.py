@@ -8,18 +8,26 @@ Implements :class:`streamgroups.ports.Member` on a :class:`~streamgroups.fakes.g
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
-from streamgroups.groups.commit_metadata import CommitMark, is_held_exclusively
+from streamgroups.groups.applied_reset import AppliedReset, first_reset, new_reset_id
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark, is_held_exclusively
 from streamgroups.groups.history import Kind, MemberEvent, no_history
-from streamgroups.groups.membership import InFlight, Membership, MoveLedger, Origin, Owned, States
-from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.groups.membership import (
+    InFlight,
+    Membership,
+    MoveLedger,
+    NewPosition,
+    Origin,
+    Owned,
+    States,
+    TakeOver,
+)
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
-from streamgroups.state.origins import UNNAMED
 
 _OURS = (Origin.COMMITTED, Origin.WRITTEN)
 
@@ -50,7 +58,9 @@ class FakeMember:
         exclusive: fail when the group assigns partitions to another member (``membership=exclusive``).
         take_over: returns the positions of assigned partitions from those of the group, because a sink's ledger can be
             ahead.
+        next_reset: returns how a reset by a client without marks is recorded, for each of these partitions.
         move_ledger: sets the positions of a sink's ledger before the member moves there.
+        form: the form of the program, for the marks of commits.
     """
 
     def __init__(
@@ -63,13 +73,16 @@ class FakeMember:
         record: Recorder = no_history,
         assign: Collection[TopicPartition] | None = None,
         exclusive: bool = False,
-        take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict,
-        move_ledger: MoveLedger = (lambda *_: None),
+        take_over: TakeOver = lambda owned, _: owned,
+        next_reset: Callable[[Collection[TopicPartition], str], Mapping[TopicPartition, AppliedReset]] = first_reset,
+        move_ledger: MoveLedger = frozenset,
+        form: str = "",
     ) -> None:
         self.name = name
         self._group, self._topics, self._first_positions = group, topics, first_positions
         self._record, self._assign, self._exclusive = record, assign, exclusive
-        self._take_over, self._move_ledger = take_over, move_ledger
+        self._take_over, self._move_ledger, self._form = take_over, move_ledger, form
+        self._next_reset = next_reset
         self._membership = Membership()
         self._to_commit: dict[TopicPartition, int] = {}
         #: Assigned partitions whose offsets an open transaction can still change.
@@ -96,6 +109,11 @@ class FakeMember:
             self._member_id = self._group.join(self)
         self._membership = self._membership.assign({})
         self.serve()
+
+    @property
+    def member_id(self) -> str:
+        """See :attr:`streamgroups.ports.Member.member_id`."""
+        return "" if self._member_id is None else self.name
 
     @property
     def membership(self) -> Membership:
@@ -159,31 +177,25 @@ class FakeMember:
             self.written(snapshot.in_flight.number)
         return answer
 
-    def move(
-        self,
-        next_offsets: Mapping[TopicPartition, int],
-        *,
-        detail: str,
-        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
-        states: States = MappingProxyType({}),
-    ) -> None:
+    def move(self, decided: Mapping[TopicPartition, NewPosition], *, detail: str) -> frozenset[TopicPartition]:
         """See :meth:`streamgroups.ports.Member.move`."""
         self._check_alive()
-        self._move_ledger(next_offsets, identities, self._membership.states_at(next_offsets, states))
-        moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
-        self._membership = self._membership.move(next_offsets, states).identify(moved)
-        self._to_commit |= {tp: n for tp, n in next_offsets.items() if tp in self._membership.owned}
+        accepted = self._move_ledger(self._membership.current(decided))
+        moved = self._membership.current({tp: it for tp, it in decided.items() if tp in accepted})
+        self._membership = self._membership.move({tp: decided[tp] for tp in moved})
+        self._to_commit |= {tp: it.next_offset for tp, it in moved.items()}
         self._commit_due()
+        return frozenset(moved)
 
-    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+    def identify(self, found: Mapping[TopicPartition, Owned]) -> None:
         """See :meth:`streamgroups.ports.Member.identify`."""
         self._check_alive()
-        self._membership = self._membership.identify(identities)
+        self._membership = self._membership.identify(found)
 
-    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+    def rewind(self, decided: Mapping[TopicPartition, NewPosition]) -> None:
         """See :meth:`streamgroups.ports.Member.rewind`."""
         self._check_alive()
-        self._membership = self._membership.move(next_offsets)
+        self._membership = self._membership.move(decided)
 
     def plan(self, number: int, ranges: Collection[OffsetRange]) -> InFlight:
         """See :meth:`streamgroups.ports.Member.plan`."""
@@ -234,11 +246,12 @@ class FakeMember:
             self._unstable |= set(partitions)
             return
         committed = self._group.cluster.committed(self._group.group_id, partitions)
-        known = {tp: Owned.committed(c.next_offset, c.metadata) for tp, c in committed.items()}
+        known = {tp: self._marked(tp, Owned.committed(c.next_offset, c.metadata)) for tp, c in committed.items()}
         missing = [tp for tp in partitions if tp not in known]
         try:
-            said = {**known, **(self._first_positions(missing) if missing else {})}
-            positions = self._take_over(said)
+            found = {**known, **(self._first_positions(missing) if missing else {})}
+            said = {tp: replace(it, epoch=self._generation) for tp, it in found.items()}
+            positions = self._take_over(said, self._is_owner)
         except StreamGroupsError as e:
             self._failure = e
             return
@@ -257,6 +270,17 @@ class FakeMember:
         # A position decided here is committed at once, so that the next owner does not decide differently (G2).
         self._to_commit |= {tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.STARTING}
         self._commit_due()
+
+    def _marked(self, tp: TopicPartition, owned: Owned) -> Owned:
+        """Gives the reset of a client without marks an id, in the group."""
+        if not owned.is_unmarked:
+            return owned
+        reset = self._next_reset([tp], new_reset_id())[tp]
+        self._group.cluster.commit(self._group.group_id, {tp: owned.next_offset}, ToolMark(reset).encode())
+        return replace(owned, reset=reset)
+
+    def _is_owner(self, partitions: Collection[TopicPartition]) -> bool:
+        return self._assign is not None or (self._member_id is not None and self._group.knows(self._member_id))
 
     def serve(self) -> bool:
         """Does the background work of a real member. Returns whether it changed anything."""
@@ -314,8 +338,7 @@ class FakeMember:
         owned = self._membership.owned.get(tp)
         if owned is None:
             return CommitMark(self._exclusive, written).encode()
-        state = owned.state if owned.next_offset == next_offset else UNNAMED
-        return CommitMark(self._exclusive, written, owned.identity, state).encode()
+        return owned.mark(next_offset, exclusive=self._exclusive, written=written, form=self._form).encode()
 
     def _release_what_may_go(self) -> None:
         ready = [

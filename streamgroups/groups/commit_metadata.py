@@ -1,21 +1,23 @@
-"""The metadata that members and the Kafka sink write beside the offsets that they commit.
+"""The metadata of committed offsets: the marks of members, of the Kafka sink, and of tools.
 
-Written by ``streamgroups_kafka.membership.consumer_thread`` and ``streamgroups_spark.sinks.kafka``, and read when
-partitions are assigned. It identifies an exclusive member to other members. It shows a restarted query whether a member
-or a tool made a commit. It contains the ids of the topic and the cluster of the position, and names the state of the
-position. Source: Kafka's OffsetCommit; SEMANTICS S5, S10, S11, X2.
+Written by ``streamgroups_kafka.membership.consumer_thread`` and ``streamgroups_spark.sinks.kafka``, and by the commands that
+reset, import and copy groups. Read when partitions are assigned. A mark shows who has set the position: a member, or a tool. It
+identifies an exclusive member, names the topic and the state of the position, and the last reset that it contains. Source:
+Kafka's OffsetCommit; SEMANTICS F1, F2, S5, S10, S11, X2.
 
-The format is ``streamgroups:<shared|exclusive>[;written];cluster=<id>;topic=<id>;[state=<state>;]``. An unknown id is
-empty. The last semicolon ends it: confluent-kafka can return bytes after the text.
+A mark is ``streamgroups:<shared|exclusive|tool>[;written];cluster=<id>;topic=<id>;`` and fields of the form ``name=value;``:
+``state``, ``epoch``, ``reset``, ``leader`` and ``form``. An unknown id is empty. The last semicolon ends the mark:
+confluent-kafka can return bytes after the text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote
 
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.state import origins
@@ -23,28 +25,37 @@ from streamgroups.state.lookup import Position
 from streamgroups.state.origins import UNNAMED, StateOrigin
 
 _FORM = re.compile(
-    r"streamgroups:(?P<mode>shared|exclusive)(?P<written>;written)?"
+    r"streamgroups:(?P<writer>shared|exclusive|tool)(?P<written>;written)?"
     r";cluster=(?P<cluster>[A-Za-z0-9%._~-]{0,1000});topic=(?P<topic>[A-Za-z0-9%._~-]{0,1000});"
-    r"(?:state=(?P<state>[a-z0-9@.-]{1,200});)?",
+    r"(?:state=(?P<state>[a-z0-9@.-]{1,200});)?"
+    r"(?:epoch=(?P<epoch>[0-9]{1,18});)?"
+    r"(?:reset=(?P<reset>[0-9a-f.]{1,40});)?"
+    r"(?:leader=(?P<leader>[0-9]{1,10});)?"
+    r"(?:form=(?P<form>[A-Za-z0-9%._~-]{1,1000});)?",
     re.ASCII,
 )
 #: Kafka's ids have 22 characters. A broker limits metadata to 4,096 bytes, so a longer id is left out.
-_MAX_ID_LENGTH = 1_000
+_MAX_LENGTH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMark:
-    """The metadata of a committed offset.
+    """The metadata of an offset that a member or a sink has committed.
 
     Args:
         exclusive: whether its member is an exclusive one.
         written: whether a sink committed it, together with the output of the records before it.
         identity: the topic of the offset.
         state: the state of the offset.
+        epoch: the ownership epoch of the member. 0 if it is unknown.
+        reset: the last reset that the offset contains.
+        leader_epoch: a leader epoch of the partition whose log contained all records before the offset (KIP-320). ``None`` if it
+            is unknown.
+        form: the form of the program of the member. Empty if it is unknown.
 
-    >>> mark = CommitMark(exclusive=False, written=True, identity=TopicIdentity("c1", "t1"))
+    >>> mark = CommitMark(exclusive=False, written=True, identity=TopicIdentity("c1", "t1"), epoch=7)
     >>> mark.encode()
-    'streamgroups:shared;written;cluster=c1;topic=t1;'
+    'streamgroups:shared;written;cluster=c1;topic=t1;epoch=7;'
     >>> CommitMark.parse(mark.encode() + "what is behind it in memory") == mark
     True
     """
@@ -53,28 +64,101 @@ class CommitMark:
     written: bool = False
     identity: TopicIdentity = UNKNOWN
     state: StateOrigin = UNNAMED
+    epoch: int = 0
+    reset: AppliedReset = NO_RESET
+    leader_epoch: int | None = None
+    form: str = ""
 
     def encode(self) -> str:
         """The mark as metadata."""
         mode, written = "exclusive" if self.exclusive else "shared", ";written" if self.written else ""
-        ids = f"cluster={_quoted(self.identity.cluster_id)};topic={_quoted(self.identity.topic_id)};"
-        state = origins.encode(self.state)
-        return f"streamgroups:{mode}{written};{ids}" + (f"state={state};" if state else "")
+        fields = {
+            "epoch": str(self.epoch or ""),
+            "reset": self.reset.encode(),
+            "leader": "" if self.leader_epoch is None else str(self.leader_epoch),
+            "form": _quoted(self.form),
+        }
+        return _encoded(f"{mode}{written}", self.identity, self.state, fields)
 
     @classmethod
     def parse(cls, metadata: str) -> CommitMark | None:
-        """Parses metadata; ``None`` if another tool wrote it.
+        """Parses metadata; ``None`` if a tool or another client wrote it.
 
         >>> CommitMark.parse("by hand") is None
         True
         """
         found = _FORM.match(metadata)
-        if found is None:
+        if found is None or found["writer"] == "tool":
             return None
-        cluster_id, topic_id = unquote(found["cluster"]) or None, unquote(found["topic"]) or None
-        identity = TopicIdentity(cluster_id, topic_id)
-        state = origins.decode(found["state"] or "")
-        return cls(found["mode"] == "exclusive", found["written"] is not None, identity, state)
+        return cls(
+            found["writer"] == "exclusive",
+            found["written"] is not None,
+            _identity(found),
+            origins.decode(found["state"] or ""),
+            int(found["epoch"] or 0),
+            AppliedReset.parse(found["reset"] or ""),
+            int(found["leader"]) if found["leader"] else None,
+            unquote(found["form"] or ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMark:
+    """The metadata of an offset that a tool has committed: a reset, an import, a copy or an undo.
+
+    A member also writes it for the offset of a client without marks, before the ledger of a sink continues there.
+
+    Args:
+        reset: identifies the change. A position that contains it was read from there.
+        identity: the topic of the offset.
+        state: the state of the offset.
+
+    >>> mark = ToolMark(AppliedReset(1732334879123, "5f2c"))
+    >>> mark.encode()
+    'streamgroups:tool;cluster=;topic=;reset=1732334879123.5f2c;'
+    >>> ToolMark.parse(mark.encode()) == mark, CommitMark.parse(mark.encode()) is None
+    (True, True)
+    """
+
+    reset: AppliedReset
+    identity: TopicIdentity = UNKNOWN
+    state: StateOrigin = UNNAMED
+
+    def encode(self) -> str:
+        """The mark as metadata."""
+        return _encoded("tool", self.identity, self.state, {"reset": self.reset.encode()})
+
+    @classmethod
+    def parse(cls, metadata: str) -> ToolMark | None:
+        """Parses metadata; ``None`` if a member or another client wrote it."""
+        found = _FORM.match(metadata)
+        if found is None or found["writer"] != "tool":
+            return None
+        return cls(AppliedReset.parse(found["reset"] or ""), _identity(found), origins.decode(found["state"] or ""))
+
+
+def mark_of(metadata: str) -> CommitMark | ToolMark | None:
+    """The mark in the metadata of a committed offset; ``None`` if another client wrote it."""
+    return CommitMark.parse(metadata) or ToolMark.parse(metadata)
+
+
+def tool_metadata(id_: str, now_ms: int, *, before: str, like: str = "", identity: TopicIdentity | None = None) -> str:
+    """The metadata of an offset that a tool commits.
+
+    Args:
+        id_: the id of the change: one for all partitions of a command.
+        now_ms: the time in milliseconds since the epoch.
+        before: the metadata of the offset that it replaces.
+        like: metadata whose topic and state belong to the new offset, such as that of an exported offset.
+        identity: the topic of the new offset, instead of that in ``like``.
+
+    >>> ToolMark.parse(tool_metadata("a1", 5, before=ToolMark(AppliedReset(7, "5f2c")).encode())).reset
+    AppliedReset(number=8, id='a1')
+    """
+    replaced, kept = mark_of(before), mark_of(like)
+    reset = (NO_RESET if replaced is None else replaced.reset).then(id_, now_ms)
+    mark = ToolMark(reset) if kept is None else ToolMark(reset, kept.identity, kept.state)
+    return (mark if identity is None else replace(mark, identity=identity)).encode()
 
 
 def position_of(topic_partition: TopicPartition, next_offset: int, metadata: str) -> Position:
@@ -83,7 +167,7 @@ def position_of(topic_partition: TopicPartition, next_offset: int, metadata: str
     >>> position_of(TopicPartition("flights", 0), 5, "by hand").origin
     Unnamed()
     """
-    mark = CommitMark.parse(metadata)
+    mark = mark_of(metadata)
     if mark is None:
         return Position(topic_partition, next_offset, UNNAMED)
     return Position(topic_partition, next_offset, mark.state, mark.identity)
@@ -103,6 +187,16 @@ def is_held_exclusively(metadata: Iterable[str]) -> bool:
     return any(mark is not None and mark.exclusive for mark in map(CommitMark.parse, metadata))
 
 
-def _quoted(id_: str | None) -> str:
-    quoted = quote(id_ or "", safe="")
-    return quoted if len(quoted) <= _MAX_ID_LENGTH else ""
+def _encoded(writer: str, identity: TopicIdentity, state: StateOrigin, fields: dict[str, str]) -> str:
+    ids = f"cluster={_quoted(identity.cluster_id or '')};topic={_quoted(identity.topic_id or '')};"
+    named = {"state": origins.encode(state), **fields}
+    return f"streamgroups:{writer};{ids}" + "".join(f"{name}={value};" for name, value in named.items() if value)
+
+
+def _identity(found: re.Match[str]) -> TopicIdentity:
+    return TopicIdentity(unquote(found["cluster"]) or None, unquote(found["topic"]) or None)
+
+
+def _quoted(text: str) -> str:
+    quoted = quote(text, safe="")
+    return quoted if len(quoted) <= _MAX_LENGTH else ""

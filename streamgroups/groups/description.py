@@ -7,7 +7,7 @@ Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from streamgroups.errors import GroupRejected
@@ -110,6 +110,20 @@ class GroupDescription:
         [True, False]
         """
         return self.is_settled and any(m.client_id == name and not m.partitions for m in self.members)
+
+    def owns(self, member_id: str, partitions: Collection[TopicPartition]) -> bool:
+        """Whether a member is in the group, and no other member owns one of these partitions.
+
+        The broker assigns a partition after its former owner has released it, so an owner sees no other one.
+
+        >>> p0, bob = TopicPartition("flights", 0), GroupMember("bob", "/10.0.0.2", member_id="bob-1")
+        >>> group = GroupDescription("g", "Stable", members=(bob,))
+        >>> group.owns("bob-1", [p0]), group.owns("alice-1", [p0])
+        (True, False)
+        """
+        is_member = any(m.member_id == member_id for m in self.members)
+        owners = self.owners
+        return is_member and all(tp not in owners or owners[tp].member_id == member_id for tp in partitions)
 
 
 def is_active(group: GroupDescription) -> bool:

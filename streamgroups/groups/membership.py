@@ -3,7 +3,7 @@
 Held by ``streamgroups_kafka.membership.state`` (for the member, which communicates with the group) and read by
 ``streamgroups.query.micro_batches`` (which plans). Every change is a function from one :class:`Membership` to the next,
 so that a handover can be tested without a broker. Source: KIP-429 (incremental cooperative rebalance), KIP-848;
-SEMANTICS G2, G11, G12, S1-S3.
+SEMANTICS F1-F3, G2, G11, G12, S1-S3.
 
 The life of a partition here::
 
@@ -15,21 +15,20 @@ The life of a partition here::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark, mark_of
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.origins import UNNAMED, New, StateOrigin
 
 #: The states of positions.
 States: TypeAlias = Mapping[TopicPartition, StateOrigin]
-#: Sets positions of a ledger, with their topics and states.
-MoveLedger: TypeAlias = Callable[[Mapping[TopicPartition, int], Mapping[TopicPartition, TopicIdentity], States], None]
 
 
 class Origin(Enum):
@@ -49,17 +48,39 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An owned partition: the next offset to read, the origin of the first one, its topic, and the state of the offset."""
+    """An owned partition and its position.
+
+    Args:
+        next_offset: the next offset to read.
+        origin: the origin of the first position.
+        identity: the topic of the position.
+        state: the state of the position.
+        epoch: the ownership epoch: a number that grows with each owner of the partition. It is the generation of the group, or
+            the member epoch, unless the ledger of a sink has a greater one (:mod:`streamgroups.ledgers.fences`).
+        reset: the last reset that the position contains.
+        leader_epoch: a leader epoch of the partition whose log contained all records before the position. ``None`` if it is
+            unknown.
+        form: the form of the program that committed the first position. Empty if it is unknown.
+    """
 
     next_offset: int
     origin: Origin = Origin.COMMITTED
     identity: TopicIdentity = UNKNOWN
     state: StateOrigin = UNNAMED
+    epoch: int = 0
+    reset: AppliedReset = NO_RESET
+    leader_epoch: int | None = None
+    form: str = ""
 
     @property
     def is_silent(self) -> bool:
         """Whether the group has no committed offset for it."""
         return self.origin in (Origin.STARTING, Origin.OLDEST)
+
+    @property
+    def is_unmarked(self) -> bool:
+        """Whether a client without marks has set the position: Kafka's tool, or a consumer of another kind."""
+        return self.origin is Origin.FOREIGN and self.reset == NO_RESET
 
     @classmethod
     def committed(cls, next_offset: int, metadata: str) -> Owned:
@@ -68,15 +89,88 @@ class Owned:
         >>> Owned.committed(5, "").origin
         <Origin.FOREIGN: 'foreign'>
         """
-        mark = CommitMark.parse(metadata)
+        mark = mark_of(metadata)
         if mark is None:
             return cls(next_offset, Origin.FOREIGN)
-        return cls(next_offset, Origin.WRITTEN if mark.written else Origin.COMMITTED, mark.identity, mark.state)
+        if isinstance(mark, ToolMark):
+            return cls(next_offset, Origin.FOREIGN, mark.identity, mark.state, reset=mark.reset)
+        return cls(
+            next_offset,
+            Origin.WRITTEN if mark.written else Origin.COMMITTED,
+            mark.identity,
+            mark.state,
+            reset=mark.reset,
+            leader_epoch=mark.leader_epoch,
+            form=mark.form,
+        )
 
     @classmethod
     def new(cls, next_offset: int, origin: Origin) -> Owned:
         """A partition without a committed offset, whose state is empty."""
         return cls(next_offset, origin, state=New())
+
+    def mark(self, next_offset: int, *, exclusive: bool, written: bool, form: str = "") -> CommitMark:
+        """The mark of a commit of this partition.
+
+        Args:
+            next_offset: the committed offset. The mark describes it only if it is the position.
+            exclusive: whether the member is an exclusive one.
+            written: whether a sink commits it with its output.
+            form: the form of the program of the member.
+        """
+        is_here = self.next_offset == next_offset
+        return CommitMark(
+            exclusive,
+            written,
+            self.identity,
+            self.state if is_here else UNNAMED,
+            self.epoch,
+            self.reset,
+            self.leader_epoch if is_here else None,
+            form,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewPosition:
+    """A position that a member sets without reading: after a restart, a gap or an offset reset (SEMANTICS F3).
+
+    Args:
+        next_offset: the position.
+        epoch: the ownership epoch of the partition when the decision was made. If the partition has been assigned again since, the
+            decision changes nothing.
+        identity: the topic of the position.
+        state: its state. ``None``: an unchanged offset keeps its state, and another one names none.
+        reset: the reset that sets the position. ``None`` if it is not a reset.
+    """
+
+    next_offset: int
+    epoch: int
+    identity: TopicIdentity = UNKNOWN
+    state: StateOrigin | None = None
+    reset: AppliedReset | None = None
+
+    def after(self, owned: Owned) -> Owned:
+        """The partition at this position."""
+        is_same = owned.next_offset == self.next_offset
+        state = (owned.state if is_same else UNNAMED) if self.state is None else self.state
+        return replace(
+            owned,
+            next_offset=self.next_offset,
+            identity=self.identity,
+            state=state,
+            reset=owned.reset if self.reset is None else self.reset,
+            leader_epoch=owned.leader_epoch if is_same else None,
+        )
+
+
+#: Returns where reading of assigned partitions continues, given their positions in the group, and a function that returns whether
+#: the broker describes the member as the owner of partitions now.
+TakeOver: TypeAlias = Callable[
+    [Mapping[TopicPartition, Owned], Callable[[Collection[TopicPartition]], bool]], Mapping[TopicPartition, Owned]
+]
+#: Sets positions of a ledger to those of these partitions. Returns the partitions whose ownership epoch the ledger has accepted.
+MoveLedger: TypeAlias = Callable[[Mapping[TopicPartition, Owned]], Collection[TopicPartition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +225,30 @@ class Membership:
             assignments=self.assignments + 1,
         )
 
-    def move(self, next_offsets: Mapping[TopicPartition, int], states: States = MappingProxyType({})) -> Membership:
-        """Sets positions of owned partitions without reading: after a restart, a gap or an offset reset.
+    def current(self, decided: Mapping[TopicPartition, NewPosition]) -> dict[TopicPartition, Owned]:
+        """The partitions after decisions, without those that have been released, or assigned again, since the decision."""
+        return {
+            tp: new.after(self.owned[tp])
+            for tp, new in decided.items()
+            if tp in self.owned and self.owned[tp].epoch == new.epoch
+        }
+
+    def move(self, decided: Mapping[TopicPartition, NewPosition]) -> Membership:
+        """Sets positions of owned partitions without reading. Decisions of an earlier ownership epoch change nothing."""
+        return replace(self, owned={**self.owned, **self.current(decided)})
+
+    def identify(self, found: Mapping[TopicPartition, Owned]) -> Membership:
+        """Sets the topic and the state of positions that have not changed.
 
         Args:
-            next_offsets: the positions.
-            states: the states of the positions. A new position that is left out names none.
+            found: the owned partitions, as they were when their topics and states were determined.
         """
-        moved = {tp: _at(self.owned[tp], n, states.get(tp)) for tp, n in next_offsets.items() if tp in self.owned}
-        return replace(self, owned={**self.owned, **moved})
-
-    def states_at(self, next_offsets: Mapping[TopicPartition, int], states: States) -> States:
-        """The states of owned partitions after :meth:`move`."""
-        return {tp: o.state for tp, o in self.move(next_offsets, states).owned.items() if tp in next_offsets}
-
-    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> Membership:
-        """Sets the topics of the positions of owned partitions."""
-        found = {tp: replace(self.owned[tp], identity=it) for tp, it in identities.items() if tp in self.owned}
-        return replace(self, owned={**self.owned, **found})
+        same = {
+            tp: replace(self.owned[tp], identity=it.identity, state=it.state)
+            for tp, it in found.items()
+            if tp in self.owned and (self.owned[tp].epoch, self.owned[tp].next_offset) == (it.epoch, it.next_offset)
+        }
+        return replace(self, owned={**self.owned, **same})
 
     def readable(self, ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         """Those ranges that a batch may read now.
@@ -195,7 +295,11 @@ class Membership:
             for r in self.in_flight.ranges
             if stayed.get(r.topic_partition) == r.next_offset
         }
-        return replace(self.move(to_commit, states), in_flight=None), to_commit
+        read = {
+            tp: NewPosition(n, self.owned[tp].epoch, self.owned[tp].identity, states.get(tp))
+            for tp, n in to_commit.items()
+        }
+        return replace(self.move(read), in_flight=None), to_commit
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> Membership:
         """Marks partitions as revoked: no new batch reads them."""
@@ -225,9 +329,3 @@ class Membership:
             ),
             abandoned,
         )
-
-
-def _at(owned: Owned, next_offset: int, state: StateOrigin | None) -> Owned:
-    if state is None:
-        state = owned.state if owned.next_offset == next_offset else UNNAMED
-    return replace(owned, next_offset=next_offset, state=state)

@@ -16,6 +16,8 @@ between the two     overlaps        part of the range is written
 after ``to``        is passed       others have read further: this is a zombie, or an old replay
 before ``from``     leaves a gap    ``[p, from)`` is not written: the ledger was set back, or is another one
 missing             is unknown      the ledger was emptied, or never opened for the partition
+anything            is taken over   the ledger has the ownership epoch of another owner: this is a zombie, or the
+                                    ledger was restored (:mod:`streamgroups.ledgers.fences`)
 ``from`` or ``to``  has another     an operator with state: another run has changed the state at this position
                     state
 of another topic    is foreign      the topic was recreated, or is one of another cluster: whatever the number
@@ -38,6 +40,7 @@ from typing import TypeAlias
 
 from streamgroups.errors import FencedBatch
 from streamgroups.identity import TopicIdentity
+from streamgroups.ledgers.fences import epoch_partition, is_current
 from streamgroups.ledgers.states import StateChange, state_partition
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -53,6 +56,7 @@ class RangeStatus(Enum):
     UNKNOWN = "has no ledger position"
     FOREIGN = "belongs to another topic or cluster"
     ANOTHER_STATE = "continues from another state than that of the ledger"
+    TAKEN_OVER = "was taken over by another owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,14 @@ class Finding:
         position: the position of the ledger; ``None`` if it has none for the partition.
         identities: the topics of ledger and batch, if they differ.
         states: the fingerprint in the ledger, and the change by the batch; ``None`` without an operator with state.
+        epochs: the ownership epochs of ledger and batch, if they differ.
     """
 
     range: OffsetRange
     position: int | None
     identities: tuple[TopicIdentity, TopicIdentity] | None = None
     states: tuple[int, StateChange] | None = None
+    epochs: tuple[int, int] | None = None
 
     @property
     def status(self) -> RangeStatus:
@@ -84,6 +90,8 @@ class Finding:
             return RangeStatus.FOREIGN
         if position is None:
             return RangeStatus.UNKNOWN
+        if self.epochs is not None:
+            return RangeStatus.TAKEN_OVER
         if self.states is not None and position in (begin, end):
             return self._status_by_state()
         if position == begin:
@@ -109,6 +117,9 @@ class Finding:
         if self.identities is not None:
             of_ledger, of_batch = self.identities
             return f"{self.range} {self.status.value} (ledger: {of_ledger}; batch: {of_batch})"
+        if self.status is RangeStatus.TAKEN_OVER and self.epochs is not None:
+            of_ledger_epoch, of_batch_epoch = self.epochs
+            return f"{self.range} {self.status.value} (ownership epoch of the ledger: {of_ledger_epoch}; of the batch: {of_batch_epoch})"
         where = (
             "the ledger does not contain the partition"
             if self.position is None
@@ -201,6 +212,7 @@ def judge(
     positions: Mapping[TopicPartition, int],
     foreign: Mapping[TopicPartition, tuple[TopicIdentity, TopicIdentity]] = MappingProxyType({}),
     states: Mapping[TopicPartition, StateChange] = MappingProxyType({}),
+    epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> Verdict:
     """The verdict of the ledger on a batch.
 
@@ -210,6 +222,7 @@ def judge(
         foreign: the partitions whose ledger position is of another topic than the batch, and both topics:
             :func:`foreign_positions`.
         states: how the batch changes the states of its partitions, if it has an operator with state.
+        epochs: the ownership epochs of the partitions when the batch was planned. ``positions`` contains those of the ledger.
 
     Raises:
         ValueError: if two ranges are of one partition.
@@ -227,7 +240,7 @@ def judge(
     partitions = [r.topic_partition for r in read]
     if len(set(partitions)) < len(partitions):
         raise ValueError(f"a batch reads one range of each partition, not {', '.join(map(str, read))}")
-    findings = tuple(_compared(r, positions, foreign, states) for r in read)
+    findings = tuple(_compared(r, positions, foreign, states, epochs) for r in read)
     statuses = {f.status for f in findings}
     if not statuses:
         return NothingRead()
@@ -244,11 +257,14 @@ def _compared(
     positions: Mapping[TopicPartition, int],
     foreign: Mapping[TopicPartition, tuple[TopicIdentity, TopicIdentity]],
     states: Mapping[TopicPartition, StateChange],
+    epochs: Mapping[TopicPartition, int],
 ) -> Finding:
     tp = r.topic_partition
+    differ = tp in epochs and not is_current(tp, epochs[tp], positions)
     change = states.get(tp)
     compared = None if change is None else (positions.get(state_partition(tp), 0), change)
-    return Finding(r, positions.get(tp), foreign.get(tp), compared)
+    fences = (positions.get(epoch_partition(tp), 0), epochs[tp]) if differ else None
+    return Finding(r, positions.get(tp), foreign.get(tp), compared, fences)
 
 
 def combine(verdicts: Mapping[str, Verdict]) -> CommitGroups | AlreadyDone | NothingRead:

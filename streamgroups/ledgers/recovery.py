@@ -5,19 +5,26 @@ rebalance. The ledger is the source of truth: it advances with the output. The c
 for the sake of tools, and may be behind. But a tool may also have reset the group on purpose: then the policy of
 ``onRestart`` decides. Source: SEMANTICS S5, X4.
 
-Per partition, with the ledger at ``p`` and the committed offset ``c`` of the group:
+Per partition, with the ledger at ``p`` and the committed offset ``c`` of the group, and the last reset that each of them contains:
 
-=====================  =========================  ==================================================================
-``c`` is               ``p`` is                   then
-=====================  =========================  ==================================================================
-anything               missing                    the ledger is opened at ``c``, or at the starting position
-missing, or ``p``      anything                   read from ``p``
-a member's, below      above ``c``                read from ``p``; the group's commit is missing, and is made now
-a member's, above      below ``c``                difference: read from ``p``, unless the policy is to fail:
-                                                  the ledger was set back (a restored backup), and its output with it
-a tool's, not ``p``    anything                   difference: the policy decides. ``group``: the ledger is set to ``c``;
-                                                  ``checkpoint``: the group is reset to ``p``; ``fail``: rejected
-=====================  =========================  ==================================================================
+=========================  ==============  =====================================================================
+``c`` is                   ``p`` is        then
+=========================  ==============  =====================================================================
+anything                   missing         the ledger is opened at ``c``, or at the starting position
+missing, or ``p``          anything        read from ``p``
+of a reset that the        not ``c``       difference: the policy decides. ``group``: the ledger is set to ``c``;
+ledger does not contain                    ``checkpoint``: the group is reset to ``p``; ``fail``: rejected
+of a reset that the        not ``c``       read from ``p``; the group's commit is missing, and is made now
+ledger contains, a tool's
+a member's, below          above ``c``     read from ``p``; the group's commit is missing, and is made now
+a member's, above, of the  below ``c``     difference: read from ``p``, unless the policy is to fail: the ledger
+same resets                                was set back (a restored backup), and its output with it
+a member's, of fewer       below ``c``     read from ``p``: a live reset has set the ledger back, and its commit
+resets than the ledger                     to the group is missing
+=========================  ==============  =====================================================================
+
+A reset is recognized by its id and number (:mod:`streamgroups.groups.applied_reset`), not by positions: after a reset the group can
+be at any offset, also at one where a member has been before.
 """
 
 from __future__ import annotations
@@ -28,6 +35,7 @@ from types import MappingProxyType
 
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import PositionsDiffer
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.membership import Origin, Owned, States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
@@ -55,11 +63,13 @@ class TakeOver:
     Args:
         next_offsets: where reading of each partition continues.
         open_at: positions to create in the ledger, if it still has none.
-        move: positions of the ledger to change (from, to), because a tool has reset the group.
+        move: positions of the ledger to change (from, to), because the group was reset.
         follow: committed offsets of the group to set to the positions of the ledger.
         differences: the differences between ledger and group, whatever was decided.
         identities: the topics of ``next_offsets``, as far as they are known.
         states: the states of ``next_offsets`` by the ledger, as far as it contains them.
+        resets: the last reset that each position contains after the decision.
+        epochs: the ownership epochs that the ledger has accepted.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -69,6 +79,8 @@ class TakeOver:
     differences: tuple[LedgerDifference, ...]
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
     states: States = field(default_factory=dict)
+    resets: Mapping[TopicPartition, AppliedReset] = field(default_factory=dict)
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def take_over(
@@ -76,14 +88,16 @@ def take_over(
     ledger: Mapping[TopicPartition, int],
     policy: OnRestart,
     identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
+    resets: Mapping[TopicPartition, AppliedReset] = MappingProxyType({}),
 ) -> TakeOver:
     """Decides about assigned partitions.
 
     Args:
         owned: the assigned partitions, with the committed offsets of the group or their starting positions.
         ledger: the positions of the ledger. Partitions without a position are left out.
-        policy: which positions apply after a tool has reset the group.
+        policy: which positions apply after the group was reset.
         identities: the topics of the ledger's positions, as far as they are known.
+        resets: the last reset that each position of the ledger contains.
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
@@ -98,7 +112,7 @@ def take_over(
     differences = tuple(
         LedgerDifference(tp, ledger[tp], owned[tp].next_offset)
         for tp in sorted(owned.keys() & ledger.keys())
-        if _differs(owned[tp], ledger[tp])
+        if _differs(owned[tp], ledger[tp], resets.get(tp, NO_RESET))
     )
     if policy is OnRestart.FAIL and differences:
         raise PositionsDiffer(
@@ -109,20 +123,31 @@ def take_over(
     move = {
         d.topic_partition: (d.ledger_next_offset, d.committed_next_offset)
         for d in differences
-        if policy is OnRestart.GROUP and owned[d.topic_partition].origin is Origin.FOREIGN
+        if policy is OnRestart.GROUP and _is_new(owned[d.topic_partition], resets.get(d.topic_partition, NO_RESET))
     }
     open_at = {tp: o.next_offset for tp, o in owned.items() if tp not in ledger}
     kept = {tp: n for tp, n in ledger.items() if tp in owned and tp not in move}
     moved = {tp: to for tp, (_, to) in move.items()}
     follow = {tp: n for tp, n in {**kept, **open_at}.items() if owned[tp].is_silent or owned[tp].next_offset != n}
+    # A reset that the policy declines counts as contained too: otherwise the next owner would decide about it again.
+    of_ledger = {tp: resets.get(tp, NO_RESET) for tp in owned}
+    now = {tp: it.reset if _is_new(it, of_ledger[tp]) else of_ledger[tp] for tp, it in owned.items()}
     of_group = {tp: owned[tp].identity for tp in (*open_at, *moved)}
-    of_ledger = {tp: it for tp, it in identities.items() if tp in kept}
-    known = {tp: it for tp, it in (of_ledger | of_group).items() if it != UNKNOWN}
-    return TakeOver({**kept, **open_at, **moved}, open_at, move, follow, differences, known)
+    topics = {tp: it for tp, it in identities.items() if tp in kept} | of_group
+    known = {tp: it for tp, it in topics.items() if it != UNKNOWN}
+    return TakeOver({**kept, **open_at, **moved}, open_at, move, follow, differences, known, resets=now)
 
 
-def _differs(owned: Owned, ledger_next_offset: int) -> bool:
+def _differs(owned: Owned, ledger_next_offset: int, ledger_reset: AppliedReset) -> bool:
     if owned.is_silent or owned.next_offset == ledger_next_offset:
         return False
-    # Members commit to the group after the ledger has advanced, so their commits may be behind it.
-    return owned.origin is Origin.FOREIGN or owned.next_offset > ledger_next_offset
+    if _is_new(owned, ledger_reset):
+        return True
+    # Members commit to the group after the ledger has changed, so their commits may be behind it.
+    is_same = owned.reset == ledger_reset
+    return owned.origin is not Origin.FOREIGN and is_same and owned.next_offset > ledger_next_offset
+
+
+def _is_new(owned: Owned, ledger_reset: AppliedReset) -> bool:
+    """Whether the position of the group contains a reset that the ledger does not contain."""
+    return owned.is_unmarked or not ledger_reset.contains(owned.reset)

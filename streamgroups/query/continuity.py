@@ -9,16 +9,17 @@ loss is handled. Source: SEMANTICS S7, S11.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.groups.history import Kind, MemberEvent
-from streamgroups.groups.membership import Owned, States
+from streamgroups.groups.membership import NewPosition, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
 from streamgroups.query.data_loss import Loss, LossPolicies, OnDataLoss, StoredPosition, data_loss, find_loss
 from streamgroups.query.query_ports import GapRecorder
-from streamgroups.state.origins import New
+from streamgroups.state.origins import New, StateOrigin
 
 #: How often new topics and partitions, ids and earliest offsets are read, unless ``kafka.metadata.max.age.ms`` is set.
 REFRESH_MS = 5_000
@@ -98,7 +99,7 @@ class Continuity:
         if unusual:
             positions = {tp: self._position(tp, owned[tp], next_offsets[tp]) for tp in unusual}
             lost = self._lost(positions, ends, next_offsets.keys(), membership.assignments)
-            moved = self._continue(member, lost)
+            moved = self._continue(member, owned, lost)
             self._identify(member, {tp: owned[tp] for tp in unusual if tp not in lost})
         self._know(next_offsets, moved)
         return moved
@@ -176,7 +177,9 @@ class Continuity:
         earliest = self._earliest.get(tp, 0)
         return Bounds(earliest, max(end_offset, earliest))
 
-    def _continue(self, member: Member, lost: Mapping[TopicPartition, Loss]) -> dict[TopicPartition, int]:
+    def _continue(
+        self, member: Member, owned: Mapping[TopicPartition, Owned], lost: Mapping[TopicPartition, Loss]
+    ) -> dict[TopicPartition, int]:
         if not lost:
             return {}
         failing = [loss for tp, loss in lost.items() if self.policy_of(tp) is OnDataLoss.FAIL]
@@ -190,29 +193,27 @@ class Continuity:
         # The gap is recorded first. A run that is killed in between records it again, and it counts once.
         self._gaps.record(gaps)
         places = ", ".join(f"{tp} at {n}" for tp, n in moved.items())
-        member.move(
-            moved,
-            detail=f"Data loss: {told}. Reading continues: {places} (onDataLoss)",
-            identities={tp: self._now(tp) for tp in moved},
-            states=self._states_after(member, moved),
-        )
-        return moved
-
-    def _states_after(self, member: Member, moved: Collection[TopicPartition]) -> States:
-        """The states of positions after a gap: that before the lost records, or an empty one for another topic."""
-        owned = member.membership.owned
         return {
-            tp: New() if owned[tp].identity.differs_from(self._now(tp)) else owned[tp].state
-            for tp in moved
-            if tp in owned
+            tp: moved[tp]
+            for tp in member.move(
+                {
+                    tp: NewPosition(n, owned[tp].epoch, self._now(tp), self._state_after(owned[tp], tp))
+                    for tp, n in moved.items()
+                },
+                detail=f"Data loss: {told}. Reading continues: {places} (onDataLoss)",
+            )
         }
+
+    def _state_after(self, owned: Owned, tp: TopicPartition) -> StateOrigin:
+        """The state of a position after a gap: that before the lost records, or an empty one for another topic."""
+        return New() if owned.identity.differs_from(self._now(tp)) else owned.state
 
     def _identify(self, member: Member, owned: Mapping[TopicPartition, Owned]) -> None:
         """Completes positions without ids: they are accepted as positions of the current topic."""
         found = {tp: it.identity.completed_by(self._now(tp)) for tp, it in owned.items()}
         new = {tp: self._now(tp) if it == self._now(tp) else it for tp, it in found.items()}
         if new := {tp: it for tp, it in new.items() if it is not owned[tp].identity}:
-            member.identify(new)
+            member.identify({tp: replace(owned[tp], identity=it) for tp, it in new.items()})
 
     def _know(self, next_offsets: Mapping[TopicPartition, int], moved: Mapping[TopicPartition, int]) -> None:
         self._known_offsets.update(next_offsets)

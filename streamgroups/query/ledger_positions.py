@@ -2,22 +2,32 @@
 
 Created by ``streamgroups_spark.source.running_query``, called by the member. After an assignment the positions of the
 ledger apply, and the committed offsets of the group follow them. An offset reset of the group also changes the ledger.
-Source: SEMANTICS X2-X4, S5, S6; the rules are in ``streamgroups.ledgers.recovery``.
+Source: SEMANTICS F1-F3, X2-X4, S5, S6; the rules are in ``streamgroups.ledgers.recovery``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.groups.membership import Origin, Owned, States
-from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.identity import UNKNOWN
 from streamgroups.ledgers.commit import take_over_partitions
+from streamgroups.ledgers.fences import fence_partitions, fences, is_current, stored_resets
 from streamgroups.ledgers.staging import StagingSink
-from streamgroups.ledgers.states import fingerprints
+from streamgroups.ledgers.states import fingerprints, state_partition
 from streamgroups.partitions import TopicPartition
+from streamgroups.retry import retrying
 from streamgroups.state.origins import UNNAMED
+
+logger = logging.getLogger(__name__)
+
+#: How long a change is retried after a conflict, or after an unknown result.
+_RETRY_TIMEOUT_S = 60.0
 
 
 class LedgerPositions:
@@ -40,47 +50,83 @@ class LedgerPositions:
     ) -> None:
         self._sink, self._group_id, self._policy, self._has_states = sink, group_id, policy, has_states
 
-    def take_over(self, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
+    def take_over(
+        self, owned: Mapping[TopicPartition, Owned], is_owner: Callable[[Collection[TopicPartition]], bool]
+    ) -> dict[TopicPartition, Owned]:
         """Returns where reading of assigned partitions continues. Runs on the thread of the member.
 
         Args:
             owned: the assigned partitions, with the committed offsets of the group or their starting positions.
+            is_owner: returns whether the broker describes this member as the owner of these partitions now.
 
         Raises:
             PositionsDiffer: if ledger and group differ and the policy is to fail.
+            FencedMember: if a partition has another owner in the meantime.
             StreamGroupsError: if the sink does not answer.
         """
         if not owned:
             return {}
         with self._sink.open(self._group_id) as ledger:
             decided = take_over_partitions(
-                ledger, owned, self._policy, group_id=self._group_id, has_states=self._has_states
+                ledger, owned, self._policy, group_id=self._group_id, is_owner=is_owner, has_states=self._has_states
             )
         fresh = decided.open_at.keys() | decided.move.keys()
         return {
-            # Up to the position of the ledger the output is written. For other partitions the origin stays that of the
-            # group.
-            tp: Owned(
-                n,
-                owned[tp].origin if tp in fresh else Origin.WRITTEN,
-                decided.identities.get(tp, UNKNOWN),
-                decided.states.get(tp, owned[tp].state if owned[tp].next_offset == n else UNNAMED),
+            tp: replace(
+                owned[tp],
+                next_offset=n,
+                # Up to the position of the ledger the output is written. For other partitions the origin stays that of
+                # the group.
+                origin=owned[tp].origin if tp in fresh else Origin.WRITTEN,
+                identity=decided.identities.get(tp, UNKNOWN),
+                state=decided.states.get(tp, owned[tp].state if owned[tp].next_offset == n else UNNAMED),
+                epoch=decided.epochs[tp],
+                reset=decided.resets[tp],
+                leader_epoch=owned[tp].leader_epoch if owned[tp].next_offset == n else None,
             )
             for tp, n in decided.next_offsets.items()
         }
 
-    def move(
-        self,
-        next_offsets: Mapping[TopicPartition, int],
-        identities: Mapping[TopicPartition, TopicIdentity],
-        states: States,
-    ) -> None:
-        """Sets positions, before the member moves there.
+    def next_reset(self, partitions: Collection[TopicPartition], id_: str) -> dict[TopicPartition, AppliedReset]:
+        """Returns how a reset by a client without marks is recorded in the group. Runs on the thread of the member.
+
+        Args:
+            partitions: the partitions that it has reset.
+            id_: the id of the reset.
+
+        Raises:
+            StreamGroupsError: if the sink does not answer.
+        """
+        with self._sink.open(self._group_id) as ledger:
+            resets = stored_resets(partitions, ledger.positions(fence_partitions(partitions)))
+        return {tp: reset.then(id_) for tp, reset in resets.items()}
+
+    def move(self, positions: Mapping[TopicPartition, Owned]) -> frozenset[TopicPartition]:
+        """Sets positions, before the member moves there. Returns the partitions whose ownership epoch is current.
+
+        Args:
+            positions: the partitions, at their new positions.
 
         Raises:
             StreamGroupsError: if the sink rejects the change or does not answer.
         """
+        moved = retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(self._move, positions)
+        if gone := sorted(positions.keys() - moved):
+            logger.warning(
+                "Group '%s': the ledger has another owner of %s, so it rejects new positions of this member",
+                self._group_id,
+                ", ".join(map(str, gone)),
+            )
+        return moved
+
+    def _move(self, positions: Mapping[TopicPartition, Owned]) -> frozenset[TopicPartition]:
         with self._sink.open(self._group_id) as ledger, ledger.transaction() as transaction:
-            marks = fingerprints(states) if self._has_states else {}
-            transaction.positions([*next_offsets, *marks])
-            transaction.advance({**next_offsets, **marks}, identities)
+            states = map(state_partition, positions) if self._has_states else ()
+            found = transaction.positions([*positions, *states, *fence_partitions(positions)])
+            moved = {tp: it for tp, it in positions.items() if is_current(tp, it.epoch, found)}
+            marks = fingerprints({tp: it.state for tp, it in moved.items()}) if self._has_states else {}
+            transaction.advance(
+                {**{tp: it.next_offset for tp, it in moved.items()}, **marks, **fences(moved)},
+                {tp: it.identity for tp, it in moved.items()},
+            )
+        return frozenset(moved)

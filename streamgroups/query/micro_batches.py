@@ -25,7 +25,7 @@ from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
 from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent
-from streamgroups.groups.membership import InFlight, Owned, States
+from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
@@ -203,7 +203,8 @@ class MicroBatches:
         self._due = tuple(r for r in batch.ranges if not len(r))
         read = tuple(r for r in batch.ranges if len(r))
         rest = {tp: n for tp, (n, _) in available.items() if tp not in {r.topic_partition for r in read}}
-        self._batch = BatchOffset(batch.number, read, rest).with_identities(self._continuity.identities)
+        resets = {tp: it.reset for tp, it in self._owned.items()}
+        self._batch = BatchOffset(batch.number, read, rest, resets=resets).with_identities(self._continuity.identities)
         self._admission.planned(batch.number, batch.ranges)
         self._available.was_some()
         self._joining.was_read(batch.topic_partitions)
@@ -239,9 +240,9 @@ class MicroBatches:
         return InFlight(decode(end_json).number, run[1]) if run is not None and run[0] == end_json else None
 
     @property
-    def states_before(self) -> States:
-        """The states of the partitions when the last batch was planned. Safe to read from any thread."""
-        return {tp: it.state for tp, it in self._owned.items()}
+    def owned_before(self) -> Mapping[TopicPartition, Owned]:
+        """The partitions of the member when the last batch was planned. Safe to read from any thread."""
+        return self._owned
 
     def _tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         if start_json == end_json:
@@ -414,11 +415,10 @@ class MicroBatches:
         self.written = InFlight(checkpoint.number, resumption.written)
         for written in resumption.written:
             logger.info("Restart of group '%s': the output of %s was already written", self._group_id, written)
-        moved = {tp: n for tp, n in resumption.to_commit.items() if owned[tp].next_offset != n}
-        if moved:
-            self._member.move(moved, detail="", identities=resumption.identities)
-        self._member.identify(resumption.identities)
-        self._member.rewind({tp: n for tp, n in resumption.next_offsets.items() if tp not in resumption.to_commit})
+        self._member.identify(resumption.identified(owned))
+        if moved := resumption.to_commit(owned):
+            self._member.move(moved, detail="")
+        self._member.rewind(resumption.to_read_again(owned))
         self._batch = replace(checkpoint, ranges=resumption.replay)
         self._resumed = True
 

@@ -17,8 +17,9 @@ from typing import TypeVar
 from streamgroups.coordination.reset_participant import Hold, ResetParticipant
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
 from streamgroups.errors import NotAuthorized, StreamGroupsError
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import Kind, MemberEvent
-from streamgroups.groups.membership import InFlight
+from streamgroups.groups.membership import InFlight, NewPosition, Origin
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, MetadataStore, Recorder, SerialExecutor
 from streamgroups.query.query_ports import Resets
@@ -66,33 +67,44 @@ class MemberPlace:
         self._wait_timeout_ms = wait_timeout_ms
 
     @property
-    def holds(self) -> dict[TopicPartition, Hold]:
-        """The partitions that may be planned.
+    def member_id(self) -> str:
+        """The id that the group has assigned to the member."""
+        return self._member.member_id
 
-        Each assignment begins new ownership epochs, since it may have revoked a partition and assigned it again.
-        """
+    @property
+    def holds(self) -> dict[TopicPartition, Hold]:
+        """The partitions that may be planned."""
         membership = self._member.membership
-        return {tp: Hold(membership.assignments, n) for tp, n in membership.plannable.items()}
+        owned = {tp: membership.owned[tp] for tp in membership.plannable}
+        return {tp: Hold(it.epoch, it.next_offset, it.reset, it.origin is Origin.FOREIGN) for tp, it in owned.items()}
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
         """Does nothing: between two batches nothing is in flight."""
 
-    def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, detail: str, request_id: str
-    ) -> Collection[TopicPartition]:
+    def move(self, decided: Mapping[TopicPartition, Hold], *, detail: str) -> Collection[TopicPartition]:
         """Sets new positions, and waits for a bounded time until the group has committed them."""
         places = self._member.membership.plannable
-        moved = {tp: n for tp, n in next_offsets.items() if tp in places}
-        if any(places[tp] != n for tp, n in moved.items()):
-            between = [OffsetRange(tp, *sorted((places[tp], n))) for tp, n in moved.items() if places[tp] != n]
-            self._record(MemberEvent(Kind.MOVED, offsets=moved, ranges=tuple(between), detail=request_id))
-            self._member.move(moved, detail=detail)
+        new = {
+            tp: NewPosition(it.next_offset, it.ownership_epoch, reset=it.reset)
+            for tp, it in decided.items()
+            if tp in places
+        }
+        between = [
+            OffsetRange(tp, *sorted((places[tp], it.next_offset)))
+            for tp, it in new.items()
+            if places[tp] != it.next_offset
+        ]
+        offsets = {tp: it.next_offset for tp, it in new.items()}
+        ids = ", ".join(sorted({it.reset.id for it in decided.values()}))
+        self._record(MemberEvent(Kind.MOVED, offsets=offsets, ranges=tuple(between), detail=ids))
+        moved = self._member.move(new, detail=detail)
         there: frozenset[TopicPartition] = frozenset()
 
         def all_there() -> bool:
             nonlocal there
-            committed = self._metadata_store.read(self._group_id, moved.keys())
-            there = frozenset(tp for tp, n in moved.items() if tp in committed and committed[tp].next_offset == n)
+            committed = self._metadata_store.read(self._group_id, moved)
+            marks = {tp: CommitMark.parse(it.metadata) for tp, it in committed.items()}
+            there = frozenset(tp for tp, mark in marks.items() if mark is not None and mark.reset == decided[tp].reset)
             return len(there) == len(moved)
 
         comes_true(all_there, self._wait_timeout_ms / 1000, every_s=_AGAIN_S, slowest_s=_SELDOM_S)
@@ -131,7 +143,7 @@ class ResetParticipation(Resets):
         self._metadata_store, self._group_id = metadata_store, group_id
         self._record, self._clock, self._wait_timeout_ms = record, clock, wait_timeout_ms
         self._participant = ResetParticipant(
-            metadata_store, cluster, group_id, lambda: MemberEntry(name, now_ms(), None), clock
+            metadata_store, cluster, group_id, lambda id_: MemberEntry(name, id_, now_ms(), None), clock
         )
         self._owner = executor
         self._place: MemberPlace | None = None

@@ -25,7 +25,7 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.live import cancel_reset_requests, move_live
+from streamgroups_cli.groups.live import cancel_reset_requests, commit_as_a_tool, move_live
 from streamgroups_cli.groups.plan_tables import GroupPlan, emit_plans, warn_of_clamping
 from streamgroups_cli.groups.reset_states import require_states, with_states
 from streamgroups_cli.groups.scope import StateLocationOption
@@ -214,7 +214,7 @@ def _apply_to_group(
             portion = kind[i : i + PARTITIONS_PER_COMMIT]
             offsets = {tp: offset for tp in portion if (offset := changes[tp]) is not None}
             failed = (
-                cluster.groups.alter_offsets(group_id, offsets)
+                commit_as_a_tool(cluster, group_id, offsets)
                 if offsets
                 else cluster.groups.delete_offsets(group_id, portion)
             )

@@ -12,7 +12,7 @@ import typer
 
 from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup
-from streamgroups.groups.commit_metadata import CommitMark, position_of
+from streamgroups.groups.commit_metadata import mark_of, position_of
 from streamgroups.groups.offset_files import FiledOffset
 from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.identity import UNKNOWN
@@ -85,7 +85,7 @@ def _require_two_groups(source: str, target: str) -> None:
 
 
 def _without_metadata(committed: Committed) -> FiledOffset:
-    mark = CommitMark.parse(committed.metadata)
+    mark = mark_of(committed.metadata)
     return FiledOffset(committed.next_offset, identity=UNKNOWN if mark is None else mark.identity)
 
 

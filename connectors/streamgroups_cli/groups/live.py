@@ -8,11 +8,14 @@ clients do not. Source: SEMANTICS G8, S6, O1.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from streamgroups.coordination.reset_protocol import members_group_of
 from streamgroups.errors import NotAuthorized, PartlyDone, StreamGroupsError
+from streamgroups.groups.applied_reset import new_reset_id
+from streamgroups.groups.commit_metadata import tool_metadata
 from streamgroups.groups.description import TYPES_WITH_OFFSETS, GroupDescription, is_active, require_inactive
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -107,8 +110,8 @@ def move_live(
 
     def over() -> bool:
         nonlocal left, active
-        notes = book.notes(group_id, offsets.keys())
-        left = [tp for tp in offsets if tp not in notes or notes[tp].applied != request_id]
+        applied = book.applied(group_id, offsets.keys())
+        left = [tp for tp in offsets if applied.get(tp) != request_id]
         active = is_active(cluster.groups.describe_groups([group_id])[group_id])
         return not left or not active
 
@@ -116,7 +119,7 @@ def move_live(
     if left and not active:
         # The last member has left before it has read the request.
         book.cancel(group_id, offsets.keys())
-        return cluster.groups.alter_offsets(group_id, {tp: offsets[tp] for tp in left})
+        return commit_as_a_tool(cluster, group_id, {tp: offsets[tp] for tp in left})
     if left:
         members = cluster.groups.describe_groups([group_id])[group_id].owners
         who = ", ".join(sorted({str(members[tp]) for tp in left if tp in members})) or "a rebalance"
@@ -146,3 +149,28 @@ def _reset_requests(cluster: Cluster) -> ResetRequests:
     from streamgroups.coordination.reset_requests import ResetRequests
 
     return ResetRequests(AdminMetadataStore(cluster.groups), cluster.now_ms)
+
+
+def commit_as_a_tool(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Committed]
+) -> dict[TopicPartition, StreamGroupsError]:
+    """Commits offsets for a group without members, with a mark of its own (SEMANTICS F2).
+
+    Args:
+        cluster: the cluster.
+        group_id: the group.
+        offsets: the offsets. Their metadata names their topic and their state.
+
+    Returns:
+        The partitions whose commit failed, with the reason.
+    """
+    id_, now_ms = new_reset_id(), cluster.now_ms()
+    before = cluster.groups.committed_offsets([group_id])[group_id]
+    marked = {
+        tp: replace(
+            it,
+            metadata=tool_metadata(id_, now_ms, before=before[tp].metadata if tp in before else "", like=it.metadata),
+        )
+        for tp, it in offsets.items()
+    }
+    return cluster.groups.alter_offsets(group_id, marked)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamgroups.errors import GroupRejected, InvalidOption
-from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.commit_metadata import mark_of
 from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, parse
 from streamgroups.groups.reset_plan import Facts, Scenario, ToListed, plan, require_bounds
@@ -102,7 +102,7 @@ def _other_ids(others: Mapping[str, tuple[TopicIdentity, TopicIdentity]], source
 
 def _without_ids(metadata: str) -> str:
     """Returns metadata for another topic without the topic's ids, because members would reject them."""
-    mark = CommitMark.parse(metadata)
+    mark = mark_of(metadata)
     return metadata if mark is None else replace(mark, identity=UNKNOWN).encode()
 
 

@@ -14,7 +14,7 @@ from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.state import GroupState, group_state
 from streamgroups.errors import GroupRejected, UnknownTopic
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Clock, Committed, MetadataStore
+from streamgroups.ports import Clock, MetadataStore
 from streamgroups.positions import Position, Positions, WhenNoRecordMatches
 from streamgroups.query.offset_lookup import offsets_of
 from streamgroups.retry import retrying
@@ -117,9 +117,8 @@ class GroupOperations:
         where = self.offsets(position, tps)
         if not self._cluster.describe(group).members:
             # A reset request that the last members left without applying is obsolete.
-            self._resets.cancel(group, tps)
             try:
-                self._metadata_store.write(group, {tp: Committed(n) for tp, n in where.items()})
+                self._resets.commit(group, where)
                 return
             except GroupRejected:
                 logger.info(

@@ -296,7 +296,7 @@ class Instances:
             topics=lambda: [instance_request.stream],
             rebalance_timeout_ms=int(self._config.get("max.poll.interval.ms") or 300_000),
             redact=self._config.redact,
-            take_over=lambda owned: checked(
+            take_over=lambda owned, _: checked(
                 self._ids.of({tp.topic for tp in owned}, fresh=True), instance_request.group, owned
             ),
         )

@@ -18,7 +18,7 @@ from streamgroups.coordination.reset_participant import Hold
 from streamgroups.cursors.session import Covered, Holding, plan_commit
 from streamgroups.errors import BrokerUnreachable, GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent
-from streamgroups.groups.membership import Origin
+from streamgroups.groups.membership import NewPosition, Origin
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Member, Recorder
 from streamgroups_kafka.cursors.positions import TopicIds, current
@@ -105,7 +105,7 @@ class CursorMember:
         membership = self._member.membership
         with self._changed:
             return {
-                tp: Holding(self._ownership_epochs[tp], owned.next_offset, tp in membership.releasing)
+                tp: Holding(self._ownership_epochs[tp], owned.next_offset, tp in membership.releasing, owned)
                 for tp, owned in membership.owned.items()
                 if tp in self._ownership_epochs
             }
@@ -125,7 +125,7 @@ class CursorMember:
         """
         owned = {tp: it for tp, it in self._member.membership.owned.items() if tp not in without}
         known = current(ids, group_id, owned) if owned else {}
-        if new := {tp: it.identity for tp, it in known.items() if it.identity != owned[tp].identity}:
+        if new := {tp: it for tp, it in known.items() if it.identity != owned[tp].identity}:
             self._member.identify(new)
 
     def was_lost(self, covered: Covered) -> bool:
@@ -145,42 +145,68 @@ class CursorMember:
         holdings = self.holdings()
         plan = plan_commit(covers, holdings)
         self._request_commit(
-            {tp: Covered(tp, holdings[tp].ownership_epoch, n) for tp, n in plan.next_offsets.items()}, detail=""
+            {tp: Covered(tp, holdings[tp].ownership_epoch, n) for tp, n in plan.next_offsets.items()},
+            {
+                tp: NewPosition(n, holdings[tp].owned.epoch, holdings[tp].owned.identity)
+                for tp, n in plan.next_offsets.items()
+            },
+            detail="",
         )
         gone = plan.gone + self._await_acknowledgement()
         self._give_back()
         return gone
 
     @property
+    def member_id(self) -> str:
+        """See :attr:`streamgroups.coordination.reset_participant.Place.member_id`."""
+        return self._member.member_id
+
+    @property
     def holds(self) -> dict[TopicPartition, Hold]:
         """See :attr:`streamgroups.coordination.reset_participant.Place.holds`. Revoked partitions are included: they
         are paused too, and so released at once.
         """
-        return {tp: Hold(holding.ownership_epoch, holding.next_offset) for tp, holding in self.holdings().items()}
+        return {
+            tp: Hold(it.ownership_epoch, it.next_offset, it.owned.reset, it.owned.origin is Origin.FOREIGN)
+            for tp, it in self.holdings().items()
+        }
 
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """See :meth:`streamgroups.coordination.reset_participant.Place.stop`. Uncommitted messages of these partitions
         can no longer be committed.
         """
-        holdings = self.holdings()
-        self.move({tp: holdings[tp].next_offset for tp in partitions if tp in holdings}, detail="", request_id="")
+        self._begin_epochs({tp: it for tp, it in self.holds.items() if tp in set(partitions)}, detail="")
 
-    def move(
-        self, next_offsets: Mapping[TopicPartition, int], *, detail: str, request_id: str
-    ) -> frozenset[TopicPartition]:
+    def move(self, decided: Mapping[TopicPartition, Hold], *, detail: str) -> frozenset[TopicPartition]:
         """See :meth:`streamgroups.coordination.reset_participant.Place.move`. Older cursors belong to an earlier
         ownership epoch.
         """
+        return self._begin_epochs(decided, detail=detail)
+
+    def _begin_epochs(self, decided: Mapping[TopicPartition, Hold], *, detail: str) -> frozenset[TopicPartition]:
+        """Sets positions, in new ownership epochs of this instance, and waits for their commit."""
+        holdings = self.holdings()
+        current = {
+            tp: it
+            for tp, it in decided.items()
+            if tp in holdings and holdings[tp].ownership_epoch == it.ownership_epoch
+        }
         with self._changed:
-            moved = {tp: next(self._numbers) for tp in next_offsets if tp in self._ownership_epochs}
-            self._ownership_epochs.update(moved)
+            new = {
+                tp: next(self._numbers)
+                for tp, it in current.items()
+                if self._ownership_epochs.get(tp) == it.ownership_epoch
+            }
+            self._ownership_epochs.update(new)
         self._request_commit(
-            {tp: Covered(tp, ownership_epoch, next_offsets[tp]) for tp, ownership_epoch in moved.items()}, detail=detail
+            {tp: Covered(tp, ownership_epoch, current[tp].next_offset) for tp, ownership_epoch in new.items()},
+            {tp: NewPosition(current[tp].next_offset, holdings[tp].owned.epoch, reset=current[tp].reset) for tp in new},
+            detail=detail,
         )
-        for tp in moved:
+        for tp in new:
             self._given.pop(tp, None)
         gone = {covered.topic_partition for covered in self._await_acknowledgement()}
-        return frozenset(moved) - gone
+        return frozenset(new) - gone
 
     def give_out(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> frozenset[TopicPartition]:
         """Records the offsets that the user receives. The member retains these partitions as long as it can.
@@ -205,14 +231,20 @@ class CursorMember:
         """Leaves the group. The next owner reads the uncommitted messages."""
         self._member.close()
 
-    def _request_commit(self, wanted: Mapping[TopicPartition, Covered], *, detail: str) -> None:
+    def _request_commit(
+        self,
+        wanted: Mapping[TopicPartition, Covered],
+        decided: Mapping[TopicPartition, NewPosition],
+        *,
+        detail: str,
+    ) -> None:
         if not wanted:
             return
         with self._changed:
             for tp in wanted:
                 self._acknowledged.pop(tp, None)
         self._requested.update(wanted)
-        self._member.move({tp: c.next_offset for tp, c in wanted.items()}, detail=detail)
+        self._member.move(decided, detail=detail)
 
     def _await_acknowledgement(self) -> tuple[Covered, ...]:
         """Waits until all requested commits are acknowledged or their partitions are lost. Returns the lost ones."""

@@ -338,13 +338,13 @@ class InstanceSession:
             self._participant.note(self._member, self._participant.known)
             self._stored_ms = now_ms
 
-    def _signed(self) -> MemberEntry:
+    def _signed(self, member_id: str) -> MemberEntry:
         """Returns the metadata entry of the instance. Its expiry may be late, but never early: it assumes no further
         request.
         """
         lease, now_ms = self.lease, self._outside.clock()
         until_ms = (now_ms if lease.requests else lease.renewed_ms) + lease.timeout_ms
-        return MemberEntry(self.identity.instance, lease.renewed_ms, until_ms)
+        return MemberEntry(self.identity.instance, member_id, lease.renewed_ms, until_ms)
 
     def _leave(self) -> None:
         try:

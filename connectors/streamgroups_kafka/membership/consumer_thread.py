@@ -15,6 +15,9 @@ import logging
 import math
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -22,8 +25,9 @@ from tenacity import RetryCallState, stop_after_delay, stop_any
 from tenacity.stop import stop_base
 
 from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
+from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.batch_lease import HANDOVER_PART
-from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -227,8 +231,14 @@ class ConsumerOwner:
         consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def _on_assign(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        said = self._positions(consumer, [*map(ours, partitions)])
-        positions: Mapping[TopicPartition, Owned] = self._retrying(self._settings.take_over, said)
+        self._renew_group_metadata(consumer)
+        metadata = self._state.group_metadata
+        epoch = 0 if metadata is None or metadata.generation is None else metadata.generation
+        said = {tp: replace(it, epoch=epoch) for tp, it in self._positions(consumer, [*map(ours, partitions)]).items()}
+        member_id = "" if metadata is None else metadata.member_id
+        positions: Mapping[TopicPartition, Owned] = self._retrying(
+            self._settings.take_over, said, partial(self._settings.is_owner, member_id)
+        )
         # The ledger of a sink is ahead of the group. Commit its positions to the group.
         self._state.commit_soon(
             {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
@@ -251,8 +261,24 @@ class ConsumerOwner:
         marks = {tp: CommitMark.parse(c.metadata) for tp, c in committed.items()}
         stale = [tp for tp, mark in marks.items() if mark is not None and mark.exclusive != self._settings.exclusive]
         self._state.commit_soon({tp: known[tp].next_offset for tp in stale})
+        known |= self._marked(consumer, {tp: it for tp, it in known.items() if it.is_unmarked})
         missing = [tp for tp in tps if tp not in known]
         return {**known, **(self._first_positions(missing) if missing else {})}
+
+    def _marked(self, consumer: Consumer, unmarked: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
+        """Gives the resets of clients without marks an id, in the group, before a ledger or a checkpoint continues there.
+
+        Otherwise the next owner could not see whether the reset is applied: to the same offset, it looks like an earlier one.
+        """
+        if not unmarked:
+            return {}
+        resets = self._retrying(self._settings.next_reset, unmarked.keys(), new_reset_id())
+        marked = {tp: replace(it, reset=resets[tp]) for tp, it in unmarked.items()}
+        offsets = [theirs(tp, it.next_offset, ToolMark(it.reset).encode()) for tp, it in marked.items()]
+        # If the commit fails, the next owner gives the reset another id. The position is the same.
+        with suppress(KafkaException):
+            consumer.commit(offsets=offsets, asynchronous=False)
+        return marked
 
     def _committed(self, consumer: Consumer, tps: list[TopicPartition]) -> dict[TopicPartition, Committed]:
         try:
@@ -329,10 +355,13 @@ class ConsumerOwner:
         """Stores the current consumer group metadata, for sinks that commit offsets in the transaction of their output
         (KIP-447).
         """
-        if self._settings.assign is None and (metadata := consumer.consumer_group_metadata()) is not None:
-            group_metadata = ConsumerGroupMetadata.parse(metadata)
+        if (group_metadata := self._group_metadata_of(consumer)) is not None:
             # A joining member has no generation. Without a generation, the broker accepts offsets of any run.
             self._state.group_metadata = None if group_metadata.generation is None else group_metadata
+
+    def _group_metadata_of(self, consumer: Consumer) -> ConsumerGroupMetadata | None:
+        metadata = consumer.consumer_group_metadata() if self._settings.assign is None else None
+        return None if metadata is None else ConsumerGroupMetadata.parse(metadata)
 
     # ---- committing --------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from streamgroups.groups.applied_reset import AppliedReset, first_reset
 from streamgroups.groups.batch_lease import LeaseLimits
-from streamgroups.groups.membership import MoveLedger, Owned
+from streamgroups.groups.membership import MoveLedger, TakeOver
 from streamgroups.partitions import TopicPartition
 
 
@@ -35,9 +36,14 @@ class MemberSettings:
             cursors).
         has_others: queries the broker whether the group has another member. It runs on the owner thread.
         is_done: whether Spark's commit log contains the batch of this number. It runs on the owner thread.
-        take_over: returns the positions at which assigned partitions continue, given the positions of the group. It
-            runs on the owner thread.
+        is_owner: queries the broker whether the group has no other owner of partitions than the member with this id. It runs on
+            the owner thread.
+        take_over: returns the positions at which assigned partitions continue, given the positions of the group. It calls its
+            second argument, which is ``is_owner`` for this member. It runs on the owner thread.
+        next_reset: returns how a reset by a client without marks is recorded, for each of these partitions. It runs on the owner
+            thread.
         move_ledger: sets the positions of a sink's ledger before the member moves there. It runs on the query's thread.
+        form: the form of the program, for the marks of commits.
     """
 
     group_id: str
@@ -53,5 +59,8 @@ class MemberSettings:
     lease: LeaseLimits | None = None
     has_others: Callable[[], bool] = lambda: False
     is_done: Callable[[int], bool] = lambda _: False
-    take_over: Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]] = dict
-    move_ledger: MoveLedger = lambda *_: None
+    is_owner: Callable[[str, Collection[TopicPartition]], bool] = lambda *_: True
+    take_over: TakeOver = lambda owned, _: owned
+    next_reset: Callable[[Collection[TopicPartition], str], Mapping[TopicPartition, AppliedReset]] = first_reset
+    move_ledger: MoveLedger = frozenset
+    form: str = ""

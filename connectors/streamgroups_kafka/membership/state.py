@@ -28,11 +28,9 @@ from streamgroups.groups import batch_lease
 from streamgroups.groups.batch_lease import BatchLease, LeaseEffect, LeaseEvent
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import Kind, MemberEvent
-from streamgroups.groups.membership import InFlight, Membership, Origin, Owned, States
-from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.groups.membership import InFlight, Membership, NewPosition, Origin, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
-from streamgroups.state.origins import UNNAMED
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.settings import MemberSettings
 
@@ -117,6 +115,12 @@ class MemberState:
             return self._membership.assignments > 0
 
     @property
+    def member_id(self) -> str:
+        """See :attr:`streamgroups.ports.Member.member_id`."""
+        with self._changed:
+            return "" if self._group_metadata is None else self._group_metadata.member_id
+
+    @property
     def membership(self) -> Membership:
         """See :attr:`streamgroups.ports.Member.membership`."""
         with self._changed:
@@ -192,35 +196,34 @@ class MemberState:
             self._given_to_sink = snapshot.in_flight.number
             return snapshot
 
-    def rewind(self, next_offsets: Mapping[TopicPartition, int]) -> None:
+    def rewind(self, decided: Mapping[TopicPartition, NewPosition]) -> None:
         """See :meth:`streamgroups.ports.Member.rewind`."""
         with self._changed:
-            stands = self._next_offsets(next_offsets)
-            back = {tp: n for tp, n in stands.items() if next_offsets[tp] < n}
+            back = {
+                tp: self._membership.owned[tp].next_offset
+                for tp, it in self._membership.current(decided).items()
+                if it.next_offset < self._membership.owned[tp].next_offset
+            }
             self._rewound = back | self._rewound
-            self._membership = self._membership.move(next_offsets)
+            self._membership = self._membership.move(decided)
 
-    def move(
-        self,
-        next_offsets: Mapping[TopicPartition, int],
-        *,
-        detail: str,
-        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
-        states: States = MappingProxyType({}),
-    ) -> None:
+    def move(self, decided: Mapping[TopicPartition, NewPosition], *, detail: str) -> frozenset[TopicPartition]:
         """See :meth:`streamgroups.ports.Member.move`. If the ledger of a sink cannot move, no position changes."""
         if detail:
             logger.warning("%s: %s", self._settings.name, detail)
-        self._settings.move_ledger(next_offsets, identities, self.membership.states_at(next_offsets, states))
+        # The ledger changes first: a batch that begins at the new position finds it there. The lock is free meanwhile, so the group
+        # can reassign a partition: the ledger and the membership both compare the ownership epoch.
+        accepted = self._settings.move_ledger(self.membership.current(decided))
         with self._changed:
-            moved = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
-            self._membership = self._membership.move(next_offsets, states).identify(moved)
-            self.commit_soon({tp: n for tp, n in next_offsets.items() if tp in self._membership.owned})
+            moved = self._membership.current({tp: it for tp, it in decided.items() if tp in accepted})
+            self._membership = self._membership.move({tp: decided[tp] for tp in moved})
+            self.commit_soon({tp: it.next_offset for tp, it in moved.items()})
+            return frozenset(moved)
 
-    def identify(self, identities: Mapping[TopicPartition, TopicIdentity]) -> None:
+    def identify(self, found: Mapping[TopicPartition, Owned]) -> None:
         """See :meth:`streamgroups.ports.Member.identify`. The ledger of a sink receives them with the next batch."""
         with self._changed:
-            self._membership = self._membership.identify(identities)
+            self._membership = self._membership.identify(found)
 
     @property
     def is_closing(self) -> bool:
@@ -389,8 +392,9 @@ class MemberState:
             is_of_a_sink = self._sinks.get(topic_partition) == next_offset
             if owned is None:
                 return CommitMark(self._settings.exclusive, is_of_a_sink)
-            state = owned.state if owned.next_offset == next_offset else UNNAMED
-            return CommitMark(self._settings.exclusive, is_of_a_sink, owned.identity, state)
+            return owned.mark(
+                next_offset, exclusive=self._settings.exclusive, written=is_of_a_sink, form=self._settings.form
+            )
 
     def committed(
         self,

@@ -74,6 +74,14 @@ class BatchInfo:
         return found
 
     @property
+    def epochs(self) -> dict[str, dict[TopicPartition, int]]:
+        """The ownership epochs of the partitions that the batch reads, by group."""
+        found: dict[str, dict[TopicPartition, int]] = {}
+        for source in self.sources:
+            found.setdefault(source.group_id, {}).update(source.epochs)
+        return found
+
+    @property
     def is_written(self) -> bool:
         """Whether the sink had committed the batch before a restart.
 

@@ -8,13 +8,13 @@ partitions are assigned, as from the built-in ledgers (``streamgroups.query.ledg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, LedgerConflict
 from streamgroups.groups.membership import States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.ledger import AlreadyDone, Fenced, foreign_positions, judge
@@ -51,10 +51,15 @@ class LedgerTable(Protocol):
         """Returns all positions. Empty if none was ever written."""
         ...
 
-    def write(self, positions: LedgerPositions) -> None:
-        """Writes positions, also of new partitions, in its own transaction.
+    def update(self, change: Callable[[LedgerPositions], LedgerPositions]) -> None:
+        """Changes positions in one transaction: reads all rows, locks them, and writes the rows that ``change`` returns.
 
-        The source calls it for new partitions and after a reset.
+        The source calls it when it takes partitions over, and after a reset. If ``change`` raises, the transaction is rolled back.
+        A table without row locks needs a lock of the whole table, or a serializable transaction: a process that was frozen can
+        call it at any time, and ``change`` rejects it by the positions that it receives (SEMANTICS F1).
+
+        Args:
+            change: receives all positions of the table, and returns the changed ones, also of new partitions.
         """
         ...
 
@@ -70,6 +75,7 @@ class LedgerBatch:
         identities: the identities of the topics of the ranges.
         states: the states from which the batch continues, if it has an operator with state in the stage that reads.
         states_after: returns the states after the batch.
+        epochs: the ownership epochs of the ranges.
     """
 
     group_id: str
@@ -78,6 +84,7 @@ class LedgerBatch:
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
     states: States = field(default_factory=dict)
     states_after: Callable[[], States] = dict
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def is_written(self, positions: LedgerPositions) -> bool:
         """Returns whether the batch is written.
@@ -88,21 +95,21 @@ class LedgerBatch:
             positions: the positions of the ledger, as that transaction reads them.
 
         Raises:
-            FencedBatch: if the ledger is neither at the start nor at the end of the batch. Then write nothing
-                (SEMANTICS X3). Two more positions identify a no-data batch, of a topic ``streamgroups.quiet...`` that
-                does not exist in Kafka.
+            FencedBatch: if the ledger is neither at the start nor at the end of the batch, or another owner has taken a partition
+                over. Then write nothing (SEMANTICS F1, X3). Further positions, of topics ``streamgroups...`` that do not exist in
+                Kafka, identify the owner of a partition and a no-data batch.
 
         >>> batch = LedgerBatch("board", (OffsetRange(TopicPartition("flights", 0), 10, 20),))
         >>> batch.is_written({("flights", 0): LedgerPosition(10)}), batch.is_written({("flights", 0): LedgerPosition(20)})
         (False, True)
         """
-        rows = {TopicPartition(t, p): LedgerPosition(*row) for (t, p), row in positions.items()}
+        rows = _by_partition(positions)
         found = {tp: row.next_offset for tp, row in rows.items()}
         if self.quiet is not None:
             noted = self.quiet.in_ledger(found)
             return isinstance(judge_no_data(self.quiet, noted, group_id=self.group_id), AlreadyDone)
         foreign = foreign_positions(_identities(rows), self.identities)
-        verdict = judge(self.ranges, found, foreign, changes(self.states))
+        verdict = judge(self.ranges, found, foreign, changes(self.states), self.epochs)
         if isinstance(verdict, Fenced):
             raise verdict.error(self.group_id)
         return isinstance(verdict, AlreadyDone)
@@ -161,6 +168,7 @@ class BatchLedger:
             seen.identities.get(self.group_id, {}),
             states,
             lambda: {tp: it for source in seen.sources for tp, it in reported_states(SESSION, source).items()},
+            seen.epochs.get(self.group_id, {}),
         )
 
 
@@ -206,19 +214,35 @@ class _PositionsLedger:
 
     def __init__(self, positions: LedgerTable) -> None:
         self._positions = positions
-        self._rows: dict[TopicPartition, LedgerPosition] = {}
-
-    def transaction(self) -> AbstractContextManager[_PositionsLedger]:
-        return nullcontext(self)
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        self._rows = {TopicPartition(t, p): LedgerPosition(*row) for (t, p), row in self._positions.read().items()}
+        rows = _by_partition(self._positions.read())
+        return {tp: rows[tp].next_offset for tp in partitions if tp in rows}
+
+    @contextmanager
+    def transaction(self) -> Iterator[_PositionsTransaction]:
+        transaction = _PositionsTransaction(self._positions.read())
+        yield transaction
+        if transaction.changed:
+            self._positions.update(transaction.change)
+
+
+class _PositionsTransaction:
+    """Reads positions first. They are compared in the user's transaction that changes them."""
+
+    def __init__(self, rows: LedgerPositions) -> None:
+        self._rows = _by_partition(rows)
+        self._read: dict[TopicPartition, LedgerPosition | None] = {}
+        self.changed: dict[TopicPartition, LedgerPosition] = {}
+
+    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        self._read |= {tp: self._rows.get(tp) for tp in partitions}
         return {tp: self._rows[tp].next_offset for tp in partitions if tp in self._rows}
 
     def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
         return {tp: it for tp, it in _identities(self._rows).items() if tp in partitions}
 
-    def of(self, group_id: str) -> _PositionsLedger:
+    def of(self, group_id: str) -> _PositionsTransaction:
         # The user's table contains no groups: BatchLedger.batch() rejects a query with several.
         return self
 
@@ -227,10 +251,28 @@ class _PositionsLedger:
         next_offsets: Mapping[TopicPartition, int],
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
     ) -> None:
-        self._positions.write(_rows(next_offsets, identities))
+        self.changed |= _by_partition(_rows(next_offsets, identities))
 
     def write(self, output: Any) -> None:
         raise NotImplementedError("foreachBatch writes")
+
+    def change(self, rows: LedgerPositions) -> LedgerPositions:
+        """Returns the changed rows.
+
+        Raises:
+            LedgerConflict: if another transaction has changed a position that was read.
+        """
+        now = _by_partition(rows)
+        if conflicts := sorted(tp for tp, row in self._read.items() if now.get(tp) != row):
+            raise LedgerConflict(
+                f"Another transaction has changed the ledger positions of {', '.join(map(str, conflicts))}.",
+                remedy="Try again: the ledger compares the positions again.",
+            )
+        return {(tp.topic, tp.partition): row for tp, row in self.changed.items()}
+
+
+def _by_partition(rows: LedgerPositions) -> dict[TopicPartition, LedgerPosition]:
+    return {TopicPartition(topic, partition): LedgerPosition(*row) for (topic, partition), row in rows.items()}
 
 
 def _rows(

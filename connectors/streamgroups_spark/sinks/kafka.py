@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -32,9 +33,8 @@ from streamgroups.errors import (
     StreamGroupsError,
     TransactionFailed,
 )
-from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import States
+from streamgroups.groups.membership import Owned, States
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.retry import comes_true
@@ -295,9 +295,16 @@ def _nothing_tells_it_from_its_replay(batch: BatchInfo, records: int) -> FencedB
 
 def _offsets(source: BatchFacts, states: States) -> Mapping[TopicPartition, Committed]:
     end, exclusive = decode(source.end), source.mode is MembershipMode.EXCLUSIVE
+    ends = {r.topic_partition: r.end_offset for r in source.ranges}
 
     def metadata(tp: TopicPartition) -> str:
-        mark = CommitMark(exclusive, True, end.identity(tp.topic), states.get(tp, UNNAMED))
+        position = replace(
+            source.owned.get(tp, Owned(0)),
+            next_offset=ends[tp],
+            identity=end.identity(tp.topic),
+            state=states.get(tp, UNNAMED),
+        )
+        mark = position.mark(ends[tp], exclusive=exclusive, written=True, form=source.form)
         # confluent-kafka takes the text for one that ends with a NUL.
         return mark.encode() + "\0"
 

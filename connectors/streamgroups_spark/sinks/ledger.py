@@ -199,7 +199,15 @@ class LedgerStreamWriter(ExactlyOnceWriter):
     ) -> None:
         reads = {group_id: batch.reads.get(group_id, ()) for group_id in self._group_ids}
         with self._sink.open(self._group_ids[0]) as ledger:
-            verdict = commit_batch(ledger, reads, staged, quiet=batch.quiet, identities=batch.identities, states=states)
+            verdict = commit_batch(
+                ledger,
+                reads,
+                staged,
+                quiet=batch.quiet,
+                identities=batch.identities,
+                states=states,
+                epochs=batch.epochs,
+            )
         logger.info("Batch %d of group %s: %s", batch.batch_id, ", ".join(self._group_ids), type(verdict).__name__)
 
     def _abort(self, begun: Any) -> None:

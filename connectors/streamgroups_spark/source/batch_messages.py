@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import InFlight, States
+from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.state import MemberSnapshot
@@ -178,7 +178,8 @@ class BatchFacts:
         joins: whether the source joins the group. With the option ``assign`` it does not.
         states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
             stage that reads.
-        states: the states from which the ranges continue. Empty without such an operator.
+        owned: the partitions of the ranges, as the member owned them when it planned the batch.
+        form: the form of the program of the source.
     """
 
     end: Mapping[str, Any]
@@ -191,7 +192,18 @@ class BatchFacts:
     mode: MembershipMode
     joins: bool
     states_run_id: str | None = None
-    states: States = field(default_factory=dict)
+    owned: Mapping[TopicPartition, Owned] = field(default_factory=dict)
+    form: str = ""
+
+    @property
+    def states(self) -> States:
+        """The states from which the ranges continue. Empty without an operator with state in the stage that reads."""
+        return {} if self.states_run_id is None else {tp: it.state for tp, it in self.owned.items()}
+
+    @property
+    def epochs(self) -> dict[TopicPartition, int]:
+        """The ownership epochs of the ranges."""
+        return {tp: it.epoch for tp, it in self.owned.items()}
 
 
 def confirmed_by(group: GroupDescription, snapshot: MemberSnapshot) -> MemberSnapshot:
@@ -229,7 +241,8 @@ def facts_of(
     mode: MembershipMode,
     joins: bool,
     states_run_id: str | None = None,
-    states: States = MappingProxyType({}),
+    owned: Mapping[TopicPartition, Owned] = MappingProxyType({}),
+    form: str = "",
 ) -> BatchFacts:
     """Builds the facts of the batch that Spark runs.
 
@@ -244,7 +257,8 @@ def facts_of(
         joins: whether the source joins the group.
         states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
             stage that reads.
-        states: the states of the partitions when the batch was planned.
+        owned: the partitions of the member when the batch was planned.
+        form: the form of the program of the source.
 
     >>> from streamgroups.partitions import TopicPartition
     >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
@@ -267,5 +281,6 @@ def facts_of(
         mode=mode,
         joins=joins,
         states_run_id=states_run_id,
-        states={} if states_run_id is None else {r.topic_partition: states[r.topic_partition] for r in planned},
+        owned={r.topic_partition: owned[r.topic_partition] for r in planned if r.topic_partition in owned},
+        form=form,
     )

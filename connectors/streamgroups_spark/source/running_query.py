@@ -28,7 +28,7 @@ from streamgroups.groups.subscription import Partitions
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
 from streamgroups.monitoring.query_time import WaitingPartitions
-from streamgroups.partitions import OffsetRange
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, NoMetadata, Recorder
 from streamgroups.query.continuity import REFRESH_MS
 from streamgroups.query.micro_batches import MicroBatches
@@ -299,15 +299,23 @@ class RunningQuery:
             lease=None if isinstance(subscription, Partitions) else self._lease,
             has_others=lambda: len(self._cluster.describe(self._group_id).members) > 1,
             is_done=lambda number: self.micro_batches.is_done(number),
+            is_owner=self._is_owner,
         )
         if sink is not None:
             from streamgroups.query.ledger_positions import LedgerPositions
 
             has_states = self._states_run_id is not None
             ledger = LedgerPositions(sink, self._group_id, options.on_restart, has_states=has_states)
-            settings = replace(settings, take_over=ledger.take_over, move_ledger=ledger.move)
+            settings = replace(
+                settings, take_over=ledger.take_over, next_reset=ledger.next_reset, move_ledger=ledger.move
+            )
         self._member = KafkaMember(settings, first_positions, self._record)
         return self._member
+
+    def _is_owner(self, member_id: str, partitions: Collection[TopicPartition]) -> bool:
+        if isinstance(self._options.subscription, Partitions):
+            return True
+        return self._cluster.describe(self._group_id).owns(member_id, partitions)
 
     def _ledger_sink(self) -> Any:
         request = LedgerRequest(self._group_id, self._checkpoint)
@@ -389,7 +397,7 @@ class RunningQuery:
             mode=self._options.mode,
             joins=not isinstance(self._options.subscription, Partitions),
             states_run_id=self._states_run_id,
-            states=self.micro_batches.states_before,
+            owned=self.micro_batches.owned_before,
         )
 
 
