@@ -21,7 +21,7 @@ from streamgroups.errors import FencedBatch, LedgerConflict, PositionsDiffer, Si
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.ledgers.commit import commit_batch
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups.query.admission import Limits
 from streamgroups_spark.sinks import batch_info
 from streamgroups_spark.sinks.batch_info import BatchInfo
@@ -66,7 +66,7 @@ class Method(Protocol):
 
     keeps_ledger: ClassVar[bool]
 
-    def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
+    def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
         """Writes a batch.
 
         Raises:
@@ -222,7 +222,7 @@ class Process:
             self.world.is_committing = True
             try:
                 output = Output(self.query.name, batch.batch_id, self.rows)
-                self.world.method.commit(self.world, batch.ranges, output)
+                self.world.method.commit(self.world, batch, output)
             finally:
                 self.world.is_committing = False
         self.is_written = True
@@ -246,22 +246,23 @@ class WithLedger:
 
     keeps_ledger = True
 
-    def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
+    def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
         """See :class:`Method`."""
-        patiently(lambda: commit_batch(world.sink, {"airline": ranges}, output if output.rows else None))
+        written = output if output.rows else None
+        patiently(lambda: commit_batch(world.sink, {"airline": batch.ranges}, written, epochs=batch.epochs))
 
 
 class WithoutFencing(WithLedger):
     """Uses a ledger, and writes every batch that is not finished, without the check for fenced members."""
 
-    def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
+    def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
         """See :class:`Method`."""
         try:
-            super().commit(world, ranges, output)
+            super().commit(world, batch, output)
         except FencedBatch:
             with world.sink.transaction() as transaction:
                 transaction.write(output)
-                transaction.advance({r.topic_partition: r.end_offset for r in ranges})
+                transaction.advance({r.topic_partition: r.end_offset for r in batch.ranges})
 
 
 class WithoutLedger:
@@ -269,7 +270,7 @@ class WithoutLedger:
 
     keeps_ledger = False
 
-    def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
+    def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
         """See :class:`Method`."""
 
         def write() -> None:
@@ -282,7 +283,7 @@ class WithoutLedger:
 class ByBatchId(WithoutLedger):
     """A common method in ``foreachBatch``: a batch whose id is in the sink is not written again."""
 
-    def commit(self, world: World, ranges: tuple[OffsetRange, ...], output: Output) -> None:
+    def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
         """See :class:`Method`."""
 
         def write() -> None:

@@ -29,6 +29,7 @@ from streamgroups.fakes import (
     FakeLedger,
     FakeMember,
 )
+from streamgroups.groups.applied_reset import first_reset
 from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
@@ -110,7 +111,7 @@ class World:
     def applied(self) -> dict[TopicPartition, str]:
         """The last applied reset request, by partition."""
         partitions = [tp(p) for p in range(self.cluster.topics()["flights"])]
-        return {p: entry.applied for p, entry in self.resets.notes("airline", partitions).items()}
+        return self.resets.applied("airline", partitions)
 
     def commit(self, *next_offsets: int) -> None:
         """Commits offsets, as an administration tool does."""
@@ -214,8 +215,9 @@ class Run:
             record=self.history,
             assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
             exclusive=self.settings.mode is MembershipMode.EXCLUSIVE,
-            take_over=dict if ledger is None else ledger.take_over,
-            move_ledger=(lambda *_: None) if ledger is None else ledger.move,
+            take_over=(lambda owned, _: owned) if ledger is None else ledger.take_over,
+            next_reset=first_reset if ledger is None else ledger.next_reset,
+            move_ledger=frozenset if ledger is None else ledger.move,
         )
         return self._member
 
@@ -240,6 +242,7 @@ class Run:
             member=self.name,
             mode=self.settings.mode,
             joins=True,
+            owned=self.source.owned_before,
         )
 
     @property
