@@ -157,10 +157,14 @@ class Process:
         self.world, self.query, self.name = world, query, name
         ledger = world.sink if world.method.keeps_ledger else None
         how = replace(world.settings, on_restart=OnRestart.GROUP) if query.follows_group else world.settings
-        self.spark = Run(world.kafka, name, how, query.checkpoint, ledger=ledger)
+        self.spark = self.new_run(how, ledger)
         self._has_started = False
         #: Whether the sink contains the batch in flight.
         self.is_written = False
+
+    def new_run(self, settings: Settings, ledger: FakeLedger[Output] | None) -> Run:
+        """The process on the model of Spark."""
+        return Run(self.world.kafka, self.name, settings, self.query.checkpoint, ledger=ledger)
 
     @property
     def is_in_group(self) -> bool:

@@ -92,6 +92,16 @@ class FakeGroup:
             raise LookupError(f"group '{self.group_id}' does not expect member '{name}'")
         self._expel(participant)
 
+    def sleep(self, participant: FakeMember) -> None:
+        """Freezes the thread of a member that communicates with the group, until :meth:`wake`."""
+        if participant in self._believers:
+            self._believers.remove(participant)
+
+    def wake(self, participant: FakeMember) -> None:
+        """Continues the thread of a member."""
+        if participant not in self._believers and participant.is_running:
+            self._believers.append(participant)
+
     def settle(self) -> None:
         """Runs the background work of the members until none is left.
 
@@ -205,7 +215,8 @@ class FakeGroup:
         for _, seat in seats:
             seat.participant.enter(self.generation)
         for member_id, seat in seats:
-            if asked := seat.held - self._target[member_id]:
+            # A call of a member can change the group again.
+            if member_id in self._seats and (asked := seat.held - self._target[member_id]):
                 seat.participant.revoke(sorted(asked))
         self._hand_out()
 
@@ -213,6 +224,6 @@ class FakeGroup:
         """Assigns free partitions to their next owners. The other partitions wait for their release."""
         for member_id, seat in list(self._seats.items()):
             held = frozenset(tp for s in self._seats.values() for tp in s.held)
-            if free := self._target[member_id] - held:
+            if member_id in self._seats and (free := self._target[member_id] - held):
                 seat.held |= free
                 seat.participant.hand_over(sorted(free))

@@ -26,6 +26,7 @@ from streamgroups.groups.membership import (
     States,
     TakeOver,
 )
+from streamgroups.ledgers.fences import fenced_by_ledger
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
 
@@ -181,7 +182,10 @@ class FakeMember:
         """See :meth:`streamgroups.ports.Member.move`."""
         self._check_alive()
         accepted = self._move_ledger(self._membership.current(decided))
-        moved = self._membership.current({tp: it for tp, it in decided.items() if tp in accepted})
+        found = self._membership.current(decided)
+        if rejected := found.keys() - accepted:
+            raise fenced_by_ledger(self._group.group_id, rejected)
+        moved = found
         self._membership = self._membership.move({tp: decided[tp] for tp in moved})
         self._to_commit |= {tp: it.next_offset for tp, it in moved.items()}
         self._commit_due()
@@ -214,6 +218,11 @@ class FakeMember:
         self._leave()
 
     # ---- calls of the group ------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither left nor was killed."""
+        return not (self._left or self._dead)
 
     def subscribed(self) -> frozenset[str]:
         """The topics it subscribes to now."""
@@ -280,7 +289,7 @@ class FakeMember:
         return replace(owned, reset=reset)
 
     def _is_owner(self, partitions: Collection[TopicPartition]) -> bool:
-        return self._assign is not None or (self._member_id is not None and self._group.knows(self._member_id))
+        return self._assign is not None or self._group.describe().owns(self.name, partitions)
 
     def serve(self) -> bool:
         """Does the background work of a real member. Returns whether it changed anything."""

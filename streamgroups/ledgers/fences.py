@@ -123,6 +123,20 @@ the sink is unchanged. Restart the query: it joins the group again.
     return {tp: max(it.epoch, stored[tp] + 1) if tp in not_greater else it.epoch for tp, it in owned.items()}
 
 
+def fenced_by_ledger(group_id: str, partitions: Collection[TopicPartition]) -> FencedMember:
+    """The error of a member that owns partitions in its group, and has a lower ownership epoch than the ledger.
+
+    >>> print(fenced_by_ledger("board", [TopicPartition("flights", 0)]).what)
+    The ledger of group 'board' has another owner of flights-0: it rejects a new position of this member.
+    """
+    return FencedMember(
+        f"The ledger of group '{group_id}' has another owner of {', '.join(map(str, sorted(partitions)))}: it rejects a new position "
+        "of this member.",
+        remedy="Restart the query: it takes the partitions over again. If the error occurs again, another query with 'assign' or "
+        "another cluster uses this ledger and group.",
+    )
+
+
 def _reset_partitions(topic_partition: TopicPartition) -> tuple[TopicPartition, TopicPartition]:
     topic, partition = topic_partition.topic, topic_partition.partition
     return TopicPartition(f"{_RESET}{topic}", partition), TopicPartition(f"{_RESET_ID}{topic}", partition)

@@ -7,7 +7,6 @@ Source: SEMANTICS F1-F3, X2-X4, S5, S6; the rules are in ``streamgroups.ledgers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,8 +22,6 @@ from streamgroups.ledgers.states import fingerprints, state_partition
 from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
 from streamgroups.state.origins import UNNAMED
-
-logger = logging.getLogger(__name__)
 
 #: How long a change is retried after a conflict, or after an unknown result.
 _RETRY_TIMEOUT_S = 60.0
@@ -110,14 +107,7 @@ class LedgerPositions:
         Raises:
             StreamGroupsError: if the sink rejects the change or does not answer.
         """
-        moved = retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(self._move, positions)
-        if gone := sorted(positions.keys() - moved):
-            logger.warning(
-                "Group '%s': the ledger has another owner of %s, so it rejects new positions of this member",
-                self._group_id,
-                ", ".join(map(str, gone)),
-            )
-        return moved
+        return retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(self._move, positions)
 
     def _move(self, positions: Mapping[TopicPartition, Owned]) -> frozenset[TopicPartition]:
         with self._sink.open(self._group_id) as ledger, ledger.transaction() as transaction:

@@ -29,6 +29,7 @@ from streamgroups.groups.batch_lease import BatchLease, LeaseEffect, LeaseEvent
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import InFlight, Membership, NewPosition, Origin, Owned, States
+from streamgroups.ledgers.fences import fenced_by_ledger
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
@@ -215,7 +216,11 @@ class MemberState:
         # can reassign a partition: the ledger and the membership both compare the ownership epoch.
         accepted = self._settings.move_ledger(self.membership.current(decided))
         with self._changed:
-            moved = self._membership.current({tp: it for tp, it in decided.items() if tp in accepted})
+            found = self._membership.current(decided)
+            # A member that may be fenced detects it with its next commit, and joins again.
+            if (rejected := found.keys() - accepted) and not self._is_doubtful:
+                raise fenced_by_ledger(self._settings.group_id, rejected)
+            moved = {tp: it for tp, it in found.items() if tp in accepted}
             self._membership = self._membership.move({tp: decided[tp] for tp in moved})
             self.commit_soon({tp: it.next_offset for tp, it in moved.items()})
             return frozenset(moved)
