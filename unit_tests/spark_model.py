@@ -29,7 +29,6 @@ from streamgroups.fakes import (
     FakeLedger,
     FakeMember,
 )
-from streamgroups.groups.applied_reset import first_reset
 from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
@@ -206,7 +205,10 @@ class Run:
 
     def _new_member(self, topics: Callable[[], Collection[str]], first_positions: FirstPositions) -> Member:
         subscription = self.settings.subscription
-        ledger = LedgerPositions(self._sink, "airline", self.settings.on_restart) if self._sink is not None else None
+        hooks: dict[str, Any] = {}
+        if self._sink is not None:
+            ledger = LedgerPositions(self._sink, "airline", self.settings.on_restart)
+            hooks = {"take_over": ledger.take_over, "next_reset": ledger.next_reset, "move_ledger": ledger.move}
         self._member = FakeMember(
             self.world.group,
             self.name,
@@ -215,9 +217,7 @@ class Run:
             record=self.history,
             assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
             exclusive=self.settings.mode is MembershipMode.EXCLUSIVE,
-            take_over=(lambda owned, _: owned) if ledger is None else ledger.take_over,
-            next_reset=first_reset if ledger is None else ledger.next_reset,
-            move_ledger=frozenset if ledger is None else ledger.move,
+            **hooks,
         )
         return self._member
 

@@ -345,9 +345,9 @@ def next_step(
         counts: how many partitions each topic of the cluster has.
         me: the id of this member.
 
+    >>> from streamgroups.groups.description import GroupMember
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> resets = {tp: ResetRequest("5f2c", 100, {"flights": 2}) for tp in (p0, p1)}
-    >>> from streamgroups.groups.description import GroupMember
     >>> members = [GroupMember(name, "/10.0.0.1", frozenset([tp]), member_id=name) for name, tp in (("a", p0), ("b", p1))]
     >>> group, counts = GroupDescription("airline", "Stable", members=tuple(members)), {"flights": 2}
     >>> next_step(resets, {}, {}, [p0], group, counts, me="a").stop

@@ -71,13 +71,15 @@ def group_state(
     >>> group_state(GroupDescription("billing", "Empty"), [p], {p: 100}, {}, {})
     (PartitionState(partition=0, next_offset=100, instance=None, until_ms=None, moving_to=None),)
     """
-    owners = {tp: member.client_id for tp, member in live.owners.items()}
+    owners = live.owners
     return tuple(
         PartitionState(
             tp.partition,
             committed.get(tp),
-            owners.get(tp),
-            notes[tp].until_ms if tp in owners and tp in notes and notes[tp].instance == owners[tp] else None,
+            owners[tp].client_id if tp in owners else None,
+            notes[tp].until_ms
+            if tp in owners and tp in notes and notes[tp].member_id == owners[tp].member_id
+            else None,
             waiting[tp].next_offset if tp in waiting else None,
         )
         for tp in sorted(partitions)

@@ -131,7 +131,7 @@ def take_over(
     follow = {tp: n for tp, n in {**kept, **open_at}.items() if owned[tp].is_silent or owned[tp].next_offset != n}
     # A reset that the policy declines counts as contained too: otherwise the next owner would decide about it again.
     of_ledger = {tp: resets.get(tp, NO_RESET) for tp in owned}
-    now = {tp: it.reset if _is_new(it, of_ledger[tp]) else of_ledger[tp] for tp, it in owned.items()}
+    now = {tp: of_ledger[tp] if of_ledger[tp].contains(it.reset) else it.reset for tp, it in owned.items()}
     of_group = {tp: owned[tp].identity for tp in (*open_at, *moved)}
     topics = {tp: it for tp, it in identities.items() if tp in kept} | of_group
     known = {tp: it for tp, it in topics.items() if it != UNKNOWN}

@@ -171,7 +171,7 @@ def _reading_until(group: GroupDescription, noted: Mapping[TopicPartition, Commi
     owners = group.owners if noted else {}
     owned = {tp: noted[tp].metadata for tp in owners if tp in noted}
     notes = read_entries(members_group_of(group.group_id), owned, lambda _, text: MemberEntry.parse(text))
-    return {tp: note.reading_until for tp, note in notes.items() if note.instance == owners[tp].client_id}
+    return {tp: note.reading_until for tp, note in notes.items() if note.member_id == owners[tp].member_id}
 
 
 def _lag(

@@ -102,8 +102,8 @@ def test_G14_a_group_with_committed_offsets_reads_the_stream_and_metadata_groups
         "b": {p1: ""},
         "c": {other: ""},
         members_group_of("a"): {
-            p0: MemberEntry("x", 7_000, 9_000).encode(),
-            p1: MemberEntry("y", 8_000, 9_000).encode() + "\0",
+            p0: MemberEntry("x", "x-1", 7_000, 9_000).encode(),
+            p1: MemberEntry("y", "y-1", 8_000, 9_000).encode() + "\0",
         },
         resets_group_of("a"): {p0: ""},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
@@ -67,10 +67,14 @@ def test_S10_a_batch_of_a_user_that_is_not_read_yet_is_judged_by_the_state_befor
     assert isinstance(judge([EMPTY], {P0: 10, state_partition(P0): AFTER}, states=not_read), Fenced)
 
 
+def owner(_: Collection[TopicPartition]) -> bool:
+    return True
+
+
 def opened(origin: StateOrigin) -> FakeLedger[str]:
     ledger = FakeLedger[str]("billing")
     owned = {P0: Owned(10, Origin.STARTING, state=origin)}
-    take_over_partitions(ledger, owned, OnRestart.GROUP, group_id="billing", has_states=True)
+    take_over_partitions(ledger, owned, OnRestart.GROUP, group_id="billing", is_owner=owner, has_states=True)
     return ledger
 
 
@@ -94,20 +98,20 @@ def test_S10_after_a_kill_the_state_of_the_ledger_counts(named: StateOrigin, fou
     ledger = opened(state(1))
     commit_batch(ledger, {"billing": [EMPTY]}, None, states={"billing": changes({P0: state(1)}, {P0: state(2)})})
     owned = {P0: Owned(10, state=named)}
-    decided = take_over_partitions(ledger, owned, OnRestart.GROUP, group_id="billing", has_states=True)
+    decided = take_over_partitions(ledger, owned, OnRestart.GROUP, group_id="billing", is_owner=owner, has_states=True)
     assert decided.states == {P0: found}
 
 
 def test_S10_a_reset_by_a_tool_forgets_the_state_of_the_ledger() -> None:
     ledger = opened(state(1))
     owned = {P0: Owned(4, Origin.FOREIGN)}
-    decided = take_over_partitions(ledger, owned, OnRestart.GROUP, group_id="billing", has_states=True)
+    decided = take_over_partitions(ledger, owned, OnRestart.GROUP, group_id="billing", is_owner=owner, has_states=True)
     assert (decided.states, ledger.positions([P0, state_partition(P0)])) == ({}, {P0: 4, state_partition(P0): 0})
 
 
 def test_a_ledger_of_a_query_without_states_contains_positions_only() -> None:
     ledger = FakeLedger[str]("billing")
-    take_over_partitions(ledger, {P0: Owned(10)}, OnRestart.GROUP, group_id="billing")
+    take_over_partitions(ledger, {P0: Owned(10)}, OnRestart.GROUP, group_id="billing", is_owner=owner)
     commit_batch(ledger, {"billing": [DATA]}, "ten flights")
     assert ledger.positions([P0, state_partition(P0)]) == {P0: 20}
 

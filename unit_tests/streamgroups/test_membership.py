@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.groups.commit_metadata import CommitMark
-from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark
+from streamgroups.groups.membership import InFlight, Membership, NewPosition, Origin, Owned
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.origins import UNNAMED, New
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 
@@ -85,14 +90,59 @@ def test_S3_what_was_lost_in_flight_is_abandoned_and_never_committed() -> None:
 
 
 def test_G8_a_position_moved_during_a_batch_stays_moved() -> None:
-    for moved in (READING.move({P0: 2}), READING.move({P0: 100}), READING.assign({P0: Owned(100)})):
+    for moved in (
+        READING.move({P0: NewPosition(2, 0)}),
+        READING.move({P0: NewPosition(100, 0)}),
+        READING.assign({P0: Owned(100)}),
+    ):
         done, to_commit = moved.finish(1)
         assert to_commit == {}
         assert done.plannable[P0] == moved.plannable[P0]
 
 
 def test_moving_what_is_not_owned_does_nothing() -> None:
-    assert OWNING.move({P2: 4}) == OWNING
+    assert OWNING.move({P2: NewPosition(4, 0)}) == OWNING
+
+
+def test_F3_a_decision_of_another_ownership_epoch_changes_nothing() -> None:
+    now = Membership().assign({P0: Owned(5, epoch=8), P1: Owned(7, epoch=9)})
+    moved = now.move({P0: NewPosition(2, 7), P1: NewPosition(3, 9)})
+    assert moved.owned == {P0: Owned(5, epoch=8), P1: Owned(3, epoch=9)}
+    assert now.move({P0: NewPosition(2, 9)}) == now
+    assert now.current({P0: NewPosition(2, 7), P1: NewPosition(3, 9)}).keys() == {P1}
+
+
+def test_F3_what_was_found_about_another_position_or_ownership_epoch_is_not_stored() -> None:
+    now = Membership().assign({P0: Owned(5, epoch=8)})
+    topic = TopicIdentity("c1", "t1")
+    found = Owned(5, identity=topic, state=New(), epoch=8)
+    assert now.identify({P0: found}).owned == {P0: found}
+    assert now.identify({P0: replace(found, epoch=7)}) == now
+    assert now.identify({P0: replace(found, next_offset=4)}) == now
+    assert now.identify({P2: found}) == now
+
+
+def test_F2_a_position_keeps_its_last_reset_until_the_next_one() -> None:
+    first, second = AppliedReset(1, "a"), AppliedReset(2, "b")
+    now = Membership().assign({P0: Owned(5, epoch=8, reset=first, leader_epoch=4)})
+    assert now.move({P0: NewPosition(9, 8)}).owned[P0].reset == first
+    reset = now.move({P0: NewPosition(2, 8, reset=second)}).owned[P0]
+    assert (reset.next_offset, reset.reset) == (2, second)
+    # The log up to another position can belong to another leader epoch.
+    assert (reset.leader_epoch, now.move({P0: NewPosition(5, 8)}).owned[P0].leader_epoch) == (None, 4)
+    read, _ = now.plan(batch(1, (P0, 5, 9))).finish(1)
+    assert (read.owned[P0].reset, read.owned[P0].epoch) == (first, 8)
+
+
+def test_F1_F2_a_commit_has_a_mark_with_epoch_reset_and_state() -> None:
+    topic = TopicIdentity("c1", "t1")
+    owned = Owned(5, identity=topic, state=New(), epoch=8, reset=AppliedReset(1, "a"), leader_epoch=4)
+    here = owned.mark(5, exclusive=False, written=True, form="windows")
+    assert here == CommitMark(False, True, topic, New(), 8, AppliedReset(1, "a"), 4, "windows")
+    # The mark of a batch that is not finished yet: the position is still the one before it.
+    before = owned.mark(9, exclusive=False, written=False)
+    assert before == CommitMark(False, False, topic, UNNAMED, 8, AppliedReset(1, "a"), None, "")
+    assert Owned.committed(5, here.encode()) == replace(owned, origin=Origin.WRITTEN, epoch=0, form="windows")
 
 
 def test_a_planned_batch_that_never_began_is_forgotten() -> None:
@@ -110,13 +160,16 @@ def lives(draw: st.DrawFn) -> list[tuple[str, int, int]]:
 def test_in_any_life_only_owned_and_readable_offsets_are_committed_and_positions_never_regress(
     life: list[tuple[str, int, int]],
 ) -> None:
-    m, number = Membership(), 0
+    m, number, epoch = Membership(), 0, 0
     for word, partition, n in life:
         tp = TopicPartition("flights", partition)
         if word == "assign":
-            m = m.assign({tp: Owned(n)})
+            epoch += 1
+            m = m.assign({tp: Owned(n, epoch=epoch)})
         elif word == "move":
-            m = m.move({tp: n})
+            before = m
+            m = m.move({tp: NewPosition(n, epoch)})
+            assert m == before or m.owned[tp] == Owned(n, epoch=epoch)
         elif word == "revoke":
             m = m.revoke([tp])
         elif word == "release":
@@ -128,10 +181,10 @@ def test_in_any_life_only_owned_and_readable_offsets_are_committed_and_positions
             ranges = [OffsetRange(t, next_offset, next_offset + n) for t, next_offset in m.plannable.items()]
             m = m.plan(InFlight(number, m.readable(ranges)))
         else:
-            before = {t: o.next_offset for t, o in m.owned.items()}
+            stood = {t: o.next_offset for t, o in m.owned.items()}
             m, to_commit = m.finish(number)
-            assert to_commit.keys() <= before.keys()
-            assert all(end >= before[t] for t, end in to_commit.items())
+            assert to_commit.keys() <= stood.keys()
+            assert all(end >= stood[t] for t, end in to_commit.items())
             assert m.in_flight is None
         assert m.releasing <= m.owned.keys()
         assert m.plannable.keys() == m.owned.keys() - m.releasing
@@ -158,3 +211,12 @@ def test_G11_a_partition_that_comes_in_again_may_be_planned_again() -> None:
 )
 def test_X2_who_has_committed_is_known_by_the_mark(metadata: str, origin: Origin) -> None:
     assert Owned.committed(5, metadata) == Owned(5, origin)
+
+
+def test_F2_the_commit_of_a_tool_is_that_of_no_member() -> None:
+    mark = ToolMark(AppliedReset(9, "a"), TopicIdentity("c1", "t1"))
+    owned = Owned.committed(5, mark.encode())
+    assert owned == Owned(5, Origin.FOREIGN, TopicIdentity("c1", "t1"), reset=AppliedReset(9, "a"))
+    assert not owned.is_unmarked
+    assert Owned.committed(5, "by hand").is_unmarked
+    assert not Owned.committed(5, CommitMark(exclusive=False).encode()).is_unmarked

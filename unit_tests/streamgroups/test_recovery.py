@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
@@ -10,10 +11,13 @@ import pytest
 from hypothesis import given
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.errors import PositionsDiffer
+from streamgroups.errors import FencedMember, PositionsDiffer
 from streamgroups.fakes import FakeLedger
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
+from streamgroups.groups.commit_metadata import ToolMark
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.ledgers.commit import take_over_partitions
+from streamgroups.ledgers.fences import epoch_partition, fence_partitions, fences, stored_resets
 from streamgroups.ledgers.recovery import LedgerDifference, TakeOver, take_over
 from streamgroups.partitions import TopicPartition
 
@@ -31,8 +35,11 @@ class Row:
     checkpoint_wins: int
     group_wins: int
     differs: bool = False
+    #: The last reset that the ledger contains.
+    reset: AppliedReset = NO_RESET
 
 
+R1, R2 = AppliedReset(1, "a"), AppliedReset(2, "b")
 ROWS = {
     "new ledger, old group": Row(None, Owned(10), 10, 10),
     "new ledger, group set by a tool": Row(None, Owned(10, FOREIGN), 10, 10),
@@ -46,6 +53,18 @@ ROWS = {
     "the ledger was set back": Row(20, Owned(35), 20, 20, differs=True),
     "a tool reset the group to the past": Row(20, Owned(5, FOREIGN), 20, 5, differs=True),
     "a tool reset the group to the future": Row(20, Owned(50, FOREIGN), 20, 50, differs=True),
+    "a tool reset the group again": Row(20, Owned(5, FOREIGN, reset=R2), 20, 5, differs=True, reset=R1),
+    "the reset of a tool, which the ledger contains": Row(20, Owned(5, FOREIGN, reset=R1), 20, 20, reset=R1),
+    "the reset of a tool before the last one": Row(20, Owned(50, FOREIGN, reset=R1), 20, 20, reset=R2),
+    "a live reset to the past, which the ledger lacks": Row(20, Owned(5, reset=R1), 20, 5, differs=True),
+    "a live reset to the future, which the ledger lacks": Row(20, Owned(50, reset=R1), 20, 50, differs=True),
+    "the commit of a live reset to the past is missing": Row(20, Owned(35), 20, 20, reset=R1),
+    "the commit of a live reset to the future is missing": Row(20, Owned(10), 20, 20, reset=R1),
+    "the ledger was set back after a live reset": Row(20, Owned(35, reset=R1), 20, 20, differs=True, reset=R1),
+    "the commit after a live reset is missing": Row(20, Owned(10, reset=R1), 20, 20, reset=R1),
+    "two resets at once, of which the ledger has one": Row(
+        20, Owned(5, reset=AppliedReset(1, "b")), 20, 5, differs=True, reset=R1
+    ),
 }
 
 
@@ -56,9 +75,9 @@ def test_row(name: str, policy: OnRestart) -> None:
     ledger = {} if row.ledger is None else {P0: row.ledger, P2: 1_000}
     if policy is FAIL and row.differs:
         with pytest.raises(PositionsDiffer, match=rf"flights-0: ledger 20, group {row.group.next_offset} \([+-]"):
-            take_over({P0: row.group}, ledger, policy)
+            take_over({P0: row.group}, ledger, policy, resets={P0: row.reset})
         return
-    decided = take_over({P0: row.group}, ledger, policy)
+    decided = take_over({P0: row.group}, ledger, policy, resets={P0: row.reset})
     expected = row.group_wins if policy is GROUP else row.checkpoint_wins
     assert decided.next_offsets == {P0: expected}, "partitions of other members are left alone"
     assert decided.open_at == ({P0: expected} if row.ledger is None else {})
@@ -66,6 +85,18 @@ def test_row(name: str, policy: OnRestart) -> None:
     silent = row.group.origin in (STARTING, OLDEST)
     assert decided.follow == ({P0: expected} if silent or row.group.next_offset != expected else {})
     assert [d.topic_partition for d in decided.differences] == ([P0] if row.differs else [])
+    # A reset that the policy declines is contained too: the next owner does not decide about it again.
+    of_group = row.group.reset
+    assert decided.resets == {P0: row.reset if row.reset.contains(of_group) else of_group}
+
+
+def test_F2_an_import_to_an_offset_below_the_ledger_is_followed() -> None:
+    """At that offset, a member has been before: the number alone looks like a missing commit."""
+    imported = Owned.committed(10, ToolMark(AppliedReset(1732334879123, "a")).encode())
+    decided = take_over({P0: imported}, {P0: 20}, GROUP)
+    assert (decided.next_offsets, decided.move) == ({P0: 10}, {P0: (20, 10)})
+    again = take_over({P0: imported}, {P0: 15}, GROUP, resets=decided.resets)
+    assert (again.next_offsets, again.differences) == ({P0: 15}, ())
 
 
 def test_every_difference_is_named_and_the_way_out() -> None:
@@ -79,26 +110,73 @@ def test_every_difference_is_named_and_the_way_out() -> None:
     assert "onRestart=checkpoint" in rejected.value.remedy
 
 
-_OWNED = st.builds(Owned, st.integers(0, 9), st.sampled_from(Origin))
+_RESETS = st.builds(AppliedReset, st.integers(1, 3), st.sampled_from("ab")) | st.just(NO_RESET)
+_OWNED = st.builds(Owned, st.integers(0, 9), st.sampled_from(Origin), epoch=st.integers(1, 9), reset=_RESETS)
+
+
+def owner(_: Collection[TopicPartition]) -> bool:
+    return True
 
 
 @given(
     st.dictionaries(st.sampled_from([P0, P1, P2]), _OWNED),
-    st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 9)),
+    st.dictionaries(
+        st.sampled_from([P0, P1, P2]), st.builds(Owned, st.integers(0, 9), epoch=st.integers(0, 9), reset=_RESETS)
+    ),
     st.sampled_from([CHECKPOINT, GROUP]),
 )
 def test_ledger_and_reader_are_at_the_same_position(
-    owned: dict[TopicPartition, Owned], known: dict[TopicPartition, int], policy: OnRestart
+    owned: dict[TopicPartition, Owned], known: dict[TopicPartition, Owned], policy: OnRestart
 ) -> None:
     ledger: FakeLedger[str] = FakeLedger("billing")
     with ledger.transaction() as transaction:
-        transaction.advance(known)
-    decided = take_over_partitions(ledger, owned, policy, group_id="g")
+        transaction.advance({**{tp: it.next_offset for tp, it in known.items()}, **fences(known)})
+    decided = take_over_partitions(ledger, owned, policy, group_id="g", is_owner=owner)
     assert ledger.positions(owned) == decided.next_offsets
-    assert ledger.positions(known.keys() - owned.keys()) == {tp: n for tp, n in known.items() if tp not in owned}
+    others = known.keys() - owned.keys()
+    assert ledger.positions(others) == {tp: known[tp].next_offset for tp in others}
+    fenced = ledger.positions(fence_partitions([P0, P1, P2]))
+    # F1: from now on the ledger has the epoch of the new owner, which is greater than each earlier one.
+    assert {tp: fenced.get(epoch_partition(tp)) for tp in owned} == decided.epochs
+    assert all(decided.epochs[tp] > known[tp].epoch for tp in owned.keys() & known.keys())
+    assert all(decided.epochs[tp] >= it.epoch for tp, it in owned.items())
+    assert {tp: fenced.get(epoch_partition(tp)) for tp in others} == {tp: known[tp].epoch for tp in others}
+    assert stored_resets(owned, fenced) == decided.resets
+    assert stored_resets(others, fenced) == {tp: known[tp].reset for tp in others}
     # Once the group has followed, there is nothing more to do or to report.
-    followed = {tp: Owned(decided.follow.get(tp, o.next_offset)) for tp, o in owned.items()}
-    assert take_over_partitions(ledger, followed, FAIL, group_id="g") == TakeOver(decided.next_offsets, {}, {}, {}, ())
+    followed = {
+        tp: Owned(decided.follow.get(tp, o.next_offset), epoch=10, reset=decided.resets[tp]) for tp, o in owned.items()
+    }
+    again = take_over_partitions(ledger, followed, FAIL, group_id="g", is_owner=owner)
+    later = {tp: max(10, n + 1) for tp, n in decided.epochs.items()}
+    assert again == TakeOver(decided.next_offsets, {}, {}, {}, (), resets=decided.resets, epochs=later)
+
+
+def test_F1_a_former_owner_that_was_frozen_does_not_take_over() -> None:
+    ledger: FakeLedger[str] = FakeLedger("billing")
+    described: list[list[TopicPartition]] = []
+
+    def is_owner(partitions: Collection[TopicPartition]) -> bool:
+        described.append([*partitions])
+        return False
+
+    frozen = {P0: Owned(5, FOREIGN, epoch=7), P1: Owned(5, epoch=7)}
+    take_over_partitions(ledger, {P0: Owned(5, epoch=8)}, GROUP, group_id="billing", is_owner=is_owner)
+    assert described == [], "a greater epoch needs no request to the broker"
+    before = ledger.positions([P0, P1, *fence_partitions([P0, P1])])
+    with pytest.raises(FencedMember, match="Group 'billing' has assigned flights-0 to another member"):
+        take_over_partitions(ledger, frozen, GROUP, group_id="billing", is_owner=is_owner)
+    assert described == [[P0]]
+    assert ledger.positions([P0, P1, *fence_partitions([P0, P1])]) == before
+
+
+def test_F1_generations_that_begin_again_continue_the_epochs_of_the_ledger() -> None:
+    """The group was deleted, a static member has restarted, or a query has no group."""
+    ledger: FakeLedger[str] = FakeLedger("billing")
+    for epoch, stored in ((7, 7), (1, 8), (8, 9), (0, 10), (0, 11), (30, 30)):
+        owned = {P0: Owned(5, epoch=epoch)}
+        taken = take_over_partitions(ledger, owned, GROUP, group_id="billing", is_owner=owner)
+        assert (taken.epochs, ledger.positions([epoch_partition(P0)])) == ({P0: stored}, {epoch_partition(P0): stored})
 
 
 def test_the_side_that_wins_is_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -106,7 +184,9 @@ def test_the_side_that_wins_is_reported(caplog: pytest.LogCaptureFixture) -> Non
     with ledger.transaction() as transaction:
         transaction.advance({P0: 20, P1: 20})
     with caplog.at_level(logging.WARNING):
-        take_over_partitions(ledger, {P0: Owned(5, FOREIGN), P1: Owned(30)}, GROUP, group_id="billing")
+        take_over_partitions(
+            ledger, {P0: Owned(5, FOREIGN, epoch=1), P1: Owned(30, epoch=1)}, GROUP, group_id="billing", is_owner=owner
+        )
     assert caplog.messages == [
         "Group 'billing' and its ledger differ; the positions of the group are used: flights-0: ledger 20, group 5 (-15)",
         "Group 'billing' and its ledger differ; the positions of the ledger are used: flights-1: ledger 20, group 30 (+10)",
@@ -119,8 +199,8 @@ def test_a_rejected_start_changes_nothing() -> None:
     with ledger.transaction() as transaction:
         transaction.advance({P0: 20})
     with pytest.raises(PositionsDiffer):
-        take_over_partitions(ledger, {P0: Owned(5, FOREIGN), P1: Owned(3)}, FAIL, group_id="g")
-    assert ledger.positions([P0, P1]) == {P0: 20}
+        take_over_partitions(ledger, {P0: Owned(5, FOREIGN), P1: Owned(3)}, FAIL, group_id="g", is_owner=owner)
+    assert ledger.positions([P0, P1, *fence_partitions([P0, P1])]) == {P0: 20}
 
 
 def test_a_difference_prints_both_sides() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import hypothesis.strategies as st
@@ -13,8 +13,10 @@ from hypothesis import assume, given
 from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.checkpoints.restart import Difference, OnRestart, Resumption, resume_finished, resume_unfinished
 from streamgroups.errors import PositionsDiffer
-from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.membership import NewPosition, Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.origins import UNNAMED, Fingerprinted
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 CHECKPOINT, GROUP, FAIL = OnRestart.CHECKPOINT, OnRestart.GROUP, OnRestart.FAIL
@@ -44,6 +46,7 @@ FINISHED = {
     "committed before": Row(Owned(4), "20", "4", True),
     "set to from by a tool": Row(Owned(10, Origin.FOREIGN), "20", "10", True),
     "set to to by a tool": Row(Owned(20, Origin.FOREIGN), "20", "20", False),
+    "a member's commit after a live reset to from": Row(Owned(10, reset=AppliedReset(1, "a")), "20", "10", True),
 }
 UNFINISHED = {
     "committed at from": Row(Owned(10), "[10,20)", "[10,20)", False),
@@ -108,14 +111,43 @@ def test_X4_an_old_checkpoint_does_not_write_again(resume: Resume) -> None:
     assert resume(LAST, owned, GROUP).next_offsets == {P0: 35}
 
 
+def test_F2_output_up_to_from_after_a_live_reset_is_not_written_again() -> None:
+    """The sink has written up to ``from`` once more, after the reset of a batch that the checkpoint contains."""
+    owned = {P0: Owned(10, Origin.WRITTEN, reset=AppliedReset(1, "a"))}
+    with pytest.raises(PositionsDiffer, match="would duplicate or lose output"):
+        resume_finished(LAST, owned, CHECKPOINT)
+    assert resume_finished(LAST, owned, GROUP).next_offsets == {P0: 10}
+
+
+def test_F2_the_reset_that_the_checkpoint_contains_is_no_difference() -> None:
+    reset = AppliedReset(3, "a")
+    last = replace(LAST, resets={P0: reset})
+    for policy in OnRestart:
+        assert resume_finished(last, {P0: Owned(10, reset=reset)}, policy).next_offsets == {P0: 20}
+    # An earlier commit: a coordinator has lost the last ones.
+    assert resume_finished(last, {P0: Owned(10)}, GROUP).next_offsets == {P0: 10}
+
+
+def test_F5_a_partition_of_the_checkpoint_is_not_new() -> None:
+    """Its committed offset has expired. A state that it had is not an empty one."""
+    owned = {P0: Owned.new(0, Origin.OLDEST), P1: Owned.new(0, Origin.OLDEST)}
+    found = resume_finished(LAST, owned, GROUP).identified(owned)
+    assert {tp: it.state for tp, it in found.items()} == {P0: UNNAMED}
+    named = {P0: Owned(20, state=Fingerprinted(7))}
+    assert resume_finished(LAST, named, GROUP).identified(named)[P0].state == Fingerprinted(7)
+
+
 def test_X2_what_the_sink_has_written_is_read_again_for_the_states_sake() -> None:
     batch = BatchOffset(3, (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)), {P2: 40})
-    owned = {P0: Owned(20, Origin.WRITTEN), P1: Owned(6, Origin.WRITTEN), P2: Owned(40)}
+    owned = {P0: Owned(20, Origin.WRITTEN, epoch=7), P1: Owned(6, Origin.WRITTEN, epoch=7), P2: Owned(40)}
     resumption = resume_unfinished(batch, owned, CHECKPOINT)
     assert (resumption.replay, resumption.written, resumption.differences) == (batch.ranges, batch.ranges, ())
     assert resumption.next_offsets == {P0: 10, P1: 5, P2: 40}
     # The group is not set back: another crash must find the same.
-    assert resumption.to_commit == {P2: 40}
+    assert resumption.to_read_again(owned) == {P0: NewPosition(10, 7), P1: NewPosition(5, 7)}
+    assert resumption.to_commit(owned) == {}
+    ahead = {**owned, P2: Owned(41, epoch=8)}
+    assert resume_unfinished(batch, ahead, CHECKPOINT).to_commit(ahead) == {P2: NewPosition(40, 8)}
 
 
 @pytest.mark.parametrize("policy", OnRestart)

@@ -13,7 +13,7 @@ from hypothesis import given
 from streamgroups.errors import StateMissing
 from streamgroups.event_time.watermark import At, NotYet, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
-from streamgroups.groups.membership import InFlight, Membership, Origin, Owned
+from streamgroups.groups.membership import InFlight, Membership, NewPosition, Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import OperatorStates, StateReport
@@ -244,11 +244,14 @@ def test_S10_a_finished_batch_advances_positions_and_states_together() -> None:
 
 
 def test_S10_a_position_that_is_set_names_no_state_unless_it_is_given() -> None:
-    member = Membership().assign({P0: Owned(10, state=Named(file(1), 10)), P1: Owned(5, state=New())})
-    assert member.move({P0: 7}).owned[P0].state == UNNAMED
-    assert member.move({P0: 10}).owned[P0].state == Named(file(1), 10), "it has not moved"
-    kept = {P0: Named(file(1), 10)}
-    assert member.move({P0: 15}, kept).owned[P0].state == Named(file(1), 10)
+    member = Membership().assign({P0: Owned(10, state=Named(file(1), 10), epoch=7), P1: Owned(5, state=New())})
+
+    def moved(next_offset: int, state: StateOrigin | None = None) -> StateOrigin:
+        return member.move({P0: NewPosition(next_offset, 7, state=state)}).owned[P0].state
+
+    assert moved(7) == UNNAMED
+    assert moved(10) == Named(file(1), 10), "it has not moved"
+    assert moved(15, Named(file(1), 10)) == Named(file(1), 10)
 
 
 @pytest.mark.parametrize(
