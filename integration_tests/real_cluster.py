@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.groups.commit_metadata import CommitMark
-from streamgroups.groups.membership import MoveLedger
+from streamgroups.groups.membership import MoveLedger, TakeOver
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Member, MetadataStore, Records
 from streamgroups_kafka.admin.cluster import KafkaCluster
@@ -28,7 +28,6 @@ from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_testkit.waits import wait_until
-from unit_tests.port_contracts import TakeOver
 
 
 class OpenTransaction:
@@ -147,8 +146,8 @@ class RealCluster:
         *,
         exclusive: bool = False,
         assign: tuple[TopicPartition, ...] | None = None,
-        take_over: TakeOver = dict,
-        move_ledger: MoveLedger = lambda *_: None,
+        take_over: TakeOver = lambda owned, _: owned,
+        move_ledger: MoveLedger = frozenset,
     ) -> Member:
         settings = MemberSettings(
             group_id=group_id,
@@ -158,6 +157,7 @@ class RealCluster:
             assign=assign,
             exclusive=exclusive,
             is_surplus=lambda: self.cluster.describe(group_id).has_nothing_for(name),
+            is_owner=lambda member_id, partitions: self.cluster.describe(group_id).owns(member_id, partitions),
             take_over=take_over,
             move_ledger=move_ledger,
         )

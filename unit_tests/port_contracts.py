@@ -10,13 +10,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
 
 from streamgroups.errors import DataLoss, FencedMember, GroupRejected, SinkUnreachable, StreamGroupsError, UnknownTopic
-from streamgroups.groups.commit_metadata import is_held_exclusively
-from streamgroups.groups.membership import MoveLedger, Origin, Owned
+from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
+from streamgroups.groups.commit_metadata import CommitMark, is_held_exclusively
+from streamgroups.groups.membership import MoveLedger, NewPosition, Origin, Owned, TakeOver
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import (
     Batch,
@@ -32,8 +35,6 @@ from streamgroups.ports import (
 
 #: The prefix of commit metadata (``streamgroups.groups.commit_metadata``).
 SHARED_MARK, EXCLUSIVE_MARK, WRITTEN = "streamgroups:shared", "streamgroups:exclusive", ";written"
-
-TakeOver = Callable[[Mapping[TopicPartition, Owned]], Mapping[TopicPartition, Owned]]
 
 
 class Transaction(Protocol):
@@ -88,8 +89,8 @@ class Outside(Protocol):
         *,
         exclusive: bool = False,
         assign: tuple[TopicPartition, ...] | None = None,
-        take_over: TakeOver = dict,
-        move_ledger: MoveLedger = lambda *_: None,
+        take_over: TakeOver = lambda owned, _: owned,
+        move_ledger: MoveLedger = frozenset,
     ) -> Member: ...
     def commit_as_a_sink(self, member: Member) -> None:
         """Commits the offsets of the batch in flight in a transaction, as a sink does together with its output."""
@@ -414,7 +415,7 @@ class MemberContract:
         bob = outside.new_member(group_id, "bob", topic, self.oldest)
         bob.join(30_000)
         try:
-            outside.eventually(lambda: bob.membership.owned == {tp: Owned(4, Origin.WRITTEN)})
+            outside.eventually(lambda: self.without_epochs(bob) == {tp: Owned(4, Origin.WRITTEN)})
             bob.plan(1, [OffsetRange(tp, 4, 6)])
             bob.finish(1)
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 6)
@@ -430,16 +431,23 @@ class MemberContract:
         outside.produce(tp, 9, timestamp_ms=1_000)
         result: list[Mapping[TopicPartition, Owned]] = []
 
-        def ledger(owned: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, Owned]:
+        def ledger(
+            owned: Mapping[TopicPartition, Owned], _: Callable[[Collection[TopicPartition]], bool]
+        ) -> Mapping[TopicPartition, Owned]:
             result.append(owned)
-            return {tp: Owned(6, Origin.WRITTEN) for tp in owned}
+            return {
+                tp: replace(it, next_offset=6, origin=Origin.WRITTEN, epoch=it.epoch + 9) for tp, it in owned.items()
+            }
 
         member = outside.new_member(group_id, "alice", topic, self.oldest, take_over=ledger)
         member.join(30_000)
         try:
-            outside.eventually(lambda: member.membership.owned == {tp: Owned(6, Origin.WRITTEN)})
+            outside.eventually(lambda: self.without_epochs(member) == {tp: Owned(6, Origin.WRITTEN)})
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 6)
-            assert {tp: Owned(0, Origin.STARTING)} in result
+            (said,) = (it[tp] for it in result if it)
+            assert said == Owned(0, Origin.STARTING, epoch=said.epoch)
+            # F1: the epoch is that of the ledger, where it has a greater one.
+            assert member.membership.owned[tp].epoch == said.epoch + 9 > 9
         finally:
             member.close()
         assert outside.cluster.committed(group_id, [tp])[tp].metadata.startswith(SHARED_MARK + WRITTEN)
@@ -452,13 +460,110 @@ class MemberContract:
         member.join(30_000)
         try:
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(member.membership.plannable))
-            member.move({tp: 7}, detail="")
+            epoch = member.membership.owned[tp].epoch
+            assert member.move({tp: NewPosition(7, epoch)}, detail="") == {tp}
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 7)
-            member.rewind({tp: 2})
+            member.rewind({tp: NewPosition(2, epoch)})
             assert member.membership.plannable == {tp: 2}
         finally:
             member.close()
         assert self.committed(outside, group_id, tp) == 7
+
+    def test_F1_if_the_ledger_has_another_owner_no_position_changes(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(2), outside.new_group()
+        p0, p1 = (TopicPartition(topic, p) for p in range(2))
+        wanted: list[Mapping[TopicPartition, Owned]] = []
+
+        def move_ledger(positions: Mapping[TopicPartition, Owned]) -> Collection[TopicPartition]:
+            wanted.append(positions)
+            return [p1]
+
+        member = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=move_ledger)
+        member.join(30_000)
+        try:
+            outside.eventually(
+                lambda: self.committed(outside, group_id, p1) == 0 and len(member.membership.plannable) == 2
+            )
+            owned = member.membership.owned
+            reset = AppliedReset(1, "5f2c")
+            decided = {tp: NewPosition(7, owned[tp].epoch, reset=reset) for tp in (p0, p1)}
+            assert member.move(decided, detail="") == {p1}
+            assert wanted == [{tp: decided[tp].after(owned[tp]) for tp in (p0, p1)}]
+            assert member.membership.plannable == {p0: 0, p1: 7}
+            outside.eventually(lambda: self.committed(outside, group_id, p1) == 7)
+            # F2: the position and the reset that has set it are one commit.
+            committed = outside.cluster.committed(group_id, [p0, p1])
+            marks = {tp: CommitMark.parse(it.metadata) for tp, it in committed.items()}
+            assert {tp: it.reset for tp, it in marks.items() if it is not None} == {p0: NO_RESET, p1: reset}
+        finally:
+            member.close()
+        assert self.committed(outside, group_id, p0) == 0
+
+    def test_F3_a_move_that_was_decided_before_a_reassignment_changes_nothing(self, outside: Outside) -> None:
+        topic, group_id = outside.create_topic(2), outside.new_group()
+        wanted: list[Mapping[TopicPartition, Owned]] = []
+
+        def move_ledger(positions: Mapping[TopicPartition, Owned]) -> Collection[TopicPartition]:
+            wanted.append(positions)
+            return positions
+
+        alice = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=move_ledger)
+        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice.join(30_000)
+        try:
+            outside.eventually(lambda: len(alice.membership.plannable) == 2)
+            before = alice.membership.owned
+            bob.join(30_000)
+            outside.eventually(lambda: len(bob.membership.plannable) == 1)
+            ((tp, of_bob),) = bob.membership.owned.items()
+            assert of_bob.epoch > before[tp].epoch
+            assert bob.move({tp: NewPosition(5, of_bob.epoch)}, detail="") == {tp}
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 5)
+            bob.close()
+            outside.eventually(lambda: len(alice.membership.plannable) == 2)
+            owned = alice.membership.owned[tp]
+            assert owned.epoch > of_bob.epoch
+            for epoch in (before[tp].epoch, of_bob.epoch, owned.epoch + 1):
+                assert alice.move({tp: NewPosition(7, epoch)}, detail="") == frozenset()
+                alice.rewind({tp: NewPosition(2, epoch)})
+                alice.identify({tp: replace(owned, identity=TopicIdentity("c", "t"), epoch=epoch)})
+            assert alice.membership.owned[tp] == owned
+            assert not any(wanted), "the ledger is unchanged too"
+            assert alice.move({tp: NewPosition(7, owned.epoch)}, detail="") == {tp}
+            outside.eventually(lambda: self.committed(outside, group_id, tp) == 7)
+        finally:
+            alice.close()
+            bob.close()
+
+    def test_F1_the_group_confirms_who_owns_a_partition(self, outside: Outside) -> None:
+        """If the ledger has an epoch that is not lower, the owner requests this before it changes the ledger."""
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        answers: list[bool] = []
+        requests: list[Callable[[Collection[TopicPartition]], bool]] = []
+
+        def ledger(
+            owned: Mapping[TopicPartition, Owned], is_owner: Callable[[Collection[TopicPartition]], bool]
+        ) -> Mapping[TopicPartition, Owned]:
+            if owned:
+                answers.append(is_owner(owned.keys()))
+                requests.append(is_owner)
+            return owned
+
+        alice = outside.new_member(group_id, "alice", topic, self.oldest, take_over=ledger)
+        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+        alice.join(30_000)
+        try:
+            outside.eventually(lambda: tp in alice.membership.plannable)
+            assert answers == [True]
+            assert alice.member_id != ""
+            alice.close()
+            bob.join(30_000)
+            outside.eventually(lambda: tp in bob.membership.plannable)
+            assert not requests[0]([tp])
+        finally:
+            alice.close()
+            bob.close()
 
     def test_S6_if_the_ledger_cannot_move_no_position_changes(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(1), outside.new_group()
@@ -472,7 +577,7 @@ class MemberContract:
         try:
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 0 and bool(member.membership.plannable))
             with pytest.raises(SinkUnreachable):
-                member.move({tp: 7}, detail="")
+                member.move({tp: NewPosition(7, member.membership.owned[tp].epoch)}, detail="")
             assert member.membership.plannable == {tp: 0}
         finally:
             member.close()
@@ -545,6 +650,11 @@ class MemberContract:
         finally:
             lone.close()
             alice.close()
+
+    @staticmethod
+    def without_epochs(member: Member) -> dict[TopicPartition, Owned]:
+        """The owned partitions, without their ownership epochs, which depend on the group."""
+        return {tp: replace(it, epoch=0) for tp, it in member.membership.owned.items()}
 
     @staticmethod
     def failure_of(member: Member) -> type[StreamGroupsError] | None:

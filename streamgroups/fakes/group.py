@@ -165,6 +165,12 @@ class FakeGroup:
         """Returns whether a member is still in the group, as a heartbeat does."""
         return member_id in self._seats
 
+    def is_owner(self, participant: FakeMember, partitions: Collection[TopicPartition]) -> bool:
+        """Returns whether a participant is a member now, and no other member owns one of these partitions."""
+        others = {tp for seat in self._seats.values() if seat.participant is not participant for tp in seat.held}
+        is_member = any(seat.participant is participant for seat in self._seats.values())
+        return is_member and others.isdisjoint(partitions)
+
     def release(self, member_id: int, partitions: Collection[TopicPartition]) -> None:
         """Releases partitions of a member. Does nothing for a former member, because they have other owners."""
         if member_id in self._seats:

@@ -289,7 +289,7 @@ class FakeMember:
         return replace(owned, reset=reset)
 
     def _is_owner(self, partitions: Collection[TopicPartition]) -> bool:
-        return self._assign is not None or self._group.describe().owns(self.name, partitions)
+        return self._assign is not None or self._group.is_owner(self, partitions)
 
     def serve(self) -> bool:
         """Does the background work of a real member. Returns whether it changed anything."""

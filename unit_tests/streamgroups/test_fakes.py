@@ -25,7 +25,7 @@ from streamgroups.fakes import (
 )
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Kind
-from streamgroups.groups.membership import MoveLedger, Origin, Owned
+from streamgroups.groups.membership import MoveLedger, Origin, Owned, TakeOver
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Cluster, Committed, FirstPositions, Member, Records
 from unit_tests.admin_contract import AdminContract
@@ -34,7 +34,6 @@ from unit_tests.port_contracts import (
     MemberContract,
     MetadataStoreContract,
     RecordsContract,
-    TakeOver,
 )
 
 
@@ -91,8 +90,8 @@ class InMemory:
         *,
         exclusive: bool = False,
         assign: tuple[TopicPartition, ...] | None = None,
-        take_over: TakeOver = dict,
-        move_ledger: MoveLedger = lambda *_: None,
+        take_over: TakeOver = lambda owned, _: owned,
+        move_ledger: MoveLedger = frozenset,
     ) -> Member:
         group = self._groups.setdefault(group_id, FakeGroup(self._cluster, group_id))
         return FakeMember(
