@@ -148,7 +148,7 @@ def _letter(headers: Any) -> object:
 
 
 PARSERS = (
-    Parser("owner's entry", (MemberEntry("alice", 1, 2, "x", "y", 5).encode(),), MemberEntry.parse),
+    Parser("owner's entry", (MemberEntry("alice", "alice-1", 1, 2, "x", "y", 5).encode(),), MemberEntry.parse),
     Parser(
         "reset request", (ResetRequest("5f2c", 5, {"flights": 2}).encode(),), lambda text: ResetRequest.parse(5, text)
     ),

@@ -17,7 +17,7 @@ import pytest
 
 from streamgroups.errors import DataLoss, FencedMember, GroupRejected, SinkUnreachable, StreamGroupsError, UnknownTopic
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
-from streamgroups.groups.commit_metadata import CommitMark, is_held_exclusively
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark, is_held_exclusively
 from streamgroups.groups.membership import MoveLedger, NewPosition, Origin, Owned, TakeOver
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -534,6 +534,27 @@ class MemberContract:
         finally:
             alice.close()
             bob.close()
+
+    def test_F2_a_commit_of_another_client_receives_a_mark_that_stays(self, outside: Outside) -> None:
+        """So each later owner sees whether a ledger or a checkpoint contains this reset."""
+        topic, group_id = outside.create_topic(1), outside.new_group()
+        tp = TopicPartition(topic, 0)
+        outside.produce(tp, 9, timestamp_ms=1_000)
+        outside.metadata_store.write(group_id, {tp: Committed(5, "by hand")})
+        seen: list[Owned] = []
+        for name in ("alice", "bob"):
+            member = outside.new_member(group_id, name, topic, self.oldest)
+            member.join(30_000)
+            try:
+                outside.eventually(lambda: member.membership.plannable == {tp: 5})  # noqa: B023
+                seen.append(member.membership.owned[tp])
+            finally:
+                member.close()
+        found = outside.cluster.committed(group_id, [tp])[tp]
+        mark = ToolMark.parse(found.metadata)
+        assert mark is not None
+        assert found.next_offset == 5
+        assert [(it.origin, it.reset) for it in seen] == [(Origin.FOREIGN, mark.reset)] * 2
 
     def test_F1_the_group_confirms_who_owns_a_partition(self, outside: Outside) -> None:
         """If the ledger has an epoch that is not lower, the owner requests this before it changes the ledger."""

@@ -34,7 +34,7 @@ def board(cli: CommandLine) -> CommandLine:
     cli.join("board", "flights")
     # Alice is reading 6 of the 10; bob, who had P0 before, was not done with what she has read since.
     for tp, name, until in ((P2, "alice", 6), (P0, "bob", 11)):
-        entry = MemberEntry(name, 0, None, reading_until=until)
+        entry = MemberEntry(name, name, 0, None, reading_until=until)
         cli.cluster.commit(members_group_of("board"), {tp: 0}, entry.encode())
     cli.cluster.commit("stopped", {P0: 4, P1: 1, TopicPartition("gone", 0): 7})
     cli.cluster.delete_records(P1, 3)

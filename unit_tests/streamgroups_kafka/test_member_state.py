@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 import pytest
 
 from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.fakes import FakeHistory
+from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.history import Kind
-from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.membership import MoveLedger, NewPosition, Origin, Owned
+from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
@@ -25,10 +27,14 @@ FAILURE = GroupRejected("no", remedy="no")
 class Shared:
     """A state with a clock that the test turns, and its history."""
 
-    def __init__(self, assign: tuple[TopicPartition, ...] | None = None) -> None:
+    def __init__(
+        self, assign: tuple[TopicPartition, ...] | None = None, *, move_ledger: MoveLedger = frozenset
+    ) -> None:
         self.now_s = 100.0
         self.history = FakeHistory(lambda: 0, "airline", "alice")
-        settings = MemberSettings("airline", "alice", {}, topics=lambda: ["flights"], assign=assign)
+        settings = MemberSettings(
+            "airline", "alice", {}, topics=lambda: ["flights"], assign=assign, move_ledger=move_ledger, form="windows"
+        )
         self.state = MemberState(settings, self.history, lambda: self.now_s)
         self.state.assign({P0: Owned(5), P1: Owned(7)})
 
@@ -51,7 +57,7 @@ def test_S2_a_finished_batch_is_due_until_exactly_it_is_committed(shared: Shared
     assert state.due() == {}
     state.finish(1)
     assert state.due() == {P0: 9}
-    state.move({P0: 20}, detail="")
+    assert state.move({P0: NewPosition(20, 0)}, detail="") == {P0}
     state.committed({P0: 9})
     assert state.due() == {P0: 20}, "what came while 9 was under way is not forgotten"
     state.committed({P0: 20})
@@ -171,7 +177,7 @@ class TestASinkThatCommits:
             state.finish(1)
             state.plan(2, [OffsetRange(P0, 9, 12)])
         elif way == "moved":
-            state.move({P0: 5}, detail="")
+            state.move({P0: NewPosition(5, 0)}, detail="")
         else:
             state.assign({P0: Owned(5, Origin.STARTING)})
         assert state.snapshot_to_commit().group_metadata is None
@@ -189,7 +195,7 @@ class TestASinkThatCommits:
         again.state.assign({P0: Owned(9, Origin.WRITTEN)})
         again.state.release({P1} - others.keys(), Kind.RELEASED)
         again.turn()
-        again.state.rewind({P0: 5, P1: 7})
+        again.state.rewind({P0: NewPosition(5, 0), P1: NewPosition(7, 0)})
         again.state.plan(1, self.BATCH)
         again.now_s += 3.5
         again.turn()
@@ -220,6 +226,45 @@ class TestASinkThatCommits:
         assert not state.mark_of(P0, 12).written, "this one is the member's own"
         state.release([P0], Kind.RELEASED)
         assert not state.mark_of(P0, 9).written
+
+
+def test_F3_a_decision_of_an_earlier_ownership_epoch_changes_nothing(shared: Shared) -> None:
+    state = shared.state
+    state.assign({P0: Owned(5, epoch=8)})
+    state.rewind({P0: NewPosition(2, 7)})
+    state.identify({P0: Owned(5, identity=TopicIdentity("c", "t"), epoch=7)})
+    assert state.move({P0: NewPosition(20, 7), P1: NewPosition(9, 0)}, detail="") == {P1}
+    assert (state.membership.owned, state.due()) == ({P0: Owned(5, epoch=8), P1: Owned(9)}, {P1: 9})
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_F3_a_partition_that_is_reassigned_while_the_ledger_moves_keeps_its_position(is_back: bool) -> None:
+    def move_ledger(positions: Mapping[TopicPartition, Owned]) -> Collection[TopicPartition]:
+        shared.state.release([P0], Kind.LOST)
+        if is_back:
+            shared.state.assign({P0: Owned(30, epoch=9)})
+        return positions
+
+    shared = Shared(move_ledger=move_ledger)
+    shared.state.assign({P0: Owned(5, epoch=7)})
+    assert shared.state.move({P0: NewPosition(20, 7)}, detail="") == frozenset()
+    assert shared.state.membership.owned.get(P0) == (Owned(30, epoch=9) if is_back else None)
+    assert shared.state.due() == {}
+
+
+def test_F2_a_reset_to_the_committed_offset_is_committed_with_its_mark(shared: Shared) -> None:
+    state, reset = shared.state, AppliedReset(1, "5f2c")
+    before = {P0: state.mark_of(P0, 5)}
+    state.move({P0: NewPosition(5, 0, reset=reset)}, detail="")
+    state.committed({P0: 5}, before)
+    assert state.due() == {P0: 5}, "the response belongs to a commit before the reset"
+    mark = state.mark_of(P0, 5)
+    assert (mark.reset, mark.form) == (reset, "windows")
+    state.committed({P0: 5}, {P0: mark})
+    assert state.due() == {}
+    state.plan(1, [OffsetRange(P0, 5, 9)])
+    state.finish(1)
+    assert state.mark_of(P0, 9).reset == reset, "later commits repeat it"
 
 
 def test_a_silence_raises_no_doubt_where_nothing_is_owned_or_shared(shared: Shared) -> None:

@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError
 
 from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeHistory
-from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -111,7 +112,7 @@ def test_G2_where_the_group_has_nothing_the_start_is_decided_once_and_committed(
 
 def test_X2_the_group_follows_a_ledger_that_is_ahead_of_it_before_anything_is_read(run: Run) -> None:
     run.consumer.stored = stored(5, 7)
-    run.adapt(take_over=lambda result: {**result, P0: Owned(20, Origin.WRITTEN)})
+    run.adapt(take_over=lambda result, _: {**result, P0: Owned(20, Origin.WRITTEN)})
     run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned[P0].next_offset))
     assert run.seen == [20]
     assert run.consumer.commits == [{P0: (20, WRITTEN_MARK)}]
@@ -123,10 +124,60 @@ def test_S1_the_mark_of_a_member_of_the_other_kind_is_replaced(run: Run) -> None
     assert run.consumer.commits == [{P0: (5, SHARED_MARK), P1: (7, SHARED_MARK)}]
 
 
-def test_commits_of_other_clients_are_left_as_they_are(run: Run) -> None:
+def test_F2_a_commit_of_another_client_receives_the_mark_of_a_tool(run: Run) -> None:
+    """Otherwise the next owner could not see whether a ledger contains it."""
     run.consumer.stored = stored(5, mark="a tool's")
-    run.go(run.consumer.assign_all(P0), run.see(lambda: run.state.membership.owned[P0].origin))
-    assert run.seen == [Origin.FOREIGN]
+    run.consumer.generation = 7
+    given: list[Collection[TopicPartition]] = []
+
+    def next_reset(partitions: Collection[TopicPartition], id_: str) -> Mapping[TopicPartition, AppliedReset]:
+        given.append([*partitions])
+        return {tp: AppliedReset(4, id_) for tp in partitions}
+
+    run.adapt(next_reset=next_reset)
+    run.go(run.consumer.assign_all(P0), run.see(lambda: run.state.membership.owned[P0]))
+    ((offset, metadata),) = [rows[P0] for rows in run.consumer.commits]
+    mark = ToolMark.parse(metadata)
+    assert mark is not None
+    assert (offset, mark.reset.number, given) == (5, 4, [[P0]])
+    assert run.seen == [Owned(5, Origin.FOREIGN, epoch=7, reset=mark.reset)]
+
+
+def test_F2_the_mark_of_a_tool_stays(run: Run) -> None:
+    reset = AppliedReset(4, "5f2c")
+    run.consumer.stored = stored(5, mark=ToolMark(reset).encode())
+    run.go(run.consumer.assign_all(P0), run.see(lambda: run.state.membership.owned[P0]))
+    assert (run.seen, run.consumer.commits) == ([Owned(5, Origin.FOREIGN, reset=reset)], [])
+
+
+def test_F2_a_mark_that_the_broker_rejects_is_written_by_the_next_owner(run: Run) -> None:
+    run.consumer.stored = stored(5, mark="a tool's")
+    run.consumer.rejections.append(KafkaError.REBALANCE_IN_PROGRESS)
+    assert run.go(run.consumer.assign_all(P0), run.see(lambda: run.state.membership.owned[P0].origin)) is None
+    assert (run.seen, run.consumer.commits) == ([Origin.FOREIGN], [])
+    assert run.consumer.names("refused") == ["refused"]
+
+
+def test_F1_an_owner_has_the_generation_of_its_assignment_and_can_confirm_it(run: Run) -> None:
+    run.consumer.stored = stored(5, 7)
+    run.consumer.generation = 7
+    confirmed: list[tuple[str, Collection[TopicPartition]]] = []
+
+    def is_owner(member_id: str, partitions: Collection[TopicPartition]) -> bool:
+        confirmed.append((member_id, partitions))
+        return True
+
+    def take_over(
+        said: Mapping[TopicPartition, Owned], owns: Callable[[Collection[TopicPartition]], bool]
+    ) -> Mapping[TopicPartition, Owned]:
+        assert {it.epoch for it in said.values()} == {7}
+        assert owns([P1])
+        return {tp: replace(it, epoch=9) for tp, it in said.items()}
+
+    run.adapt(is_owner=is_owner, take_over=take_over)
+    run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned[P0].epoch))
+    assert (confirmed, run.seen) == ([("member-1", [P1])], [9])
+    # The ledger is not ahead of the group.
     assert run.consumer.commits == []
 
 
@@ -135,7 +186,7 @@ def test_an_assignment_waits_for_a_group_whose_offsets_cannot_be_read_yet(
 ) -> None:
     answers = iter([BrokerUnreachable("away"), None])
 
-    def take_over(result: Mapping[TopicPartition, Owned]) -> Mapping[TopicPartition, Owned]:
+    def take_over(result: Mapping[TopicPartition, Owned], _: object) -> Mapping[TopicPartition, Owned]:
         if (error := next(answers)) is not None:
             raise error
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroups.coordination import reset_requests
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import ResetRequest, members_group_of, resets_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
@@ -40,13 +41,15 @@ def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_
 
 @pytest.mark.parametrize(("size", "fits"), [(4_095, True), (4_096, False)])
 def test_G8_the_largest_step_that_a_broker_stores(
-    cluster: FakeCluster, book: ResetRequests, size: int, fits: bool
+    cluster: FakeCluster, book: ResetRequests, size: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka commits the NUL that ends a text, and the broker counts it."""
+    longest_id = f"{2**63 - 1:x}"
+    monkeypatch.setattr(reset_requests, "new_reset_id", lambda: longest_id)
     names = [f"t{i:02}".ljust(200, "-") for i in range(19)]
-    left = size - len(ResetRequest("0" * 32, 0, dict.fromkeys([*names, ""], 1)).encode())
+    left = size - len(ResetRequest(longest_id, 0, dict.fromkeys([*names, ""], 1)).encode())
     topics = dict.fromkeys([*names, "x" * left], 1)
-    assert len(ResetRequest("0" * 32, 0, topics).encode()) == size
+    assert len(ResetRequest(longest_id, 0, topics).encode()) == size
     where = {TopicPartition(topic, 0): 0 for topic in topics}
     for topic in topics:
         cluster.create_topic(topic)

@@ -41,7 +41,7 @@ def retention(monkeypatch: pytest.MonkeyPatch) -> group_census.GroupRetention:
     cluster = FakeCluster(clock)
     cluster.create_topic("flights", 1)
     cluster.commit("billing", {tp: 3})
-    cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", 999_000, 1_000_000).encode())
+    cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", "w", 999_000, 1_000_000).encode())
     monkeypatch.setattr(group_census, "AdminSession", Session)
     monkeypatch.setattr(group_census, "KafkaGroupAdmin", lambda _session: FakeAdmin(cluster))
     return group_census.GroupRetention(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), clock, most=50)
@@ -86,7 +86,7 @@ def test_a_clock_that_is_ahead_deletes_no_group_with_members(joins: str, monkeyp
     )
     retention._admin = Keeping()  # type: ignore[assignment]
     cluster.commit("billing", {tp: 3})
-    cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", 999_000, 1_000_000).encode())
+    cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", "w", 999_000, 1_000_000).encode())
 
     def join() -> None:
         admin.before_change = lambda: None
