@@ -52,7 +52,8 @@ def open_at(sink: sg.DeltaSink, next_offset: int = 0, number: int = 0) -> int:
     """Takes over a partition; returns its position in the ledger."""
     with sink.open(GROUP) as ledger:
         owned = {partition(number): Owned(next_offset, Origin.STARTING)}
-        return take_over_partitions(ledger, owned, OnRestart.FAIL, group_id=GROUP).next_offsets[partition(number)]
+        taken = take_over_partitions(ledger, owned, OnRestart.FAIL, group_id=GROUP, is_owner=lambda _: True)
+        return taken.next_offsets[partition(number)]
 
 
 def write_batch(sink: sg.DeltaSink, begin: int, end: int, *tasks: pa.Table, number: int = 0) -> str:

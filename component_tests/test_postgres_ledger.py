@@ -168,7 +168,10 @@ def test_of_many_that_open_a_partition_all_agree(postgres: str) -> None:
     def open_it(at: int) -> object:
         with to.open(GROUP) as ledger:
             barrier.wait(30)
-            return take_over_partitions(ledger, {P0: Owned(at)}, OnRestart.CHECKPOINT, group_id=GROUP).next_offsets[P0]
+            taken = take_over_partitions(
+                ledger, {P0: Owned(at)}, OnRestart.CHECKPOINT, group_id=GROUP, is_owner=lambda _: True
+            )
+            return taken.next_offsets[P0]
 
     with ThreadPoolExecutor(4) as threads:
         starts = set(threads.map(open_it, range(4)))

@@ -5,7 +5,7 @@ checkpoint.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 import streamgroups as sg
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of
 from integration_tests.tiers import LONG
+from streamgroups.errors import FencedBatch
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.waits import wait_until
@@ -30,20 +32,21 @@ class SqlitePositions:
 
     path: str
 
-    def read(self) -> Mapping[tuple[str, int], sg.LedgerPosition]:
+    def read(self) -> sg.LedgerPositions:
         with closing(sqlite3.connect(self.path)) as db:
             return positions_in(db)
 
-    def write(self, positions: Mapping[tuple[str, int], sg.LedgerPosition]) -> None:
-        with closing(sqlite3.connect(self.path)) as db, db:
-            move(db, positions)
+    def update(self, change: Callable[[sg.LedgerPositions], sg.LedgerPositions]) -> None:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            move(db, change(positions_in(db)))
 
 
-def positions_in(db: sqlite3.Connection) -> dict[tuple[str, int], sg.LedgerPosition]:
+def positions_in(db: sqlite3.Connection) -> sg.LedgerPositions:
     return {(t, p): sg.LedgerPosition(*row) for t, p, *row in db.execute("SELECT * FROM positions")}
 
 
-def move(db: sqlite3.Connection, positions: Mapping[tuple[str, int], sg.LedgerPosition]) -> None:
+def move(db: sqlite3.Connection, positions: sg.LedgerPositions) -> None:
     db.executemany("REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", [(t, p, *row) for (t, p), row in positions.items()])
 
 
@@ -133,10 +136,31 @@ def test_X4_a_new_checkpoint_continues_at_the_position_of_the_ledger(board: Boar
     wait_until(lambda: committed_offsets(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
 
 
+def test_F1_a_batch_of_a_frozen_process_is_not_written_after_another_owner_has_taken_over(board: Board) -> None:
+    """A batch at the position of the ledger, with the ownership epoch of an earlier run."""
+    board.run()
+    rows = SqlitePositions(board.path).read()
+    before = {key: row.next_offset for key, row in rows.items() if key[0].startswith("streamgroups.epoch.")}
+    assert before.keys() == {(f"streamgroups.epoch.{board.topic}", p) for p in range(2)}
+    board.checkpoint = board.checkpoint.with_name("another")
+    produce(board.bootstrap, board.topic, 10, partitions=2, first=N)
+    board.run()
+    after = SqlitePositions(board.path).read()
+    assert all(after[key].next_offset > epoch for key, epoch in before.items())
+    assert board.values == list(range(N + 10))
+    frozen = sg.LedgerBatch(
+        board.group,
+        tuple(OffsetRange(TopicPartition(board.topic, p), 105, 106) for p in range(2)),
+        epochs={TopicPartition(board.topic, p): before[f"streamgroups.epoch.{board.topic}", p] for p in range(2)},
+    )
+    with pytest.raises(FencedBatch, match="was taken over by another owner"):
+        frozen.is_written(after)
+
+
 @LONG
 def test_a_ledger_that_was_set_back_with_its_output_is_the_truth(board: Board) -> None:
     board.run()
-    SqlitePositions(board.path).write({(board.topic, 0): sg.LedgerPosition(7)})
+    SqlitePositions(board.path).update(lambda _: {(board.topic, 0): sg.LedgerPosition(7)})
     with closing(sqlite3.connect(board.path)) as db, db:
         db.execute("DELETE FROM board")
     board.run()

@@ -6,26 +6,55 @@ tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
 
 import pytest
 
-from streamgroups.errors import LedgerConflict
+from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.errors import FencedBatch, FencedMember, LedgerConflict
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.membership import Owned
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import TopicPartition
+from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.fences import epoch_partition, fence_partitions, stored_resets
+from streamgroups.ledgers.ledger import CommitGroups
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Ledger
+from streamgroups.query.ledger_positions import LedgerPositions
 
-P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+GROUP, P0, P1 = "billing", TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
 class Outside(Protocol):
-    """A sink: its ledger, and its output as a reader sees it."""
+    """A sink: its ledger, which is that of :data:`GROUP`, and its output as a reader sees it."""
 
     @property
     def ledger(self) -> Ledger[str]: ...
     @property
     def visible(self) -> list[str]: ...
+
+
+class _Opened:
+    """The part of a sink that a source uses (:class:`streamgroups.ledgers.staging.StagingSink`)."""
+
+    def __init__(self, ledger: Ledger[Any]) -> None:
+        self._ledger = ledger
+
+    @contextmanager
+    def open(self, group_id: str) -> Iterator[Ledger[Any]]:
+        assert group_id == GROUP
+        yield self._ledger
+
+
+def positions_of(ledger: Ledger[Any]) -> LedgerPositions:
+    return LedgerPositions(_Opened(ledger), GROUP, OnRestart.GROUP)  # type: ignore[arg-type]
+
+
+def is_no_owner(_: Collection[TopicPartition]) -> bool:
+    return False
 
 
 class LedgerContract:
@@ -65,6 +94,44 @@ class LedgerContract:
             transaction.positions([P0])
             transaction.advance({P0: 7})
         assert stored() == {}, "a position without ids"
+
+    def test_F1_a_lower_ownership_epoch_changes_nothing(self, outside: Outside) -> None:
+        """Also if the position is again the one that the frozen owner has read, and as little does a greater one."""
+        positions, reads = positions_of(outside.ledger), {GROUP: [OffsetRange(P0, 10, 20)]}
+
+        def stored() -> tuple[dict[TopicPartition, int], list[str]]:
+            return outside.ledger.positions([P0, P1, *fence_partitions([P0, P1])]), outside.visible
+
+        frozen = positions.take_over({P0: Owned(10, epoch=7), P1: Owned(3, epoch=7)}, is_no_owner)
+        now = positions.take_over({P0: Owned(10, epoch=8)}, is_no_owner)
+        assert isinstance(commit_batch(outside.ledger, reads, "once", epochs={GROUP: {P0: 8}}), CommitGroups)
+        reset = AppliedReset(1, "5f2c")
+        assert positions.move({P0: replace(now[P0], next_offset=10, reset=reset)}) == {P0}
+        before = stored()
+        for epoch in (7, 9, 0):
+            assert positions.move({P0: replace(frozen[P0], next_offset=5, epoch=epoch)}) == frozenset()
+            with pytest.raises(FencedBatch, match=f"ownership epoch of the ledger: 8; of the batch: {epoch}"):
+                commit_batch(outside.ledger, reads, "twice", epochs={GROUP: {P0: epoch}})
+        with pytest.raises(FencedMember, match="flights-0"):
+            positions.take_over(frozen, is_no_owner)
+        assert stored() == before
+        assert before[1] == ["once"]
+        assert stored_resets([P0], before[0]) == {P0: reset}
+        assert {tp: before[0][epoch_partition(tp)] for tp in (P0, P1)} == {P0: 8, P1: 7}
+        assert isinstance(commit_batch(outside.ledger, reads, "again", epochs={GROUP: {P0: 8}}), CommitGroups)
+        # The partition of the frozen process that no other member has taken over moves.
+        assert positions.move({P1: replace(frozen[P1], next_offset=5)}) == {P1}
+        assert (outside.visible, outside.ledger.positions([P0, P1])) == (["once", "again"], {P0: 20, P1: 5})
+
+    def test_F1_an_owner_without_a_greater_epoch_continues_those_of_the_ledger(self, outside: Outside) -> None:
+        positions = positions_of(outside.ledger)
+        positions.take_over({P0: Owned(10, epoch=7)}, is_no_owner)
+        for epoch, accepted in ((7, 8), (1, 9), (0, 10)):
+            taken = positions.take_over({P0: Owned(10, epoch=epoch)}, lambda _: True)
+            assert (taken[P0].epoch, outside.ledger.positions([epoch_partition(P0)])) == (
+                accepted,
+                {epoch_partition(P0): accepted},
+            )
 
     def test_a_block_that_raises_leaves_nothing(self, outside: Outside) -> None:
         def break_off(raised: Callable[[], Exception]) -> None:

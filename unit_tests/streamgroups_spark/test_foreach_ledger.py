@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from streamgroups.errors import FencedBatch, InvalidOption
+from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, LedgerConflict
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.membership import Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.ledger_positions import LedgerPositions as LedgerPositionsOfSource
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_spark.sinks import foreach_ledger
 from streamgroups_spark.sinks.batch_info import BatchInfo
@@ -39,10 +43,18 @@ class Table:
         }
 
     def read(self) -> LedgerPositions:
-        return self.rows
+        return dict(self.rows)
+
+    def update(self, change: Callable[[LedgerPositions], LedgerPositions]) -> None:
+        self.before_update()
+        self.rows.update(change(dict(self.rows)))
 
     def write(self, positions: LedgerPositions) -> None:
+        """Writes rows as the function of ``foreachBatch`` does."""
         self.rows.update(positions)
+
+    def before_update(self) -> None:
+        """The transaction begins. A test lets another transaction end before."""
 
 
 @pytest.mark.parametrize(
@@ -90,6 +102,61 @@ def test_X2_once_it_is_written_it_is_written() -> None:
         assert batch.is_written(table.read())
 
 
+def test_F1_a_batch_of_another_owner_is_fenced_whatever_its_number() -> None:
+    batch = replace(ONE, epochs={P0: 7})
+    epoch = ("streamgroups.epoch.flights", 0)
+    for next_offset in (10, 20):
+        for stored in (6, 8):
+            rows = {("flights", 0): LedgerPosition(next_offset), epoch: LedgerPosition(stored)}
+            with pytest.raises(FencedBatch, match=f"ownership epoch of the ledger: {stored}; of the batch: 7"):
+                batch.is_written(rows)
+    assert not batch.is_written({("flights", 0): LedgerPosition(10), epoch: LedgerPosition(7)})
+    assert batch.is_written({("flights", 0): LedgerPosition(20), epoch: LedgerPosition(7)})
+    assert batch.positions == ONE.positions, "a batch does not change the epoch"
+
+
+def test_F1_the_table_of_a_user_keeps_the_contract_of_epochs() -> None:
+    positions = LedgerPositionsOfSource(_PositionsSink(table := Table(p0=10)), "board", OnRestart.GROUP)
+    frozen = positions.take_over({P0: Owned(10, epoch=7)}, lambda _: False)
+    positions.take_over({P0: Owned(10, epoch=8)}, lambda _: False)
+    before = table.read()
+    assert positions.move({P0: replace(frozen[P0], next_offset=3)}) == frozenset()
+    with pytest.raises(FencedMember):
+        positions.take_over(frozen, lambda _: False)
+    assert table.read() == before
+    assert positions.move({P0: Owned(3, epoch=8)}) == {P0}
+    assert table.read()["flights", 0] == LedgerPosition(3)
+
+
+def test_F1_positions_are_compared_in_the_transaction_of_the_user() -> None:
+    """A process is frozen between its decision and its write. The next owner takes over, and reads meanwhile."""
+    positions = LedgerPositionsOfSource(_PositionsSink(table := Table(p0=10)), "board", OnRestart.GROUP)
+    owned = positions.take_over({P0: Owned(10, epoch=7)}, lambda _: False)
+
+    def next_owner() -> None:
+        table.before_update = lambda: None  # type: ignore[method-assign]
+        positions.take_over({P0: Owned(10, epoch=8)}, lambda _: False)
+
+    table.before_update = next_owner  # type: ignore[method-assign]
+    assert positions.move({P0: replace(owned[P0], next_offset=3)}) == frozenset()
+    assert table.read()["flights", 0] == LedgerPosition(10)
+    assert table.read()["streamgroups.epoch.flights", 0] == LedgerPosition(8)
+
+
+def test_F1_a_transaction_that_was_overtaken_changes_nothing() -> None:
+    table = Table(p0=10)
+    table.before_update = lambda: table.write({("flights", 0): LedgerPosition(11)})  # type: ignore[method-assign]
+
+    def set_back() -> None:
+        with _PositionsSink(table).open("board") as ledger, ledger.transaction() as transaction:
+            transaction.positions([P0])
+            transaction.advance({P0: 3})
+
+    with pytest.raises(LedgerConflict, match="flights-0"):
+        set_back()
+    assert table.rows == {("flights", 0): LedgerPosition(11)}
+
+
 def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced() -> None:
     table = Table()
     table.write(QUIET.positions)
@@ -116,10 +183,11 @@ def test_the_ledger_is_that_of_one_group(monkeypatch: pytest.MonkeyPatch) -> Non
         group_metadata=ConsumerGroupMetadata("board", 1, "one"),
         mode=MembershipMode.SHARED,
         joins=True,
+        owned={P0: Owned(10, epoch=7)},
     )
     monkeypatch.setattr(foreach_ledger, "batch_info", lambda *_: BatchInfo((facts,), 3))
     batch = BatchLedger("board", "checkpoint").batch(3)
-    assert replace(batch, states_after=dict) == replace(ONE, identities={P0: FIRST})
+    assert replace(batch, states_after=dict) == replace(ONE, identities={P0: FIRST}, epochs={P0: 7})
     assert batch.states_after() == {}
     with pytest.raises(InvalidOption, match="also reads for group board"):
         BatchLedger("gates", "checkpoint").batch(3)
@@ -131,6 +199,8 @@ def test_the_source_reads_and_moves_the_table_by_itself() -> None:
         assert transaction.positions([P0, P1]) == {P0: 10}
         transaction.advance({P1: 5})
     assert table.rows == {("flights", 0): LedgerPosition(10), ("flights", 1): LedgerPosition(5)}
+    with _PositionsSink(table).open("board") as ledger:
+        assert ledger.positions([P0, TopicPartition("other", 0)]) == {P0: 10}
 
 
 def test_S11_a_row_of_another_topic_is_fenced_whatever_its_number() -> None:
@@ -146,7 +216,9 @@ def test_S11_a_row_of_another_topic_is_fenced_whatever_its_number() -> None:
 def test_S11_the_source_reads_and_writes_ids() -> None:
     table = Table()
     with _PositionsSink(table).open("board") as ledger, ledger.transaction() as transaction:
+        assert transaction.positions([P0]) == {}
         transaction.advance({P0: 5}, {P0: FIRST})
+    with _PositionsSink(table).open("board") as ledger, ledger.transaction() as transaction:
         assert transaction.positions([P0]) == {P0: 5}
         assert transaction.identities([P0]) == {P0: FIRST}
     assert table.rows == {("flights", 0): LedgerPosition(5, "c", "t1")}
