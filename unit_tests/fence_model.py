@@ -112,7 +112,7 @@ class Actor:
 
 
 class Freezer:
-    """Knows which process runs, and the actor whose turn it is."""
+    """Contains the process that runs, and the actor whose turn it is."""
 
     def __init__(self) -> None:
         self.actors: list[Actor] = []
@@ -145,7 +145,7 @@ class Freezer:
 
 
 class FreezingRun(Run):
-    """A run whose member knows the freezer."""
+    """A run whose member can be frozen."""
 
     def __init__(self, freezer: Freezer, *args: Any, **kwargs: Any) -> None:
         self._freezer = freezer
@@ -391,7 +391,7 @@ class FrozenQueries(QueriesOfOneGroup):
         assert not self.world.faults, self.world.faults
 
     def what_the_group_has_committed_is_written(self) -> None:
-        """Resets move the group: the account of the ledger decides."""
+        """Resets set the group back: the account of the ledger decides."""
 
     def teardown(self) -> None:
         """Frozen processes continue, all processes read to the end, and the last live reset is applied."""

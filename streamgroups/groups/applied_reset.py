@@ -2,10 +2,10 @@
 
 Used by :mod:`streamgroups.groups.commit_metadata`, :mod:`streamgroups.ledgers` and :mod:`streamgroups.checkpoints`. A position
 and the reset that it contains change together, in one write that the broker or the ledger fences. So a reset is applied once,
-whoever owns the partition. Source: SEMANTICS G8, S5, S6, F2.
+by any owner of the partition. Source: SEMANTICS G8, S5, S6, F2.
 
 Numbers order the resets of one partition. A member counts on from the position that it resets. A tool also uses the time, since
-it may not know the number: the committed offset can have expired, and a ledger can be ahead of the group.
+it may lack the number: the committed offset can have expired, and a ledger can be ahead of the group.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ def test_F2_S5_a_reset_of_a_tool_is_applied_once_although_the_commit_of_the_memb
         (Owned(10, Origin.FOREIGN, reset=AppliedReset(5, "a")), AppliedReset(6, "b"), OnRestart.GROUP, 20),
         # A live reset in the ledger, whose commit to the group is missing.
         (Owned(30, reset=AppliedReset(5, "a")), AppliedReset(6, "b"), OnRestart.FAIL, 20),
-        # The tool did not know the number of the ledger.
+        # The tool lacked the number of the ledger.
         (Owned(10, Origin.FOREIGN, reset=AppliedReset(6, "c")), AppliedReset(6, "b"), OnRestart.GROUP, 10),
         # Only the commit of the last batch is missing.
         (Owned(10, reset=AppliedReset(6, "b")), AppliedReset(6, "b"), OnRestart.FAIL, 20),

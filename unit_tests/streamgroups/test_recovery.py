@@ -62,7 +62,7 @@ ROWS = {
     "the commit of a live reset to the future is missing": Row(20, Owned(10), 20, 20, reset=R1),
     "the ledger was set back after a live reset": Row(20, Owned(35, reset=R1), 20, 20, differs=True, reset=R1),
     "the commit after a live reset is missing": Row(20, Owned(10, reset=R1), 20, 20, reset=R1),
-    "two resets at once, of which the ledger has one": Row(
+    "two resets at once, and the ledger has one": Row(
         20, Owned(5, reset=AppliedReset(1, "b")), 20, 5, differs=True, reset=R1
     ),
 }
@@ -91,7 +91,7 @@ def test_row(name: str, policy: OnRestart) -> None:
 
 
 def test_F2_an_import_to_an_offset_below_the_ledger_is_followed() -> None:
-    """At that offset, a member has been before: the number alone looks like a missing commit."""
+    """At that offset, a member has been before: the number alone is that of a missing commit."""
     imported = Owned.committed(10, ToolMark(AppliedReset(1732334879123, "a")).encode())
     decided = take_over({P0: imported}, {P0: 20}, GROUP)
     assert (decided.next_offsets, decided.move) == ({P0: 10}, {P0: (20, 10)})

@@ -268,7 +268,7 @@ class ConsumerOwner:
     def _marked(self, consumer: Consumer, unmarked: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
         """Gives the resets of clients without marks an id, in the group, before a ledger or a checkpoint continues there.
 
-        Otherwise the next owner could not see whether the reset is applied: to the same offset, it looks like an earlier one.
+        Otherwise the next owner could not distinguish the reset from an earlier one to the same offset.
         """
         if not unmarked:
             return {}
