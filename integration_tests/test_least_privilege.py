@@ -342,7 +342,7 @@ FEATURES = {
         Place.new_topic,
     ),
     "topics create": Feature(
-        lambda name: (Acl("Create", "Topic", name), Acl("Describe", "Topic", name, "Read")),
+        lambda name: (Acl("Create", "Topic", name), Acl("Describe", "Topic", name)),
         lambda place: place.command("topics", "create", place.name, "--partitions", "1"),
         Place.no_topic,
     ),

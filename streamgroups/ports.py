@@ -58,7 +58,8 @@ class Cluster(Protocol):
 
     Every method raises :class:`~streamgroups.errors.BrokerUnreachable` when no broker answers,
     :class:`~streamgroups.errors.NotAuthorized` when the broker denies access, and
-    :class:`~streamgroups.errors.UnknownTopic` for a partition that does not exist.
+    :class:`~streamgroups.errors.UnknownTopic` for a partition that does not exist. The error of one partition, topic or
+    group in a response is raised too, and never counts as its absence (SEMANTICS G17).
     """
 
     def check_reachable(self) -> None:
@@ -182,8 +183,18 @@ class TopicAdmin(Protocol):
         """Deletes topics with all their records. Returns the topics that were not deleted, with the reasons."""
         ...
 
-    def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
-        """These topics, or all. Topics that do not exist, or that this user may not describe, are left out."""
+    def describe_topics(
+        self, names: Collection[str] | None = None, *, operation: str = "Describe"
+    ) -> dict[str, TopicDescription]:
+        """These topics, or all that this user may describe. Topics that do not exist are left out.
+
+        Args:
+            names: the topics; ``None`` for all.
+            operation: the operation that the user needs, for the remedy of an error. It includes Describe.
+
+        Raises:
+            NotAuthorized: if this user may not describe one of these topics.
+        """
         ...
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
@@ -195,11 +206,18 @@ class TopicAdmin(Protocol):
         ...
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
-        """The first offset whose timestamp is at or after a time; ``None`` if no such record exists."""
+        """The first offset whose timestamp is at or after a time; ``None`` if no such record exists.
+
+        Raises:
+            BrokerUnreachable: if a partition has no leader. Whether it has such a record is unknown then.
+        """
         ...
 
     def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
-        """The record with the latest timestamp of each partition; ``None`` for an empty partition (KIP-734)."""
+        """The record with the latest timestamp of each partition; ``None`` for an empty partition (KIP-734).
+
+        Partitions whose :meth:`bounds` are unknown are left out.
+        """
         ...
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:

@@ -104,6 +104,7 @@ class ScriptedConsumer:
         stored: the group's committed offsets and their metadata.
         bounds: the earliest and the end offset of each partition.
         rejections: the errors of the next commits; ``None`` accepts a commit.
+        unreadable: the errors of single partitions in the next responses with committed offsets.
         while_waiting: called each time the adapter reads the consumer group metadata, as it does while it waits for a
             batch.
     """
@@ -112,6 +113,7 @@ class ScriptedConsumer:
     stored: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
     bounds: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     rejections: deque[int | None] = field(default_factory=deque)
+    unreadable: deque[Mapping[TopicPartition, int]] = field(default_factory=deque)
     while_waiting: Callable[[], object] = lambda: None
     generation: int | None = None
     #: The calls of its methods, in order.
@@ -183,8 +185,14 @@ class ScriptedConsumer:
 
     def committed(self, asked: Iterable[Any], timeout: float) -> list[Any]:
         self.calls.append(("committed", [_ours(p) for p in asked]))
+        errors = self.unreadable.popleft() if self.unreadable else {}
         stored = [(p, self.stored.get(_ours(p), (OFFSET_INVALID, ""))) for p in asked]
-        return [Row(p.topic, p.partition, offset, text) for p, (offset, text) in stored]
+        return [
+            Row(p.topic, p.partition, OFFSET_INVALID, error=KafkaError(errors[_ours(p)]))
+            if _ours(p) in errors
+            else Row(p.topic, p.partition, offset, text)
+            for p, (offset, text) in stored
+        ]
 
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool) -> list[Row]:
         assert not asynchronous

@@ -98,7 +98,7 @@ class Cluster:
         cluster_id: Kafka's id of the cluster; empty if it has none.
         brokers: all of its brokers.
         offsets_topic: None before the first commit of any group, or without permission to describe it.
-        settings: broker properties by name; None without permission to read them.
+        settings: broker properties by name; None without permission to read them, empty if no broker returned them.
         silent_servers: given addresses that did not respond, with the reason.
     """
 
@@ -242,6 +242,9 @@ def _settings(settings: Mapping[str, str] | None) -> list[Finding]:
                 "Grant DescribeConfigs on Cluster 'kafka-cluster'. Queries do not need it.",
             )
         ]
+    if not settings:
+        what = "No broker returned its settings, so the retention of offsets is unknown."
+        return [warning("offsets", what, "Run the command again, and check the logs of the brokers.")]
     findings = [_retention(int(settings[RETENTION]))] if RETENTION in settings else []
     metadata_bytes = int(settings.get(METADATA_BYTES, _DEFAULT_METADATA_BYTES))
     if metadata_bytes < _DEFAULT_METADATA_BYTES:

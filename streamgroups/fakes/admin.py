@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
-from streamgroups.errors import GroupRejected, InvalidOption, StreamGroupsError, UnknownGroup, UnknownTopic
+from streamgroups.errors import (
+    BrokerUnreachable,
+    GroupRejected,
+    InvalidOption,
+    NotAuthorized,
+    StreamGroupsError,
+    UnknownGroup,
+    UnknownTopic,
+)
 from streamgroups.fakes.cluster import BROKER, MAX_METADATA_UNITS, FakeCluster, utf16_units
 from streamgroups.groups.description import GroupDescription, GroupListing
 from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionError, UnreadRecords
@@ -137,8 +145,12 @@ class FakeAdmin:
                 self.cluster.delete_topic(name)
         return {name: UnknownTopic(f"Topic '{name}' does not exist.") for name in missing}
 
-    def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
+    def describe_topics(
+        self, names: Collection[str] | None = None, *, operation: str = "Describe"
+    ) -> dict[str, TopicDescription]:
         """See :meth:`streamgroups.ports.TopicAdmin.describe_topics`."""
+        self.cluster.check_parts(*(names or ()))
+        counts = self.cluster.partition_counts()
         return {
             name: TopicDescription(
                 name,
@@ -146,8 +158,8 @@ class FakeAdmin:
                 False,
                 tuple(PartitionDescription(p, BROKER, (BROKER,), (BROKER,)) for p in range(count)),
             )
-            for name, count in sorted(self.cluster.topics().items())
-            if names is None or name in names
+            for name, count in sorted(counts.items())
+            if (name not in self.cluster.rejections if names is None else name in names)
         }
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
@@ -156,7 +168,7 @@ class FakeAdmin:
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
         """See :meth:`streamgroups.ports.TopicAdmin.bounds`."""
-        return {tp: self._bounds(tp) if self._exists(tp) else PartitionError.NO_PARTITION for tp in partitions}
+        return {tp: self._bounds_or_error(tp) for tp in partitions}
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
         """See :meth:`streamgroups.ports.TopicAdmin.at_times`."""
@@ -170,7 +182,9 @@ class FakeAdmin:
         """See :meth:`streamgroups.ports.TopicAdmin.newest`."""
         found = {}
         for tp in partitions:
-            bounds = self._bounds(tp)
+            bounds = self._bounds_or_error(tp)
+            if isinstance(bounds, PartitionError):
+                continue
             records = self.cluster.read(OffsetRange(tp, bounds.beginning_offset, bounds.end_offset))
             latest = max(records, key=lambda r: r.timestamp_ms or 0, default=None)
             found[tp] = None if latest is None else _stamped(latest)
@@ -219,7 +233,18 @@ class FakeAdmin:
         self.before_change()
 
     def _exists(self, tp: TopicPartition) -> bool:
-        return 0 <= tp.partition < self.cluster.topics().get(tp.topic, 0)
+        return 0 <= tp.partition < self.cluster.partition_counts().get(tp.topic, 0)
+
+    def _bounds_or_error(self, tp: TopicPartition) -> Bounds | PartitionError:
+        if not self._exists(tp):
+            return PartitionError.NO_PARTITION
+        try:
+            return self._bounds(tp)
+        except NotAuthorized:
+            return PartitionError.NOT_AUTHORIZED
+        except BrokerUnreachable:
+            self.cluster.check_reachable()
+            return PartitionError.NO_LEADER
 
     def _bounds(self, tp: TopicPartition) -> Bounds:
         return Bounds(self.cluster.beginning_offsets([tp])[tp], self.cluster.end_offsets([tp])[tp])

@@ -10,7 +10,14 @@ import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from streamgroups.errors import BrokerUnreachable, DataLoss, GroupRejected, ReadTimedOut, UnknownTopic
+from streamgroups.errors import (
+    BrokerUnreachable,
+    DataLoss,
+    GroupRejected,
+    ReadTimedOut,
+    StreamGroupsError,
+    UnknownTopic,
+)
 from streamgroups.groups.description import GroupDescription
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
@@ -134,6 +141,8 @@ class FakeCluster:
         self.has_topic_ids = True
         #: While false, every request fails with ``BrokerUnreachable``.
         self.reachable = True
+        #: The errors of parts of responses: of a topic, of a partition, or of the committed offset of a group.
+        self.rejections: dict[str | TopicPartition | tuple[str, TopicPartition], StreamGroupsError] = {}
 
     # ---- actions of tests
     # ----------------------------------------------------------------------------------------------
@@ -268,7 +277,13 @@ class FakeCluster:
 
     def all_committed(self, group_id: str) -> dict[TopicPartition, Committed]:
         """All committed offsets of a group."""
+        self.check_parts(*((group_id, tp) for tp in self._committed.get(group_id, ())))
         return dict(self._committed.get(group_id, {}))
+
+    def partition_counts(self) -> dict[str, int]:
+        """The number of partitions of every topic, whatever its errors are."""
+        self.check_reachable()
+        return {name: len(partitions) for name, partitions in self._topics.items()}
 
     # ---- the ports ---------------------------------------------------------------------------------------------------
 
@@ -277,34 +292,43 @@ class FakeCluster:
         if not self.reachable:
             raise BrokerUnreachable("The cluster is unreachable.", remedy="Set FakeCluster.reachable to True.")
 
+    def check_parts(self, *parts: str | TopicPartition | tuple[str, TopicPartition]) -> None:
+        """Raises the first error of these parts of a response (SEMANTICS G17)."""
+        self.check_reachable()
+        for part in parts:
+            topic = part.topic if isinstance(part, TopicPartition) else part
+            for it in (topic, part):
+                if it in self.rejections:
+                    raise self.rejections[it]
+
     def topics(self) -> Mapping[str, int]:
         """See :meth:`streamgroups.ports.Cluster.topics`."""
-        self.check_reachable()
-        return {name: len(partitions) for name, partitions in self._topics.items()}
+        self.check_parts(*self._topics)
+        return self.partition_counts()
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.beginning_offsets`."""
-        self.check_reachable()
+        self.check_parts(*partitions)
         return {tp: self._partition(tp).beginning_offset for tp in partitions}
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.end_offsets`."""
-        self.check_reachable()
+        self.check_parts(*partitions)
         return {tp: self._readable_end(self._partition(tp)) for tp in partitions}
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.high_watermarks`."""
-        self.check_reachable()
+        self.check_parts(*partitions)
         return {tp: self._partition(tp).end_offset for tp in partitions}
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """See :meth:`streamgroups.ports.Cluster.offsets_at_times`."""
-        self.check_reachable()
+        self.check_parts(*times_ms)
         return {tp: self._offset_at(self._partition(tp), time_ms) for tp, time_ms in times_ms.items()}
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
         """See :meth:`streamgroups.ports.Cluster.identities`."""
-        self.check_reachable()
+        self.check_parts(*topics)
         ids = self._topic_ids if self.has_topic_ids else {}
         return {name: TopicIdentity(self.cluster_id, ids.get(name)) for name in topics if name in self._topics}
 
@@ -327,7 +351,7 @@ class FakeCluster:
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.Cluster.committed`."""
-        self.check_reachable()
+        self.check_parts(*((group_id, tp) for tp in partitions))
         return {tp: c for tp, c in self._committed.get(group_id, {}).items() if tp in partitions}
 
     def _readable_end(self, partition: _Partition) -> int:

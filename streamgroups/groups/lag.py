@@ -53,6 +53,8 @@ class PartitionError(Enum):
     NO_PARTITION = "no_partition"
     #: Its partition has no leader now, so its end is unknown.
     NO_LEADER = "no_leader"
+    #: This user may not describe its topic, so its end is unknown.
+    NOT_AUTHORIZED = "not_authorized"
 
 
 @dataclass(frozen=True, slots=True)

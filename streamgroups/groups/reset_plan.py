@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamgroups.errors import BrokerUnreachable, GroupRejected, InvalidOption, UnknownTopic
+from streamgroups.acls import grant
+from streamgroups.errors import BrokerUnreachable, GroupRejected, InvalidOption, NotAuthorized, UnknownTopic
 from streamgroups.groups.lag import PartitionError
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon
@@ -145,6 +146,7 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> 
 
     Raises:
         UnknownTopic: if partitions do not exist. The text names them.
+        NotAuthorized: if this user may not describe the topics of partitions. The text names them.
         BrokerUnreachable: if partitions have no leader. The text names them.
 
     >>> require_bounds({TopicPartition("flights", 9): PartitionError.NO_PARTITION})
@@ -160,6 +162,12 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> 
             remedy="See: streamgroups topics list.",
             topic=None if only is None else only.topic,
             partition=None if only is None else only.partition,
+        )
+    denied = sorted({tp.topic for tp, found in bounds.items() if found is PartitionError.NOT_AUTHORIZED})
+    if denied:
+        raise NotAuthorized(
+            f"This user is not authorized to describe {listed(map(repr, denied))}; nothing was changed.",
+            remedy=grant("Describe", "Topic", denied),
         )
     leaderless = [tp for tp, found in bounds.items() if isinstance(found, PartitionError)]
     if leaderless:

@@ -172,6 +172,8 @@ def detail(lag: PartitionLag) -> str:
             return "deleted"
         case PartitionError.NO_LEADER:
             return "no leader"
+        case PartitionError.NOT_AUTHORIZED:
+            return "not authorized"
     return ""
 
 

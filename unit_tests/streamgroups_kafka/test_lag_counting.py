@@ -100,12 +100,16 @@ class Broker:
     def __init__(self, logs: Mapping[TopicPartition, Log]) -> None:
         self.logs, self.requests, self.bytes_sent = logs, 0, 0
         self.errors: dict[TopicPartition, int] = {}
+        #: The error of the next whole responses.
+        self.rejects = 0
 
     async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         self.requests += len(requests)
         return {node: self._answer(request) for node, request in requests.items()}
 
     def _answer(self, request: Any) -> Any:
+        if self.rejects:
+            return SimpleNamespace(error_code=self.rejects, responses=[])
         left, topics = request.max_bytes, []
         for t in request.topics:
             partitions = []
@@ -130,11 +134,11 @@ class Broker:
                     )
                 )
             topics.append(SimpleNamespace(topic=t.topic, partitions=partitions))
-        return SimpleNamespace(responses=topics)
+        return SimpleNamespace(error_code=0, responses=topics)
 
 
 def counted(broker: Broker, *ranges: OffsetRange, limit_bytes: int = PLENTY) -> dict[TopicPartition, UnreadRecords]:
-    leaders: dict[TopicPartition, int | None] = dict.fromkeys(broker.logs, 1)
+    leaders = dict.fromkeys(broker.logs, 1)
     return asyncio.run(lag_counting.count_unread(broker, leaders, ranges, limit_bytes))  # type: ignore[arg-type]
 
 
@@ -237,6 +241,14 @@ def test_a_partition_that_must_not_be_read_spoils_no_other() -> None:
     broker = Broker({P0: log, other: log})
     broker.errors[P0] = 29
     assert counted(broker, OffsetRange(P0, 0, 3), OffsetRange(other, 0, 3)) == {other: UnreadRecords(3)}
+
+
+def test_G17_a_response_with_an_error_as_a_whole_is_not_requested_again() -> None:
+    log = Log()
+    log.write(3)
+    broker = Broker({P0: log})
+    broker.rejects = 56
+    assert (counted(broker, OffsetRange(P0, 0, 3)), broker.requests) == ({}, 1)
 
 
 def test_no_time_no_count(monkeypatch: pytest.MonkeyPatch) -> None:

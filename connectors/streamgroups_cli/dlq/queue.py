@@ -18,7 +18,7 @@ import typer
 from streamgroups.dlq.redrive import MAX_ATTEMPTS, Redrive, redriven_topic
 from streamgroups.dlq.stored import Foreign, Selection, StoredLetter, TableLetter, stored
 from streamgroups.dlq.table_letters import AnyForeign, AnyLetter, ForeignRow, LetterTable, letter_of
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.groups.reset_plan import parse_scope, require_bounds
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
@@ -118,7 +118,12 @@ class Queue(ABC):
 
     def _redriven_records(self) -> Iterator[Message]:
         topic = redriven_topic(self.name)
-        if topic not in self._cluster.topics.describe_topics([topic]):
+        try:
+            if topic not in self._cluster.topics.describe_topics([topic], operation="Read"):
+                return
+        except NotAuthorized as e:
+            # A redrive has opened the topic before it reads the ids, so it sends no letter again.
+            say(f"Redriven letters count as waiting, because their ids cannot be read. {e}")
             return
         bounds = require_bounds(self._cluster.topics.bounds(partitions_of(self._cluster, {topic: None})))
         yield from self._cluster.topics.read(

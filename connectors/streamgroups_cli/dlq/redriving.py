@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgroups.acls import grant
 from streamgroups.dlq.letter_files import parse_lines
 from streamgroups.dlq.redrive import Planned, Repaired, State, plan_redrive, redriven_topic, transactions
 from streamgroups.dlq.stored import Selection
@@ -112,12 +111,12 @@ def _letters(
 
 
 def _check_topics(cluster: Cluster, topics: Sequence[str]) -> None:
-    found = cluster.topics.describe_topics(topics) if topics else {}
+    found = cluster.topics.describe_topics(topics, operation="Write") if topics else {}
     missing = [topic for topic in topics if topic not in found]
     if missing:
         raise UnknownTopic(
-            f"Topic {listed(map(repr, missing))} does not exist, or this user cannot describe it; nothing was sent.",
-            remedy="Create it, or name another topic with --to. If it exists: " + grant("Write", "Topic", missing),
+            f"Topic {listed(map(repr, missing))} does not exist; nothing was sent.",
+            remedy="Create it, or name another topic with --to.",
             topic=missing[0] if len(missing) == 1 else None,
         )
 

@@ -102,7 +102,7 @@ def move_live(
         GroupRejected: if the request cannot be written.
     """
     book = _reset_requests(cluster)
-    topics = cluster.topics.describe_topics({tp.topic for tp in offsets})
+    topics = cluster.topics.describe_topics({tp.topic for tp in offsets}, operation="Read")
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
     request_id = book.give(group_id, {tp: c.next_offset for tp, c in offsets.items()}, counts)
     left: Collection[TopicPartition] = offsets.keys()

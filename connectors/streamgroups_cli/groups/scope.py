@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.acls import grant
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.commit_metadata import position_of
 from streamgroups.monitoring.snapshots import list_all
@@ -64,15 +63,16 @@ def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) 
 
     Raises:
         UnknownTopic: if such a topic does not exist.
+        NotAuthorized: if this user may not describe it.
     """
     whole = [topic for topic, numbers in scope.items() if numbers is None]
-    found = cluster.topics.describe_topics(whole)
+    found = cluster.topics.describe_topics(whole, operation="Read")
     missing = [topic for topic in whole if topic not in found]
     if missing:
         named = ", ".join(f"'{topic}'" for topic in missing)
         raise UnknownTopic(
-            f"Topic {named} does not exist, or this user cannot describe it; nothing was changed.",
-            remedy="See: streamgroups topics list. If it exists: " + grant("Read", "Topic", missing),
+            f"Topic {named} does not exist; nothing was changed.",
+            remedy="See: streamgroups topics list.",
         )
     listed = [TopicPartition(topic, p.partition) for topic in whole for p in found[topic].partitions]
     listed += [TopicPartition(topic, p) for topic, numbers in scope.items() if numbers for p in numbers]

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.acls import grant
 from streamgroups.errors import GroupRejected, PartlyDone, UnknownTopic
 from streamgroups.groups.description import is_active
 from streamgroups.monitoring.snapshots import list_all
@@ -40,7 +39,7 @@ def delete(
     """Delete topics with all their records. There is no undo. Topics that a group is reading are rejected."""
     names = list(dict.fromkeys(topics))
     with connect() as cluster:
-        described = cluster.topics.describe_topics(names)
+        described = cluster.topics.describe_topics(names, operation="Delete")
         _require_known(names, described)
         readers = _readers(cluster, names)
         rows = _rows(cluster, names, described, readers)
@@ -72,8 +71,8 @@ def _require_known(names: Sequence[str], described: Mapping[str, TopicDescriptio
     missing = [name for name in names if name not in described]
     if missing:
         raise UnknownTopic(
-            f"Topic {', '.join(map(repr, missing))} does not exist, or this user cannot describe it; nothing was changed.",
-            remedy="See: streamgroups topics list. If it exists: " + grant("Delete", "Topic", missing),
+            f"Topic {', '.join(map(repr, missing))} does not exist; nothing was changed.",
+            remedy="See: streamgroups topics list.",
             topic=missing[0] if len(missing) == 1 else None,
         )
     internal = [name for name in names if described[name].internal]

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgroups.acls import grant
 from streamgroups.errors import UnknownTopic
 from streamgroups.groups.lag import PartitionError
 from streamgroups.monitoring.snapshots import list_all
@@ -58,8 +57,8 @@ def describe(
     missing = [name for name in asked if name not in described]
     if missing:
         raise UnknownTopic(
-            f"Topic {', '.join(map(repr, missing))} does not exist, or this user cannot describe it.",
-            remedy="See: streamgroups topics list. If it exists: " + grant("Describe", "Topic", missing),
+            f"Topic {', '.join(map(repr, missing))} does not exist.",
+            remedy="See: streamgroups topics list.",
             topic=missing[0] if len(missing) == 1 else None,
         )
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Protocol
 
 import typer
 
-from streamgroups.acls import grant
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
 from streamgroups.record_lines import NewRecord, json_record, text_record
 from streamgroups_cli.connection import Connect, timeout_s
@@ -73,12 +72,11 @@ def produce(
                 pass
             lines.seek(0)
         with connect() as cluster:
-            described = cluster.topics.describe_topics([topic])
+            described = cluster.topics.describe_topics([topic], operation="Write")
             if topic not in described:
                 raise UnknownTopic(
-                    f"Topic '{topic}' does not exist, or this user cannot describe it; nothing was written.",
-                    remedy=f"Create it with: streamgroups topics create {topic} --partitions 4. If it exists: "
-                    + grant("Write", "Topic", [topic]),
+                    f"Topic '{topic}' does not exist; nothing was written.",
+                    remedy=f"Create it with: streamgroups topics create {topic} --partitions 4.",
                     topic=topic,
                 )
             if file is None and sys.stdin.isatty():

@@ -35,10 +35,12 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
+from streamgroups_kafka.client.responses import REQUESTS, PartRejected, topics_of
 
 #: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
 REQUEST_TIMEOUT_S = 10.0
@@ -55,6 +57,9 @@ _LOOKS_WITHOUT_PARTITION = 3
 
 #: The placeholder for a missing topic id, from brokers before 2.8: the UUID of zeros.
 _NO_ID = "A" * 22
+#: The errors of ListOffsets that end with new metadata. librdkafka returns the last one for a partition that is newer
+#: than its metadata.
+_OTHER_LEADER = frozenset[int](REQUESTS["ListOffsets"].moved | REQUESTS["ListOffsets"].absent) | {KafkaError._NOENT}
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -94,8 +99,9 @@ class KafkaCluster:
         self._connected: dict[str, Consumer] = {}
         self._log = client_log(config.get("bootstrap.servers"))
         self._isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        self._retry_interval_s = retry_interval_ms / 1000
         self._retrying = retrying(
-            stop_all(stop_after_attempt(attempts), stop_after_delay(_OUTAGE_S)), every_s=retry_interval_ms / 1000
+            stop_all(stop_after_attempt(attempts), stop_after_delay(_OUTAGE_S)), every_s=self._retry_interval_s
         )
 
     def connect(self, group_id: str) -> None:
@@ -134,12 +140,12 @@ class KafkaCluster:
 
     def topics(self) -> Mapping[str, int]:
         """See :meth:`streamgroups.ports.Cluster.topics`."""
-        metadata = self._try("The list of topics", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
-        return {
-            name: len(topic.partitions)
-            for name, topic in metadata.topics.items()
-            if topic.error is None and name not in _INTERNAL_TOPICS
-        }
+
+        def request() -> dict[str, int]:
+            found = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+            return {name: len(topic.partitions) for name, topic in found.items() if _is_there(name, topic)}
+
+        return {name: n for name, n in self._try("The list of topics", request).items() if name not in _INTERNAL_TOPICS}
 
     def cluster_id(self) -> str:
         """The cluster id."""
@@ -192,46 +198,63 @@ class KafkaCluster:
     ) -> dict[TopicPartition, int]:
         if not specs:
             return {}
-        asked = {theirs(tp): spec for tp, spec in specs.items()}
         n_missed = 0
 
         def request() -> dict[TopicPartition, int]:
             nonlocal n_missed
-            futures = self._admin.list_offsets(
-                asked, isolation_level=isolation or self._isolation, request_timeout=REQUEST_TIMEOUT_S
-            )
-            found = {}
             try:
-                for tp, future in futures.items():
-                    found[ours(tp)] = future.result().offset
-            except KafkaException as e:
-                if e.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    what = f"The offsets of {ours(tp)} could not be read"
-                    raise self._translated(e.args[0], what, topic=tp.topic) from None
-                if e.args[0].code() == KafkaError._NOENT:
-                    # The partition is newer than the metadata of this client, and a request for leaders does not
-                    # refresh them.
-                    topics = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-                    missing = [
-                        tp for tp in specs if tp.topic not in topics or tp.partition not in topics[tp.topic].partitions
-                    ]
-                    n_missed += bool(missing)
-                    if n_missed >= _LOOKS_WITHOUT_PARTITION:
-                        raise UnknownTopic(
-                            f"The cluster has no partition {listed(sorted(missing))}.",
-                            remedy="Check the names. If the topic was deleted, restart without it.",
-                        ) from None
-                raise
-            # librdkafka returns this offset, without an error, if the connection closes during a request.
-            unanswered = [tp for tp, offset in found.items() if offset == confluent_kafka.OFFSET_INVALID]
-            if unanswered:
-                raise BrokerUnreachable(
-                    f"The leaders of {_topics_of(unanswered)} disconnected before they returned the offsets.",
-                    remedy="Check that they are up. The request is repeated fetchOffset.numRetries times.",
-                )
-            return found
+                return self._listed(specs, isolation or self._isolation)
+            except PartRejected as e:
+                if e.args[0].code() not in _OTHER_LEADER:
+                    raise
+                missing = self._refresh_leaders(specs)
+                n_missed += bool(missing)
+                if n_missed >= _LOOKS_WITHOUT_PARTITION:
+                    raise UnknownTopic(
+                        f"The cluster has no partition {listed(sorted(missing))}.",
+                        remedy="Check the names. If the topic was deleted, restart without it.",
+                    ) from None
+                # A broker learns of its partitions after the controller. Until then it reports that they do not exist.
+                raise (_not_ready(e) if e.args[0].code() in REQUESTS["ListOffsets"].absent else e) from None
 
         return self._try(f"The offsets of {_topics_of(specs)}", request)
+
+    def _listed(
+        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        futures = self._admin.list_offsets(
+            {theirs(tp): spec for tp, spec in specs.items()},
+            isolation_level=isolation,
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        found = {}
+        for tp, future in futures.items():
+            try:
+                found[ours(tp)] = future.result().offset
+            except KafkaException as e:
+                raise PartRejected(e.args[0], [ours(tp)], tp.topic) from None
+        # librdkafka returns this offset, without an error, if the connection closes during a request.
+        unanswered = [tp for tp, offset in found.items() if offset == confluent_kafka.OFFSET_INVALID]
+        if unanswered:
+            raise BrokerUnreachable(
+                f"The leaders of {_topics_of(unanswered)} disconnected before they returned the offsets.",
+                remedy="Check that they are up. The request is repeated fetchOffset.numRetries times.",
+            )
+        return found
+
+    def _refresh_leaders(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Requests the metadata, and returns the partitions that do not exist.
+
+        librdkafka sends a request for offsets to the leaders in its metadata. Neither a new partition nor the error of a
+        former leader refreshes them.
+
+        Raises:
+            PartRejected: if the response contains the error of a topic.
+        """
+        topics = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        names = {tp.topic for tp in partitions}
+        there = {name: topics[name].partitions for name in names & topics.keys() if _is_there(name, topics[name])}
+        return [tp for tp in partitions if tp.partition not in there.get(tp.topic, ())]
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.Cluster.committed`.
@@ -269,13 +292,22 @@ class KafkaCluster:
         return stored_bytes(self._config, partitions)
 
     def group_ids(self) -> frozenset[str]:
-        """The names of the consumer groups of all brokers that have responded, as far as this user may see them."""
+        """The names of the consumer groups of all brokers, as far as this user may see them.
+
+        Raises:
+            StreamGroupsError: if a broker does not return its groups. A broker that is down delays a start only once.
+        """
 
         def request() -> frozenset[str]:
             listed = self._admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result()
+            for error in listed.errors:
+                raise error if isinstance(error, KafkaException) else KafkaException(error)
             return frozenset(it.group_id for it in listed.valid)
 
-        return self._try("The groups", request)
+        found: frozenset[str] = retrying(REQUEST_TIMEOUT_S, every_s=self._retry_interval_s)(
+            lambda: self._once("The groups", request)
+        )
+        return found
 
     def describe(self, group_id: str) -> GroupDescription:
         """See :meth:`streamgroups.ports.Cluster.describe`."""
@@ -312,10 +344,15 @@ class KafkaCluster:
 
     def _subscriptions(self, group_id: str) -> dict[str, frozenset[str]]:
         """The subscriptions of the members of a classic group; empty for others (KIP-848 does not return them here)."""
-        groups = self._try(
-            f"Group '{group_id}'", lambda: self._admin.list_groups(group_id, timeout=REQUEST_TIMEOUT_S), group_id
-        )
-        members: list[Any] = [m for g in groups for m in g.members]
+
+        def request() -> list[Any]:
+            groups = self._admin.list_groups(group_id, timeout=REQUEST_TIMEOUT_S)
+            for g in groups:
+                if g.error is not None:
+                    raise KafkaException(g.error)
+            return [m for g in groups for m in g.members]
+
+        members = self._try(f"Group '{group_id}'", request, group_id)
         try:
             return {m.id: parse_subscription(m.metadata) for m in members if m.metadata}
         except (struct.error, ValueError) as e:
@@ -338,7 +375,7 @@ class KafkaCluster:
         try:
             answer = request()
         except KafkaException as e:
-            error = self._translated(e.args[0], f"{what} could not be read", group=group)
+            error = self._translated(e.args[0], f"{what} could not be read", group=group, topic=topics_of(e))
             if e.args[0].code() == KafkaError._TIMED_OUT:
                 # After a failure of the coordinator, requests of this client can time out for minutes, although the
                 # broker is up again.
@@ -352,6 +389,23 @@ class KafkaCluster:
             self._log.failed(error.what)
         # Not raised from the client's error, which is not redacted.
         raise error
+
+
+def _is_there(name: str, topic: Any) -> bool:
+    """Returns whether a topic in the metadata exists.
+
+    Raises:
+        PartRejected: if its error has another meaning. Its partitions are unknown then.
+    """
+    if topic.error is None:
+        return True
+    if topic.error.code() in REQUESTS["Metadata"].absent:
+        return False
+    raise PartRejected(topic.error, [name], name)
+
+
+def _not_ready(rejected: PartRejected) -> PartRejected:
+    return PartRejected(KafkaError(Code.LEADER_NOT_AVAILABLE), [rejected.args[0].str()], rejected.topics)
 
 
 def _rejection(config: ClientConfig, what: str) -> NotAuthorized | None:

@@ -26,7 +26,8 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups_kafka.admin.session import GROUPS_PER_REQUEST, AdminSession, portions
 from streamgroups_kafka.client.acls import DELETE, DELETE_OFFSETS, USUAL, Operations
-from streamgroups_kafka.client.error_codes import COORDINATOR_MOVES, Code
+from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.responses import REQUESTS
 
 #: The errors of a commit without a member while the group has members.
 _HAS_MEMBERS = frozenset(
@@ -110,8 +111,7 @@ class KafkaGroupAdmin:
 
     def _consumer_groups(self, node_id: int, answer: Any) -> Iterable[tuple[str, GroupDescription]]:
         for g in answer.groups:
-            # A broker that has disabled the new protocol does not support the request.
-            if g.error_code in (Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION):
+            if g.error_code in REQUESTS["ConsumerGroupDescribe"].absent:
                 continue
             self._session.check(g.error_code, f"Group '{g.group_id}' could not be described", group=g.group_id)
             members = tuple(
@@ -136,7 +136,8 @@ class KafkaGroupAdmin:
     def _classic_groups(self, node_id: int, answer: Any) -> Iterable[tuple[str, GroupDescription]]:
         for g in answer.groups:
             # Before KIP-1043, brokers described a group that does not exist as Dead.
-            if g.error_code == Code.GROUP_ID_NOT_FOUND or (g.error_code == 0 and g.group_state == "Dead"):
+            is_dead = g.error_code == Code.NONE and g.group_state == "Dead"
+            if is_dead or g.error_code in REQUESTS["DescribeGroups"].absent:
                 continue
             self._session.check(g.error_code, f"Group '{g.group_id}' could not be described", group=g.group_id)
             members = tuple(
@@ -169,17 +170,21 @@ class KafkaGroupAdmin:
                 for node, ids in by_node.items()
             }
             for answer in (await self._session.send_all(requests)).values():
-                for g in answer.groups:
-                    self._session.check(
-                        g.error_code, f"The offsets of group '{g.group_id}' could not be read", group=g.group_id
-                    )
-                    found[g.group_id] = {
-                        TopicPartition(t.name, p.partition_index): Committed(p.committed_offset, _metadata(p.metadata))
-                        for t in g.topics
-                        for p in t.partitions
-                        if p.error_code == 0 and p.committed_offset >= 0
-                    }
+                found |= {g.group_id: self._offsets_of(g) for g in answer.groups}
         return found
+
+    def _offsets_of(self, group: Any) -> dict[TopicPartition, Committed]:
+        what, group_id = f"The offsets of group '{group.group_id}' could not be read", group.group_id
+        self._session.check(group.error_code, what, group=group_id)
+        for t in group.topics:
+            for p in t.partitions:
+                self._session.check(p.error_code, f"{what}: {t.name}-{p.partition_index}", group=group_id, topic=t.name)
+        return {
+            TopicPartition(t.name, p.partition_index): Committed(p.committed_offset, _metadata(p.metadata))
+            for t in group.topics
+            for p in t.partitions
+            if p.committed_offset >= 0
+        }
 
     def alter_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, Committed]
@@ -250,7 +255,7 @@ class KafkaGroupAdmin:
                 for result in answer.results:
                     what = f"Group '{result.group_id}' could not be deleted"
                     error = self._session.error(result.error_code, what, group=result.group_id, operations=DELETE)
-                    if result.error_code in COORDINATOR_MOVES:
+                    if result.error_code in REQUESTS["DeleteGroups"].moved:
                         participation = error
                         continue
                     waiting.discard(result.group_id)
@@ -266,7 +271,7 @@ class KafkaGroupAdmin:
         answer = await self._session.send(request(), node_id)
         # An OffsetCommit response has no top-level error: each partition contains one.
         codes = {getattr(answer, "error_code", 0), *(p.error_code for t in answer.topics for p in t.partitions)}
-        for code in codes & COORDINATOR_MOVES:
+        for code in codes & REQUESTS["OffsetCommit"].moved:
             self._session.check(code, what, group=group_id)
         return answer
 

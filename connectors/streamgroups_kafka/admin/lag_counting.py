@@ -103,7 +103,7 @@ class _Budget:
 
 async def count_unread(
     session: AdminSession,
-    leaders: Mapping[TopicPartition, int | None],
+    leaders: Mapping[TopicPartition, int],
     ranges: Collection[OffsetRange],
     limit_bytes: int,
     time_limit_s: float = TIME_LIMIT_S,
@@ -112,12 +112,12 @@ async def count_unread(
 
     Args:
         session: the connection to the cluster.
-        leaders: the leaders of the partitions.
+        leaders: the leaders of the partitions. Partitions without one are left out of the result.
         ranges: the ranges to count.
         limit_bytes: the maximum size of all responses, in bytes.
         time_limit_s: the time limit, in seconds.
     """
-    counts = {r.topic_partition: _Count(r, r.next_offset) for r in ranges if leaders.get(r.topic_partition) is not None}
+    counts = {r.topic_partition: _Count(r, r.next_offset) for r in ranges if r.topic_partition in leaders}
     budget = _Budget(limit_bytes, time.monotonic() + time_limit_s)
     while not budget.is_used_up:
         open_ = [c for c in counts.values() if not c.is_done]
@@ -132,7 +132,7 @@ async def count_unread(
 
 async def _round(
     session: AdminSession,
-    leaders: Mapping[TopicPartition, int | None],
+    leaders: Mapping[TopicPartition, int],
     counts: Collection[_Count],
     isolation: int,
     budget: _Budget,
@@ -141,15 +141,17 @@ async def _round(
     # Partitions whose batch did not fit come first, because a broker always returns the first batch. Then the shortest
     # ranges, so that most counts become exact.
     for c in sorted(counts, key=lambda c: (-c.fetch_bytes, c.range.end_offset - c.next_offset, c.range)):
-        leader = leaders[c.range.topic_partition]
-        assert leader is not None, "those without one are left out"
-        by_leader[leader].append(c)
+        by_leader[leaders[c.range.topic_partition]].append(c)
     left_bytes = max(budget.limit_bytes - budget.used_bytes, 1)
     requests = {leader: _request(of, isolation, left_bytes) for leader, of in by_leader.items()}
     answers = await session.send_all(requests)
     for leader, answer in answers.items():
         first = by_leader[leader][0]
         asked = {c.range.topic_partition: c for c in by_leader[leader]}
+        if answer.error_code:
+            # The response contains no partitions. A new request would have the same response.
+            for c in by_leader[leader]:
+                c.failed = True
         for t in answer.responses:
             for p in t.partitions:
                 found = asked.get(TopicPartition(t.topic, p.partition_index))

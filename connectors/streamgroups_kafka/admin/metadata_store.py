@@ -26,6 +26,7 @@ from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.client.partitions import committed_offsets, theirs
+from streamgroups_kafka.client.responses import raise_first, topics_of
 
 _TIMEOUT_S = 10.0
 #: The maximum number of open consumers, one for each group.
@@ -80,9 +81,7 @@ class KafkaMetadataStore:
         rows = [theirs(tp, note.next_offset, note.metadata) for tp, note in notes.items()]
 
         def request() -> None:
-            for row in self._consumer(group_id).commit(offsets=rows, asynchronous=False) or ():
-                if row.error is not None:
-                    raise KafkaException(row.error)
+            raise_first(self._consumer(group_id).commit(offsets=rows, asynchronous=False) or ())
 
         try:
             self._run(f"Committing to group '{group_id}'", group_id, request)
@@ -102,7 +101,9 @@ class KafkaMetadataStore:
                 answer = request()
             except KafkaException as e:
                 told = self._told_better(e.args[0], group_id)
-                error = to_streamgroups_error(told, what, group=group_id, redact=self._config.redact)
+                error = to_streamgroups_error(
+                    told, what, group=group_id, topic=topics_of(e), redact=self._config.redact
+                )
             else:
                 self._log.succeeded()
                 return answer

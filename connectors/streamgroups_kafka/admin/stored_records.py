@@ -60,8 +60,8 @@ def stored_records(
                     what = f"{tp} could not be read"
                     raise to_streamgroups_error(error, what, topic=tp.topic, redact=config.redact)
                 # The last record, or the partition EOF event, which has an offset too: a gap may precede the end.
-                at_end = offset >= (end or 0) if error is not None else offset + 1 >= (end or 0)
-                if end is not None and at_end:
+                reached = offset + 1 if error is None else offset if error.code() == KafkaError._PARTITION_EOF else -1
+                if end is not None and reached >= end:
                     open_.discard(tp)
 
 

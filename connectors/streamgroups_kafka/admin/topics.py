@@ -11,6 +11,7 @@ import base64
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -33,13 +34,28 @@ from streamgroups.partitions import (
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.acls import DESCRIBE
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.client.error_codes import LEADER_MOVES, Code
+from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.responses import REQUESTS
 
 _NO_LEADER = -1
 _NO_RECORD = -1
-_NO_TOPIC = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
-#: The error codes of ListOffsets while a partition has no leader or a new one. Its end offset is unknown.
-_LEADERLESS = LEADER_MOVES | {Code.REPLICA_NOT_AVAILABLE, Code.OFFSET_NOT_AVAILABLE}
+#: The reasons of unknown bounds, which tools show. Any other error is raised.
+_UNKNOWN_BOUNDS: Mapping[int, PartitionError] = {
+    **dict.fromkeys(REQUESTS["ListOffsets"].moved, PartitionError.NO_LEADER),
+    **dict.fromkeys(REQUESTS["ListOffsets"].absent, PartitionError.NO_PARTITION),
+    Code.TOPIC_AUTHORIZATION_FAILED: PartitionError.NOT_AUTHORIZED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rejected:
+    """The error of a partition.
+
+    Args:
+        code: the error code.
+    """
+
+    code: int
 
 
 class KafkaTopicAdmin:
@@ -54,7 +70,7 @@ class KafkaTopicAdmin:
         self._session = session
         self._config = config
         #: The leaders of the partitions of the last call of ``bounds``.
-        self._known_leaders: dict[TopicPartition, int | None] = {}
+        self._known_leaders: dict[TopicPartition, int | _Rejected] = {}
         self._isolation = 1 if config.isolation_level == "read_committed" else 0
 
     def create_topic(
@@ -75,33 +91,26 @@ class KafkaTopicAdmin:
 
         return delete_topics(self._config, names)
 
-    def describe_topics(self, names: Collection[str] | None = None) -> dict[str, TopicDescription]:
+    def describe_topics(
+        self, names: Collection[str] | None = None, *, operation: str = "Describe"
+    ) -> dict[str, TopicDescription]:
         """See :meth:`streamgroups.ports.TopicAdmin.describe_topics`."""
         if names is not None and not names:
             return {}
-        return self._session.run("The topics could not be described", self._topics, names)
+        return self._session.run("The topics could not be described", self._topics, names, operation)
 
-    async def _topics(self, names: Collection[str] | None) -> dict[str, TopicDescription]:
+    async def _topics(self, names: Collection[str] | None, operation: str) -> dict[str, TopicDescription]:
         answer = await self._metadata(names)
-        found = {}
-        for t in answer.topics:
-            if t.error_code in _NO_TOPIC:
-                continue
-            self._session.check(
-                t.error_code, f"Topic '{t.name}' could not be described", topic=t.name, operations=DESCRIBE
-            )
-            partitions = (
-                PartitionDescription(
-                    p.partition_index,
-                    None if p.leader_id == _NO_LEADER else p.leader_id,
-                    tuple(p.replica_nodes),
-                    tuple(p.isr_nodes),
-                )
-                for p in t.partitions
-            )
-            ordered = tuple(sorted(partitions, key=lambda p: p.partition))
-            found[t.name] = TopicDescription(t.name, str(t.topic_id), t.is_internal, ordered)
+        found = {t.name: _description(t) for t in answer.topics if self._is_there(t, operation)}
         return dict(sorted(found.items()))
+
+    def _is_there(self, topic: Any, operation: str = "Describe") -> bool:
+        """Returns whether a topic of a Metadata response exists. Raises its error if that has another meaning."""
+        if topic.error_code in REQUESTS["Metadata"].absent:
+            return False
+        what = f"Topic '{topic.name}' could not be described"
+        self._session.check(topic.error_code, what, topic=topic.name, operations={"Topic": operation})
+        return True
 
     async def _metadata(self, names: Collection[str] | None) -> Any:
         asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
@@ -116,7 +125,7 @@ class KafkaTopicAdmin:
         return {
             t.name: TopicIdentity(answer.cluster_id or None, _encoded(t.topic_id))
             for t in answer.topics
-            if t.error_code not in _NO_TOPIC
+            if self._is_there(t)
         }
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
@@ -124,36 +133,46 @@ class KafkaTopicAdmin:
         return self._session.run("The offsets could not be listed", self._bounds, partitions) if partitions else {}
 
     async def _bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Bounds | PartitionError]:
-        leaders = self._known_leaders = await self._leaders({tp.topic for tp in partitions})
-        by_leader, found = _split(partitions, leaders)
-        beginnings = await self._list(by_leader, lambda _: OffsetSpec.EARLIEST)
-        ends = await self._list(by_leader, lambda _: OffsetSpec.LATEST)
-        for tp in beginnings.keys() & ends.keys():
-            beginning, end = beginnings[tp], ends[tp]
-            if isinstance(beginning, PartitionError) or isinstance(end, PartitionError):
-                found[tp] = beginning if isinstance(beginning, PartitionError) else end  # type: ignore[assignment]
-            else:
-                found[tp] = Bounds(beginning.offset, max(beginning.offset, end.offset))
+        leaders = self._known_leaders = await self._leaders(partitions)
+        beginnings = await self._list(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)), leaders)
+        ends = await self._list(dict.fromkeys(partitions, int(OffsetSpec.LATEST)), leaders)
+        return {tp: self._between(tp, beginnings[tp], ends[tp]) for tp in partitions}
+
+    def _between(
+        self, tp: TopicPartition, beginning: StampedOffset | _Rejected, end: StampedOffset | _Rejected
+    ) -> Bounds | PartitionError:
+        for found in (beginning, end):
+            if isinstance(found, _Rejected) and found.code in _UNKNOWN_BOUNDS:
+                return _UNKNOWN_BOUNDS[found.code]
+        first_offset = self._offset(tp, beginning).offset
+        return Bounds(first_offset, max(first_offset, self._offset(tp, end).offset))
+
+    def _offset(self, tp: TopicPartition, found: StampedOffset | _Rejected) -> StampedOffset:
+        """Returns the offset of a response, or raises its error."""
+        if isinstance(found, _Rejected):
+            what = f"The offsets of {tp} could not be listed"
+            raise self._session.error(found.code, what, topic=tp.topic, operations=DESCRIBE)
         return found
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
         """See :meth:`streamgroups.ports.TopicAdmin.at_times`."""
         what = "The offsets for a time could not be listed"
-        return self._session.run(what, self._stamped, times_ms) if times_ms else {}
+        return self._session.run(what, self._at_times, times_ms) if times_ms else {}
+
+    async def _at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
+        found = await self._list(times_ms, await self._leaders(times_ms))
+        return {tp: _of_a_record(self._offset(tp, it)) for tp, it in found.items()}
 
     def newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
         """See :meth:`streamgroups.ports.TopicAdmin.newest`."""
-        specs = dict.fromkeys(partitions, int(OffsetSpec.MAX_TIMESTAMP))
-        return self._session.run("The latest records could not be listed", self._stamped, specs) if specs else {}
+        what = "The latest records could not be listed"
+        return self._session.run(what, self._newest, partitions) if partitions else {}
 
-    async def _stamped(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, StampedOffset | None]:
-        leaders = await self._leaders({tp.topic for tp in specs})
-        by_leader, _ = _split(specs, leaders)
-        found = await self._list(by_leader, lambda tp: specs[tp])
-        return {
-            tp: None if isinstance(stamped, PartitionError) or stamped.offset == _NO_RECORD else stamped
-            for tp, stamped in found.items()
-        }
+    async def _newest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StampedOffset | None]:
+        latest = dict.fromkeys(partitions, int(OffsetSpec.MAX_TIMESTAMP))
+        found = await self._list(latest, await self._leaders(partitions))
+        unknown = {tp for tp, it in found.items() if isinstance(it, _Rejected) and it.code in _UNKNOWN_BOUNDS}
+        return {tp: _of_a_record(self._offset(tp, it)) for tp, it in found.items() if tp not in unknown}
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
         """See :meth:`streamgroups.ports.TopicAdmin.first_records`."""
@@ -174,8 +193,9 @@ class KafkaTopicAdmin:
         # The caller has usually just called ``bounds``.
         leaders = self._known_leaders
         if not leaders.keys() >= {r.topic_partition for r in ranges}:
-            leaders = await self._leaders({r.topic_partition.topic for r in ranges})
-        return await count_unread(self._session, leaders, ranges, limit_bytes)
+            leaders = await self._leaders([r.topic_partition for r in ranges])
+        known = {tp: leader for tp, leader in leaders.items() if not isinstance(leader, _Rejected)}
+        return await count_unread(self._session, known, ranges, limit_bytes)
 
     def read(
         self,
@@ -188,39 +208,70 @@ class KafkaTopicAdmin:
 
         return stored_records(self._config, starts, ends, is_last)
 
-    async def _leaders(self, topics: Collection[str]) -> dict[TopicPartition, int | None]:
-        found = await self._topics(topics)
-        return {TopicPartition(name, p.partition): p.leader for name, t in found.items() for p in t.partitions}
+    async def _leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | _Rejected]:
+        """The leader of each partition, or the error by which it has none."""
+        leaders: dict[TopicPartition, int] = {}
+        denied = set()
+        for t in (await self._metadata({tp.topic for tp in partitions})).topics:
+            if t.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+                denied.add(t.name)
+            elif self._is_there(t):
+                leaders |= {TopicPartition(t.name, p.partition_index): p.leader_id for p in t.partitions}
+
+        def leader(tp: TopicPartition) -> int | _Rejected:
+            if tp.topic in denied:
+                return _Rejected(Code.TOPIC_AUTHORIZATION_FAILED)
+            if tp not in leaders:
+                return _Rejected(Code.UNKNOWN_TOPIC_OR_PARTITION)
+            return _Rejected(Code.LEADER_NOT_AVAILABLE) if leaders[tp] == _NO_LEADER else leaders[tp]
+
+        return {tp: leader(tp) for tp in partitions}
 
     async def _list(
-        self, by_leader: Mapping[int, list[TopicPartition]], spec: Any
-    ) -> dict[TopicPartition, StampedOffset | PartitionError]:
+        self, specs: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, int | _Rejected]
+    ) -> dict[TopicPartition, StampedOffset | _Rejected]:
+        """Sends ListOffsets with the time, or the special time, of each partition to its leader."""
         topic, partition = (
             ListOffsetsRequest.ListOffsetsTopic,
             ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
         )
+        found: dict[TopicPartition, StampedOffset | _Rejected] = {}
+        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+        for tp in specs:
+            leader = leaders[tp]
+            if isinstance(leader, _Rejected):
+                found[tp] = leader
+            else:
+                by_leader[leader].append(tp)
         requests = {}
         for leader, partitions in by_leader.items():
-            asked = by_topic(
-                (tp, partition(partition_index=tp.partition, timestamp=int(spec(tp)))) for tp in partitions
-            )
+            asked = by_topic((tp, partition(partition_index=tp.partition, timestamp=specs[tp])) for tp in partitions)
             topics = [topic(name=name, partitions=of_topic) for name, of_topic in asked.items()]
             requests[leader] = ListOffsetsRequest(isolation_level=self._isolation, topics=topics, min_version=2)
-        found: dict[TopicPartition, StampedOffset | PartitionError] = {}
         for answer in (await self._session.send_all(requests)).values():
             for t in answer.topics:
                 for p in t.partitions:
-                    found[TopicPartition(t.name, p.partition_index)] = self._judged(t.name, p)
+                    listed = _Rejected(p.error_code) if p.error_code else StampedOffset(p.offset, p.timestamp)
+                    found[TopicPartition(t.name, p.partition_index)] = listed
         return found
 
-    def _judged(self, topic: str, answer: Any) -> StampedOffset | PartitionError:
-        if answer.error_code in _LEADERLESS:
-            return PartitionError.NO_LEADER
-        if answer.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-            return PartitionError.NO_PARTITION
-        what = f"The offsets of {topic}-{answer.partition_index} could not be listed"
-        self._session.check(answer.error_code, what, topic=topic, operations=DESCRIBE)
-        return StampedOffset(answer.offset, answer.timestamp)
+
+def _of_a_record(listed: StampedOffset) -> StampedOffset | None:
+    return None if listed.offset == _NO_RECORD else listed
+
+
+def _description(topic: Any) -> TopicDescription:
+    partitions = (
+        PartitionDescription(
+            p.partition_index,
+            None if p.leader_id == _NO_LEADER else p.leader_id,
+            tuple(p.replica_nodes),
+            tuple(p.isr_nodes),
+        )
+        for p in topic.partitions
+    )
+    ordered = tuple(sorted(partitions, key=lambda p: p.partition))
+    return TopicDescription(topic.name, str(topic.topic_id), topic.is_internal, ordered)
 
 
 def _encoded(topic_id: uuid.UUID | None) -> str | None:
@@ -230,18 +281,3 @@ def _encoded(topic_id: uuid.UUID | None) -> str | None:
     ('59q3pPIIS2Sk1TATSuyq8g', None)
     """
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=") if topic_id and topic_id.int else None
-
-
-def _split(
-    partitions: Collection[TopicPartition], leaders: Mapping[TopicPartition, int | None]
-) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, Bounds | PartitionError]]:
-    """The partitions by leader, and the errors of partitions without one."""
-    by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-    rejected: dict[TopicPartition, Bounds | PartitionError] = {}
-    for tp in partitions:
-        leader = leaders.get(tp)
-        if leader is not None:
-            by_leader[leader].append(tp)
-        else:
-            rejected[tp] = PartitionError.NO_LEADER if tp in leaders else PartitionError.NO_PARTITION
-    return by_leader, rejected

@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer
 
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from streamgroups_kafka.client.responses import raise_first
 
 
 def ours(partition: confluent_kafka.TopicPartition) -> TopicPartition:
@@ -38,9 +39,11 @@ def committed_offsets(
     The admin API ends the process while a group has no coordinator, as on a new cluster (librdkafka#5040).
 
     Raises:
+        PartRejected: if the response contains the error of a partition. Java raises the first one, too (SEMANTICS G17).
         KafkaException: if the request fails.
     """
     found: list[confluent_kafka.TopicPartition] = consumer.committed([*map(theirs, partitions)], timeout=timeout_s)
+    raise_first(found)
     return {ours(p): Committed(p.offset, metadata_of(p)) for p in found if p.offset >= 0}
 
 

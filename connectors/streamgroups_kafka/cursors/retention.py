@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.coordination.reset_protocol import metadata_groups_of
 from streamgroups.cursors.admission import Reading, check_group_count, has_vanished
-from streamgroups.errors import GroupRejected, InvalidOption, NotAuthorized
+from streamgroups.errors import GroupRejected, InvalidOption, NotAuthorized, UnknownGroup
 from streamgroups.ports import Clock
 from streamgroups.printable import printable
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
@@ -86,7 +86,10 @@ class GroupRetention:
                 raise rejection
             logger.info("Group '%s' is in use again: %s", printable(group), rejection)
         forgotten = [group for group in vanished if group not in rejected]
-        groups.delete_groups([name for group in forgotten for name in metadata_groups_of(group)])
+        remaining = groups.delete_groups([name for group in forgotten for name in metadata_groups_of(group)])
+        for name, rejection in remaining.items():
+            if not isinstance(rejection, UnknownGroup):
+                logger.warning("Metadata group '%s' of a deleted group remains: %s", printable(name), rejection)
         return forgotten
 
     def _retention_ms(self, stream: str) -> int | None:

@@ -36,6 +36,7 @@ from streamgroups.retry import retrying
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.client.logs import MemberLog, client_log
 from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
+from streamgroups_kafka.client.responses import topics_of
 from streamgroups_kafka.membership.batch_watch import BatchWatch
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.prompt_rebalance import PromptRebalance
@@ -284,7 +285,7 @@ class ConsumerOwner:
         try:
             return committed_offsets(consumer, tps, _COMMITTED_TIMEOUT_S)
         except KafkaException as e:
-            raise self._translated(e.args[0]) from None
+            raise self._translated(e.args[0], topics_of(e)) from None
 
     # ---- releasing ---------------------------------------------------------------------------------------------------
 

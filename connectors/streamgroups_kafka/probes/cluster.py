@@ -193,8 +193,9 @@ def _look_at_one(address: str, config: ClientConfig) -> _Seen:
 
 
 def _offsets_topic(metadata: Any) -> OffsetsTopic | None:
+    # A topic that this user may not describe has no partitions.
     topic = metadata.topics.get(_OFFSETS_TOPIC)
-    if topic is None or topic.error is not None or not topic.partitions:
+    if topic is None or not topic.partitions:
         return None
     partitions = topic.partitions.values()
     return OffsetsTopic(

@@ -1,0 +1,198 @@
+"""Admin clients of both libraries whose responses follow a script: with errors of single partitions, topics and groups.
+
+:func:`scripted_session` returns a real ``AdminSession`` without connections. :class:`ScriptedAdmin` replaces
+``confluent_kafka.admin.AdminClient``. Responses and errors have the fields and types of the libraries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.logs import client_log
+
+CONFIG = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"})
+
+
+@dataclass
+class Answers:
+    """The responses to kafka-python's requests.
+
+    Args:
+        leaders: the leader of each partition; -1 for none.
+        topics: the errors of topics.
+        listed: the responses for each partition in ListOffsets, in order; the last one is repeated. An error code is a
+            negative number.
+        committed: the error code and the offset of each partition in OffsetFetch, in order; the last one is repeated.
+    """
+
+    leaders: dict[TopicPartition, int] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
+    listed: dict[TopicPartition, deque[int]] = field(default_factory=dict)
+    committed: dict[TopicPartition, deque[tuple[int, int]]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+
+    def answer(self, request: Any) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+        self.names.append(name)
+        return getattr(self, f"_{name}")(request)
+
+    def _Metadata(self, request: Any) -> Any:
+        partitions: defaultdict[str, list[Any]] = defaultdict(list)
+        for tp, leader in self.leaders.items():
+            partitions[tp.topic].append(
+                SimpleNamespace(partition_index=tp.partition, leader_id=leader, replica_nodes=[1], isr_nodes=[1])
+            )
+        wanted = partitions.keys() | self.topics.keys() if request.topics is None else {t.name for t in request.topics}
+        topics = [
+            SimpleNamespace(
+                name=name,
+                topic_id=None,
+                is_internal=False,
+                error_code=self.topics.get(name, 0 if name in partitions else 3),
+                partitions=partitions[name] if name in partitions and name not in self.topics else [],
+            )
+            for name in sorted(wanted)
+        ]
+        return SimpleNamespace(cluster_id="c", topics=topics)
+
+    def _ListOffsets(self, request: Any) -> Any:
+        return SimpleNamespace(
+            topics=[
+                SimpleNamespace(name=t.name, partitions=[self._listed(t.name, p.partition_index) for p in t.partitions])
+                for t in request.topics
+            ]
+        )
+
+    def _listed(self, topic: str, partition: int) -> Any:
+        found = _next(self.listed[TopicPartition(topic, partition)])
+        code, offset = (-found, -1) if found < 0 else (0, found)
+        return SimpleNamespace(partition_index=partition, error_code=code, offset=offset, timestamp=1_000)
+
+    def _FindCoordinator(self, request: Any) -> Any:
+        return SimpleNamespace(
+            coordinators=[SimpleNamespace(key=key, error_code=0, node_id=1) for key in request.coordinator_keys]
+        )
+
+    def _OffsetFetch(self, request: Any) -> Any:
+        by_topic: defaultdict[str, list[Any]] = defaultdict(list)
+        for tp, answers in self.committed.items():
+            code, offset = _next(answers)
+            by_topic[tp.topic].append(
+                SimpleNamespace(
+                    partition_index=tp.partition, error_code=code, committed_offset=offset, metadata=f"at {offset}"
+                )
+            )
+        topics = [SimpleNamespace(name=name, partitions=found) for name, found in by_topic.items()]
+        groups = [SimpleNamespace(group_id=g.group_id, error_code=0, topics=topics) for g in request.groups]
+        return SimpleNamespace(groups=groups)
+
+
+def _next(answers: deque[Any]) -> Any:
+    return answers.popleft() if len(answers) > 1 else answers[0]
+
+
+class _Manager:
+    """Replaces the connections of kafka-python."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self.cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(node_id=1)])
+
+    def run(self, request: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
+        return asyncio.run(request(*args))
+
+    async def send(self, request: Any, node_id: int | None = None) -> Any:
+        return self._answers.answer(request)
+
+
+def scripted_session(answers: Answers, *, timeout_s: float = 5.0) -> AdminSession:
+    """A session with these responses."""
+    session = AdminSession.__new__(AdminSession)
+    session.__dict__.update(
+        _config=CONFIG,
+        _timeout_s=timeout_s,
+        _log=client_log("127.0.0.1:1"),
+        _manager=_Manager(answers),
+        requests=Counter[str](),
+    )
+    return session
+
+
+def metadata(topics: Mapping[str, int], errors: Mapping[str, int] | None = None) -> Any:
+    """A response of ``list_topics``: the number of partitions of topics, and the errors of topics."""
+    rejected = errors or {}
+    found = {
+        name: SimpleNamespace(
+            error=KafkaError(rejected[name]) if name in rejected else None,
+            partitions={} if name in rejected else dict.fromkeys(range(topics[name])),
+        )
+        for name in {**topics, **rejected}
+    }
+    return SimpleNamespace(topics=found, brokers={}, cluster_id="c")
+
+
+class ScriptedAdmin:
+    """The part of ``confluent_kafka.admin.AdminClient`` that returns errors of parts.
+
+    Args:
+        metadata: the responses of ``list_topics``, in order; the last one is repeated.
+        listed: an offset or an error for each partition, for each call of ``list_offsets``. The last one is repeated.
+        groups: the errors and the names of groups of ``list_consumer_groups``, in order; the last one is repeated.
+        described: the groups of ``list_groups``, in order; the last one is repeated.
+    """
+
+    def __init__(
+        self,
+        *,
+        metadata: Iterable[Any] = (),
+        listed: Iterable[Mapping[TopicPartition, int | KafkaError]] = (),
+        groups: Iterable[tuple[list[int], list[str]]] = (),
+        described: Iterable[list[Any]] = (),
+    ) -> None:
+        self._metadata, self._listed, self._groups = deque(metadata), deque(listed), deque(groups)
+        self._described = deque(described)
+        self.calls: list[str] = []
+
+    def __call__(self, _: Mapping[str, Any]) -> ScriptedAdmin:
+        """Replaces the constructor."""
+        return self
+
+    def list_topics(self, timeout: float) -> Any:
+        self.calls.append("list_topics")
+        return _next(self._metadata)
+
+    def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        self.calls.append("list_offsets")
+        answers, found = _next(self._listed), {}
+        for tp in asked:
+            found[tp] = future = Future[Any]()
+            answer = answers[TopicPartition(tp.topic, tp.partition)]
+            if isinstance(answer, KafkaError):
+                future.set_exception(KafkaException(answer))
+            else:
+                future.set_result(SimpleNamespace(offset=answer))
+        return found
+
+    def list_consumer_groups(self, **_: Any) -> Future[Any]:
+        self.calls.append("list_consumer_groups")
+        codes, names = _next(self._groups)
+        future = Future[Any]()
+        errors = [KafkaException(KafkaError(code)) for code in codes]
+        future.set_result(SimpleNamespace(errors=errors, valid=[SimpleNamespace(group_id=name) for name in names]))
+        return future
+
+    def list_groups(self, group_id: str, timeout: float) -> list[Any]:
+        self.calls.append("list_groups")
+        answer: list[Any] = _next(self._described)
+        return answer
