@@ -132,8 +132,15 @@ class GroupAdmin(Protocol):
         """The current state of the groups. A group that does not exist is ``Dead``."""
         ...
 
-    def committed_offsets(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
-        """All committed offsets of each group."""
+    def committed_offsets(
+        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None = None
+    ) -> dict[str, dict[TopicPartition, Committed]]:
+        """The committed offsets of each group.
+
+        Args:
+            group_ids: the groups.
+            partitions: the partitions; ``None`` for all of topics that this user may describe.
+        """
         ...
 
     def alter_offsets(

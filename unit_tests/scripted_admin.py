@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin.session import AdminSession
@@ -150,6 +150,7 @@ class ScriptedAdmin:
         listed: an offset or an error for each partition, for each call of ``list_offsets``. The last one is repeated.
         groups: the errors and the names of groups of ``list_consumer_groups``, in order; the last one is repeated.
         described: the groups of ``list_groups``, in order; the last one is repeated.
+        denied: topics that the user may not describe. They are not in ``metadata``.
     """
 
     def __init__(
@@ -159,9 +160,10 @@ class ScriptedAdmin:
         listed: Iterable[Mapping[TopicPartition, int | KafkaError]] = (),
         groups: Iterable[tuple[list[int], list[str]]] = (),
         described: Iterable[list[Any]] = (),
+        denied: Iterable[str] = (),
     ) -> None:
         self._metadata, self._listed, self._groups = deque(metadata), deque(listed), deque(groups)
-        self._described = deque(described)
+        self._described, self._denied = deque(described), frozenset(denied)
         self.calls: list[str] = []
 
     def __call__(self, _: Mapping[str, Any]) -> ScriptedAdmin:
@@ -183,6 +185,24 @@ class ScriptedAdmin:
             else:
                 future.set_result(SimpleNamespace(offset=answer))
         return found
+
+    def describe_topics(self, topics: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
+        self.calls.append("describe_topics")
+        found = {}
+        for name in topics.topic_names:
+            found[name] = future = Future[Any]()
+            if name in self._denied:
+                future.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+            elif name in self._metadata[0].topics:
+                future.set_result(SimpleNamespace(topic_id="id"))
+            else:
+                future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return found
+
+    def describe_cluster(self, **_: Any) -> Future[Any]:
+        future = Future[Any]()
+        future.set_result(SimpleNamespace(cluster_id="c"))
+        return future
 
     def list_consumer_groups(self, **_: Any) -> Future[Any]:
         self.calls.append("list_consumer_groups")

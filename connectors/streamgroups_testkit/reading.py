@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streamgroups_kafka.client.partitions import metadata_of
+from streamgroups_kafka.client.responses import raise_first
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.waits import wait_until
 
@@ -43,16 +44,18 @@ def read_committed(bootstrap: str, topic: str) -> list[ConsumedRecord]:
     )
     found = []
     try:
-        partitions = set(reader.list_topics(topic, timeout=30).topics[topic].partitions)
+        partitions = set(_partitions(reader, topic))
         reader.assign([TopicPartition(topic, p, 0) for p in partitions])
         while partitions:
             message = reader.poll(30)
             assert message is not None, f"no end of {partitions}"
-            partition, value = message.partition(), message.value()
+            partition, value, error = message.partition(), message.value(), message.error()
             assert partition is not None
-            if message.error():
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 partitions.discard(partition)
-            else:
+            elif error is not None and not error.retriable():
+                raise KafkaException(error)
+            elif error is None:
                 assert value is not None
                 key = message.key()
                 found.append(ConsumedRecord(partition, key.encode() if isinstance(key, str) else key, value))
@@ -71,7 +74,7 @@ def wait_until_no_transaction_is_open(bootstrap: str, topic: str, timeout_s: flo
         AssertionError: after the timeout.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    partitions = _partitions(admin, topic)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     requested = {TopicPartition(topic, p): latest for p in partitions}
 
@@ -103,8 +106,8 @@ def _committed(bootstrap: str, group: str, topic: str) -> list[TopicPartition]:
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"})
     try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        found = consumer.committed([TopicPartition(topic, p) for p in partitions], timeout=30)
+        found = consumer.committed([TopicPartition(topic, p) for p in _partitions(consumer, topic)], timeout=30)
+        raise_first(found)
         return [tp for tp in found if tp.offset >= 0]
     except KafkaException as e:
         # A new cluster is still creating the topic of committed offsets, so no offset is committed.
@@ -113,6 +116,18 @@ def _committed(bootstrap: str, group: str, topic: str) -> list[TopicPartition]:
         return []
     finally:
         consumer.close()
+
+
+def _partitions(client: Consumer | AdminClient, topic: str) -> list[int]:
+    """The partitions of a topic.
+
+    Raises:
+        KafkaException: the error of the topic. It has no partitions then.
+    """
+    found = client.list_topics(topic, timeout=30).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    return list(found.partitions)
 
 
 def describe_group(kafka: Broker, group: str) -> list[dict[str, str]]:

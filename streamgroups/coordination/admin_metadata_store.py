@@ -30,8 +30,7 @@ class AdminMetadataStore:
 
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.MetadataStore.read`."""
-        noted = self._groups.committed_offsets([group_id])[group_id]
-        return {tp: noted[tp] for tp in partitions if tp in noted}
+        return self._groups.committed_offsets([group_id], partitions)[group_id]
 
     def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
         """See :meth:`streamgroups.ports.MetadataStore.write`."""

@@ -70,9 +70,13 @@ class FakeAdmin:
             return GroupDescription(group_id, "Dead")
         return self.cluster.describe(group_id)
 
-    def committed_offsets(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
+    def committed_offsets(
+        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None = None
+    ) -> dict[str, dict[TopicPartition, Committed]]:
         """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`."""
         self.cluster.check_reachable()
+        if partitions is not None:
+            return {group_id: self.cluster.committed(group_id, partitions) for group_id in group_ids}
         return {group_id: self.cluster.all_committed(group_id) for group_id in group_ids}
 
     def alter_offsets(

@@ -254,7 +254,9 @@ class FakeMember:
         if self._group.cluster.unstable_offsets(self._group.group_id) & set(partitions):
             self._unstable |= set(partitions)
             return
-        committed = self._group.cluster.committed(self._group.group_id, partitions)
+        committed = self._committed(partitions)
+        if committed is None:
+            return
         known = {tp: self._marked(tp, Owned.committed(c.next_offset, c.metadata)) for tp, c in committed.items()}
         missing = [tp for tp in partitions if tp not in known]
         try:
@@ -290,6 +292,17 @@ class FakeMember:
 
     def _is_owner(self, partitions: Collection[TopicPartition]) -> bool:
         return self._assign is not None or self._group.is_owner(self, partitions)
+
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed] | None:
+        """The committed offsets; ``None`` if they cannot be read now, or the member has failed (SEMANTICS G17)."""
+        try:
+            return self._group.cluster.committed(self._group.group_id, partitions)
+        except StreamGroupsError as e:
+            if e.retriable:
+                self._unstable |= set(partitions)
+            else:
+                self._failure = e
+            return None
 
     def serve(self) -> bool:
         """Does the background work of a real member. Returns whether it changed anything."""

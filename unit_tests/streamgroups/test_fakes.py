@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
-from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember, NotAuthorized, UnknownTopic
 from streamgroups.fakes import (
     CommitAnswer,
     FakeAdmin,
@@ -29,6 +29,7 @@ from streamgroups.groups.membership import MoveLedger, Origin, Owned, TakeOver
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Cluster, Committed, FirstPositions, Member, Records
 from unit_tests.admin_contract import AdminContract
+from unit_tests.error_contract import ErrorContract
 from unit_tests.port_contracts import (
     ClusterContract,
     MemberContract,
@@ -53,8 +54,9 @@ class InMemory:
         return self._cluster.reading_committed()
 
     def create_topic(self, partitions: int) -> str:
-        self._cluster.create_topic("flights", partitions)
-        return "flights"
+        topic = f"flights-{next(self._names)}"
+        self._cluster.create_topic(topic, partitions)
+        return topic
 
     def produce(
         self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int, value: bytes | None = None
@@ -63,6 +65,13 @@ class InMemory:
 
     def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> None:
         self._cluster.delete_records(topic_partition, before_offset)
+
+    def deny(self, topic: str) -> None:
+        error = NotAuthorized(f"This user may not access topic '{topic}'.", remedy="Grant it.")
+        for p in range(self._cluster.partition_counts()[topic]):
+            for group_id in self._cluster.group_ids():
+                self._cluster.rejections[group_id, TopicPartition(topic, p)] = error
+        self._cluster.rejections[topic] = error
 
     def begin_transaction(self) -> FakeTransactions:
         return FakeTransactions(self._cluster)
@@ -150,6 +159,10 @@ class TestFakeRecords(RecordsContract):
 
 
 class TestAdminMetadataStore(MetadataStoreContract):
+    pass
+
+
+class TestErrorsOfFakes(ErrorContract):
     pass
 
 

@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError
 
-from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected, StreamGroupsError, UnknownTopic
+from streamgroups.errors import (
+    BrokerUnreachable,
+    FencedMember,
+    GroupRejected,
+    NotAuthorized,
+    StreamGroupsError,
+    UnknownTopic,
+)
 from streamgroups.fakes import FakeHistory
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
@@ -195,6 +202,25 @@ def test_an_assignment_waits_for_a_group_whose_offsets_cannot_be_read_yet(
     run.adapt(take_over=take_over)
     assert run.go(run.consumer.assign_all(P0), run.see(lambda: set(run.state.membership.owned))) is None
     assert run.seen == [{P0}]
+
+
+def test_G17_a_partition_whose_committed_offset_cannot_be_read_is_read_again(run: Run) -> None:
+    run.consumer.stored = stored(5, 7)
+    run.consumer.unreadable.extend([{P1: KafkaError.UNSTABLE_OFFSET_COMMIT}, {P0: KafkaError.NOT_COORDINATOR}])
+    assert run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned)) is None
+    assert run.seen == [{P0: Owned(5), P1: Owned(7)}]
+    assert (run.asked_first, run.consumer.commits) == ([], [])
+
+
+def test_G17_a_partition_whose_committed_offset_is_denied_fails_the_member(run: Run) -> None:
+    run.consumer.stored = stored(5, 7)
+    run.first = {P1: Owned(0, Origin.STARTING)}
+    run.consumer.unreadable.append({P1: KafkaError.TOPIC_AUTHORIZATION_FAILED})
+    error = run.go(run.consumer.assign_all(P0, P1))
+    assert isinstance(error, NotAuthorized)
+    assert "flights-1" in error.what
+    assert "Grant Read on Topic 'flights'" in (error.remedy or "")
+    assert (run.asked_first, run.consumer.commits) == ([], [])
 
 
 def test_a_pattern_without_a_topic_is_an_assignment_of_nothing(run: Run) -> None:

@@ -309,6 +309,23 @@ def test_S4_records_that_a_former_leader_does_not_have_are_requested_again(go: C
     assert go(Fetched(GONE, bounds=(0, 9)), OffsetRange(P0, 5, 9)).went_on == [(P0, 5)]
 
 
+def test_G17_bounds_that_a_former_leader_does_not_return_are_requested_again(
+    go: Callable[..., Fetched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = deque([KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, None])
+
+    def bounds(_: Fetched, __: TopicPartition) -> tuple[int, int]:
+        if (code := answers.popleft()) is not None:
+            raise KafkaException(KafkaError(code))
+        return 0, 9
+
+    monkeypatch.setattr(Fetched, "bounds", bounds)
+    assert go(Fetched(GONE), OffsetRange(P0, 5, 9)).went_on == [(P0, 5)]
+    answers.append(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(NotAuthorized, match="Grant Read on Topic 'flights'"):
+        go(Fetched(GONE), OffsetRange(P0, 5, 9))
+
+
 def test_reports_on_a_range_that_has_ended_do_not_matter(go: Callable[..., Fetched]) -> None:
     go(Fetched((True, [(P1, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))])), OffsetRange(P0, 0, 5))
 

@@ -221,6 +221,13 @@ def test_a_partition_is_missing_if_new_metadata_do_not_contain_it(code: int, mon
     assert admin.calls.count("list_topics") == 3
 
 
+def test_G17_a_denied_topic_is_not_missing_in_new_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = ScriptedAdmin(metadata=[metadata({})], listed=[{P0: KafkaError(KafkaError._NOENT)}], denied=["flights"])
+    with pytest.raises(NotAuthorized, match="Grant Read on Topic 'flights'"):
+        _cluster(admin, monkeypatch).end_offsets([P0])
+    assert admin.calls == ["list_offsets", "list_topics", "describe_topics"]
+
+
 def test_G17_a_topic_with_an_error_in_new_metadata_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = KafkaError(KafkaError._NOENT)
     admin = ScriptedAdmin(

@@ -155,9 +155,11 @@ class KafkaCluster:
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
         """See :meth:`streamgroups.ports.Cluster.identities`. Both requests run concurrently."""
         names = sorted(set(topics))
-        return self._try(f"The ids of {listed(names)}", lambda: self._identities(names)) if names else {}
+        return self._try(f"The ids of {listed(names)}", lambda: self._identities(names))
 
     def _identities(self, names: list[str]) -> dict[str, TopicIdentity]:
+        if not names:
+            return {}
         described = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
         cluster = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
         found = {}
@@ -209,6 +211,8 @@ class KafkaCluster:
                     raise
                 missing = self._refresh_leaders(specs)
                 n_missed += bool(missing)
+                # The list of all topics does not contain a topic that this user may not describe.
+                self._identities(sorted({tp.topic for tp in missing}))
                 if n_missed >= _LOOKS_WITHOUT_PARTITION:
                     raise UnknownTopic(
                         f"The cluster has no partition {listed(sorted(missing))}.",

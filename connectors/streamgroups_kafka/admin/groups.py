@@ -153,19 +153,29 @@ class KafkaGroupAdmin:
                 ),
             )
 
-    def committed_offsets(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
+    def committed_offsets(
+        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None = None
+    ) -> dict[str, dict[TopicPartition, Committed]]:
         """See :meth:`streamgroups.ports.GroupAdmin.committed_offsets`."""
         if not group_ids:
             return {}
-        return self._session.run(f"The offsets of {_names(group_ids)} could not be read", self._committed, group_ids)
+        what = f"The offsets of {_names(group_ids)} could not be read"
+        return self._session.run(what, self._committed, group_ids, partitions)
 
-    async def _committed(self, group_ids: Collection[str]) -> dict[str, dict[TopicPartition, Committed]]:
+    async def _committed(
+        self, group_ids: Collection[str], partitions: Collection[TopicPartition] | None
+    ) -> dict[str, dict[TopicPartition, Committed]]:
         group = OffsetFetchRequest.OffsetFetchRequestGroup
+        topics = None
+        if partitions is not None:
+            # For topics that it omits from all offsets, the broker returns an error here.
+            numbers = by_topic((tp, tp.partition) for tp in partitions)
+            topics = [group.OffsetFetchRequestTopics(name=name, partition_indexes=of) for name, of in numbers.items()]
         found: dict[str, dict[TopicPartition, Committed]] = {g: {} for g in group_ids}
         for by_node in _rounds(await self._session.coordinators(group_ids)):
             requests = {
                 node: OffsetFetchRequest(
-                    groups=[group(group_id=g, topics=None) for g in ids], min_version=8, max_version=_TOPICS_BY_NAME
+                    groups=[group(group_id=g, topics=topics) for g in ids], min_version=8, max_version=_TOPICS_BY_NAME
                 )
                 for node, ids in by_node.items()
             }

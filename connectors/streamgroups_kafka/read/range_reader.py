@@ -22,6 +22,7 @@ from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGro
 from streamgroups.groups.gaps import Cause, Gap, PartitionGap
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import OnDataLoss
+from streamgroups.retry import retrying
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
@@ -32,6 +33,8 @@ from streamgroups_kafka.read.plain_fetcher import PlainFetcher
 
 logger = logging.getLogger(__name__)
 
+#: How long the request for the bounds of a partition is repeated.
+_BOUNDS_S = 10.0
 #: How long a task waits for the metadata group for the gaps of its group.
 _GAPS_S = 10.0
 
@@ -132,10 +135,9 @@ class _Reading:
 
     def _on_gone(self, fetcher: Fetcher, topic_partition: TopicPartition) -> None:
         """Handles an offset that the broker no longer has."""
-        try:
-            oldest, end = fetcher.bounds(topic_partition)
-        except KafkaException as e:
-            raise self._translated(e.args[0], f"The offsets of {topic_partition}") from None
+        # Offsets can be out of range because the leader has changed. librdkafka then requests the bounds from the former
+        # one, whose error refreshes its metadata.
+        oldest, end = retrying(_BOUNDS_S, every_s=0.1)(self._bounds, fetcher, topic_partition)
         (wanted,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
         if oldest <= wanted.next_offset < end:
             # The offset exists: the error came from a broker that is not the leader.
@@ -160,6 +162,12 @@ class _Reading:
             fetcher.seek(topic_partition, oldest)
         else:
             fetcher.end(topic_partition)
+
+    def _bounds(self, fetcher: Fetcher, topic_partition: TopicPartition) -> tuple[int, int]:
+        try:
+            return fetcher.bounds(topic_partition)
+        except KafkaException as e:
+            raise self._translated(e.args[0], f"The offsets of {topic_partition}", topic_partition.topic) from None
 
     def _record_gap(self, topic_partition: TopicPartition, gap: Gap) -> None:
         # Each worker waits for the imports of this module, and few have a gap to record.
