@@ -130,6 +130,7 @@ def test_group_protocols(
         ({RETENTION: "60"}, State.WARNING, "60 minutes", "long weekend"),
         ({METADATA_BYTES: "1000"}, State.WARNING, None, "1000 bytes"),
         (None, State.WARNING, None, "cannot read the settings of the brokers"),
+        ({}, State.WARNING, None, "No broker returned its settings"),
     ],
 )
 def test_settings(settings: dict[str, str] | None, state: State, in_use: str | None, message: str) -> None:

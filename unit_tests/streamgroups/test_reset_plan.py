@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.errors import BrokerUnreachable, GroupRejected, InvalidOption, UnknownTopic
+from streamgroups.errors import BrokerUnreachable, GroupRejected, InvalidOption, NotAuthorized, UnknownTopic
 from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_files import FiledOffset, parse, to_csv, to_json
 from streamgroups.groups.reset_plan import (
@@ -135,6 +135,8 @@ def test_partitions_that_are_not_there() -> None:
         require_bounds({TP: PartitionError.NO_LEADER, other: PartitionError.NO_PARTITION})
     with pytest.raises(BrokerUnreachable, match="flights-0"):
         require_bounds({TP: PartitionError.NO_LEADER})
+    with pytest.raises(NotAuthorized, match=r"'flights'; nothing was changed\. Grant Describe on Topic 'flights'"):
+        require_bounds({TP: PartitionError.NOT_AUTHORIZED, other: PartitionError.NO_LEADER})
 
 
 @pytest.mark.parametrize("text", ["", ":0", "flights:", "flights:0,,1", "flights:-1", "flights:0:1", "flights:٣"])

@@ -16,7 +16,7 @@ import yaml
 from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
-from streamgroups.errors import BrokerUnreachable, FencedMember, StreamGroupsError
+from streamgroups.errors import BrokerUnreachable, FencedMember, NotAuthorized, StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.dlq import queue as queues
@@ -227,6 +227,12 @@ def test_P4_show_of_an_unknown_letter(dlq: CommandLine) -> None:
     result = dlq("dlq", "show", DLQ, "x", LETTERS[0].id)
     assert (result.code, "contains no letter x" in result.err) == (ExitCode.USAGE, True)
     assert LETTERS[0].id in result.out
+
+
+def test_G17_redriven_ids_that_cannot_be_read_are_not_missing(dlq: CommandLine) -> None:
+    dlq.cluster.rejections[redriven_topic(DLQ)] = NotAuthorized("It is denied.", remedy="Grant Read.")
+    result = dlq("dlq", "list", DLQ)
+    assert (result.code, "ids cannot be read. It is denied. Grant Read." in result.err) == (0, True)
 
 
 def test_P4_stats_count_by_fields(dlq: CommandLine) -> None:

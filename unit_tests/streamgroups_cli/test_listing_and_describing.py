@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
+from streamgroups.errors import NotAuthorized
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_cli.groups import describing
@@ -63,6 +64,15 @@ def test_every_format_to_the_letter(board: CommandLine, name: str, arguments: li
     result = board(*arguments, "-o", output)
     assert (result.code, result.err) == (0, "")
     check(f"{name}.{output}", result.out)
+
+
+def test_G17_partitions_of_a_denied_topic_are_not_deleted(board: CommandLine) -> None:
+    board.cluster.rejections["flights"] = NotAuthorized("It is denied.", remedy="Grant Describe.")
+    (group,) = json.loads(board("groups", "describe", "board", "-o", "json").out)["groups"]
+    assert [(p["lag"], p["error"]) for p in group["partitions"]] == [(None, "not_authorized")] * 3
+    assert "not authorized" in board("groups", "describe", "board").out
+    result = board("groups", "reset", "stopped", "--topic", "flights:0", "--to-earliest", "--execute")
+    assert (result.code, "not authorized to describe 'flights'" in result.err) == (1, True)
 
 
 def test_json_yaml_and_csv_have_the_same_content(board: CommandLine) -> None:

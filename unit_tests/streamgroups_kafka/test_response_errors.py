@@ -10,7 +10,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamgroups.errors import BrokerUnreachable, NotAuthorized, UnknownTopic
@@ -27,6 +27,7 @@ from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.partitions import committed_offsets
 from streamgroups_kafka.client.responses import REQUESTS, PartRejected, Request
+from streamgroups_testkit import reading
 from unit_tests.scripted_admin import CONFIG, Answers, ScriptedAdmin, metadata, scripted_session
 from unit_tests.scripted_consumer import Message, ScriptedConsumer, end_of, failed_fetch, records
 
@@ -277,6 +278,27 @@ def test_G17_tools_show_why_bounds_are_unknown() -> None:
     answers.listed[P0] = deque([-Code.INVALID_REQUEST])
     with pytest.raises(Exception, match="flights-0"):
         topics.bounds([P0])
+
+
+# ---- the tools of tests ------------------------------------------------------------------------------------------------
+
+
+def test_G17_the_testkit_does_not_compare_with_less_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test would pass although the topic, or a committed offset, cannot be read."""
+    consumer = ScriptedConsumer(stored={P0: (5, "")}, unreadable=deque([{P1: DENIED}]))
+    responses = deque([metadata({"flights": 2}), metadata({}, {"flights": Code.LEADER_NOT_AVAILABLE})])
+    monkeypatch.setattr(ScriptedConsumer, "list_topics", lambda *_, **__: responses[0])
+    monkeypatch.setattr(reading, "Consumer", consumer)
+    with pytest.raises(KafkaException, match="flights-1"):
+        reading.committed_offsets("b", "board", "flights")
+    assert reading.committed_offsets("b", "board", "flights") == {0: 5}
+    consumer.fetched.extend([*records(P0, 0), failed_fetch(P0, DENIED), end_of(P0, 1)])
+    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+        reading.read_committed("b", "flights")
+    responses.popleft()
+    for read in (reading.read_committed, lambda *of: reading.committed_offsets("b", "board", of[1])):
+        with pytest.raises(KafkaException, match="LEADER_NOT_AVAILABLE"):
+            read("b", "flights")
 
 
 # ---- records -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
-from streamgroups.errors import UnknownTopic
+from streamgroups.errors import NotAuthorized, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
@@ -59,6 +59,25 @@ def test_other_errors_are_reported(retention: group_census.GroupRetention) -> No
     retention._admin = Rejecting(KafkaError.UNKNOWN_TOPIC_OR_PART)  # type: ignore[assignment]
     with pytest.raises(UnknownTopic):
         retention.sweep("flights", "billing")
+
+
+def test_G17_a_metadata_group_that_remains_is_reported(
+    retention: group_census.GroupRetention, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    retention._admin = Keeping()  # type: ignore[assignment]
+    delete = FakeAdmin.delete_groups
+
+    def reject(admin: FakeAdmin, group_ids: list[str]) -> dict[str, StreamGroupsError]:
+        if "billing" in group_ids:
+            return delete(admin, group_ids)
+        rejected = NotAuthorized("It is denied.", remedy="Grant it.")
+        return delete(admin, group_ids) | {members_group_of("billing"): rejected}
+
+    monkeypatch.setattr(FakeAdmin, "delete_groups", reject)
+    monkeypatch.setattr(retention, "_clock", FakeClock(1_000_000 + 86_400_000))
+    assert retention.sweep("flights", "billing") == ["billing"]
+    (warning,) = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+    assert f"Metadata group '{members_group_of('billing')}' of a deleted group remains: It is denied" in warning
 
 
 class Keeping:

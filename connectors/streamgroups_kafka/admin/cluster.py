@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import confluent_kafka
 from confluent_kafka import (
     Consumer,
     ConsumerGroupState,
@@ -34,13 +33,13 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
+from streamgroups_kafka.admin.leader_offsets import is_there, refreshed_leaders, request_offsets, retried, topics_in
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
-from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
-from streamgroups_kafka.client.responses import REQUESTS, PartRejected, topics_of
+from streamgroups_kafka.client.partitions import committed_offsets, ours
+from streamgroups_kafka.client.responses import PartRejected, topics_of
 
 #: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
 REQUEST_TIMEOUT_S = 10.0
@@ -57,9 +56,6 @@ _LOOKS_WITHOUT_PARTITION = 3
 
 #: The placeholder for a missing topic id, from brokers before 2.8: the UUID of zeros.
 _NO_ID = "A" * 22
-#: The errors of ListOffsets that end with new metadata. librdkafka returns the last one for a partition that is newer
-#: than its metadata.
-_OTHER_LEADER = frozenset[int](REQUESTS["ListOffsets"].moved | REQUESTS["ListOffsets"].absent) | {KafkaError._NOENT}
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -143,7 +139,7 @@ class KafkaCluster:
 
         def request() -> dict[str, int]:
             found = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-            return {name: len(topic.partitions) for name, topic in found.items() if _is_there(name, topic)}
+            return {name: len(topic.partitions) for name, topic in found.items() if is_there(name, topic)}
 
         return {name: n for name, n in self._try("The list of topics", request).items() if name not in _INTERNAL_TOPICS}
 
@@ -205,11 +201,9 @@ class KafkaCluster:
         def request() -> dict[TopicPartition, int]:
             nonlocal n_missed
             try:
-                return self._listed(specs, isolation or self._isolation)
+                return request_offsets(self._admin, specs, isolation or self._isolation, REQUEST_TIMEOUT_S)
             except PartRejected as e:
-                if e.args[0].code() not in _OTHER_LEADER:
-                    raise
-                missing = self._refresh_leaders(specs)
+                missing = refreshed_leaders(self._admin, e, specs, REQUEST_TIMEOUT_S)
                 n_missed += bool(missing)
                 # The list of all topics does not contain a topic that this user may not describe.
                 self._identities(sorted({tp.topic for tp in missing}))
@@ -218,47 +212,9 @@ class KafkaCluster:
                         f"The cluster has no partition {listed(sorted(missing))}.",
                         remedy="Check the names. If the topic was deleted, restart without it.",
                     ) from None
-                # A broker learns of its partitions after the controller. Until then it reports that they do not exist.
-                raise (_not_ready(e) if e.args[0].code() in REQUESTS["ListOffsets"].absent else e) from None
+                raise retried(e) from None
 
-        return self._try(f"The offsets of {_topics_of(specs)}", request)
-
-    def _listed(
-        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        futures = self._admin.list_offsets(
-            {theirs(tp): spec for tp, spec in specs.items()},
-            isolation_level=isolation,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        found = {}
-        for tp, future in futures.items():
-            try:
-                found[ours(tp)] = future.result().offset
-            except KafkaException as e:
-                raise PartRejected(e.args[0], [ours(tp)], tp.topic) from None
-        # librdkafka returns this offset, without an error, if the connection closes during a request.
-        unanswered = [tp for tp, offset in found.items() if offset == confluent_kafka.OFFSET_INVALID]
-        if unanswered:
-            raise BrokerUnreachable(
-                f"The leaders of {_topics_of(unanswered)} disconnected before they returned the offsets.",
-                remedy="Check that they are up. The request is repeated fetchOffset.numRetries times.",
-            )
-        return found
-
-    def _refresh_leaders(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Requests the metadata, and returns the partitions that do not exist.
-
-        librdkafka sends a request for offsets to the leaders in its metadata. Neither a new partition nor the error of a
-        former leader refreshes them.
-
-        Raises:
-            PartRejected: if the response contains the error of a topic.
-        """
-        topics = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-        names = {tp.topic for tp in partitions}
-        there = {name: topics[name].partitions for name in names & topics.keys() if _is_there(name, topics[name])}
-        return [tp for tp in partitions if tp.partition not in there.get(tp.topic, ())]
+        return self._try(f"The offsets of {topics_in(specs)}", request)
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.Cluster.committed`.
@@ -395,23 +351,6 @@ class KafkaCluster:
         raise error
 
 
-def _is_there(name: str, topic: Any) -> bool:
-    """Returns whether a topic in the metadata exists.
-
-    Raises:
-        PartRejected: if its error has another meaning. Its partitions are unknown then.
-    """
-    if topic.error is None:
-        return True
-    if topic.error.code() in REQUESTS["Metadata"].absent:
-        return False
-    raise PartRejected(topic.error, [name], name)
-
-
-def _not_ready(rejected: PartRejected) -> PartRejected:
-    return PartRejected(KafkaError(Code.LEADER_NOT_AVAILABLE), [rejected.args[0].str()], rejected.topics)
-
-
 def _rejection(config: ClientConfig, what: str) -> NotAuthorized | None:
     """Returns why the brokers reject a client. A failed request has only the error of its timeout."""
     seen: list[KafkaError] = []
@@ -457,7 +396,3 @@ def _printed(topic_id: object) -> str:
     '__7-w'
     """
     return str(topic_id).replace("+", "-").replace("/", "_")
-
-
-def _topics_of(partitions: Collection[TopicPartition]) -> str:
-    return listed(sorted({tp.topic for tp in partitions}))

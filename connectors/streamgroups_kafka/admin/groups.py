@@ -18,7 +18,7 @@ from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from streamgroups.errors import GroupRejected, StreamGroupsError
+from streamgroups.errors import GroupRejected, StreamGroupsError, UnknownGroup
 from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
 from streamgroups.json_values import MAX_INT32, string, whole
 from streamgroups.partitions import TopicPartition, by_topic
@@ -265,6 +265,8 @@ class KafkaGroupAdmin:
                 for result in answer.results:
                     what = f"Group '{result.group_id}' could not be deleted"
                     error = self._session.error(result.error_code, what, group=result.group_id, operations=DELETE)
+                    if result.error_code in REQUESTS["DeleteGroups"].absent:
+                        error = UnknownGroup(f"{what}: it does not exist.", remedy="See: streamgroups groups list.")
                     if result.error_code in REQUESTS["DeleteGroups"].moved:
                         participation = error
                         continue

@@ -62,7 +62,9 @@ REQUESTS: Mapping[str, Request] = {
     "CreateTopics": Request(
         ("topic",), "raised; TOPIC_ALREADY_EXISTS: the topic is not created", methods=("create_topics",)
     ),
-    "DeleteGroups": Request(("group",), "returned with the group", moved=COORDINATOR_MOVES),
+    "DeleteGroups": Request(
+        ("group",), "returned with the group", absent=frozenset({Code.GROUP_ID_NOT_FOUND}), moved=COORDINATOR_MOVES
+    ),
     "DeleteRecords": Request(("partition",), "returned with the partition", methods=("delete_records",)),
     "DeleteTopics": Request(("topic",), "returned with the topic", methods=("delete_topics",)),
     "DescribeAcls": Request(("response",), methods=("describe_acls",)),

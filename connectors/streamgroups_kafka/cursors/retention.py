@@ -82,9 +82,9 @@ class GroupRetention:
         vanished = [r.group for r in readers if has_vanished(r, retention_ms, self._clock())]
         rejected = groups.delete_groups(vanished)
         for group, rejection in rejected.items():
-            if not isinstance(rejection, GroupRejected):
+            if not isinstance(rejection, GroupRejected | UnknownGroup):
                 raise rejection
-            logger.info("Group '%s' is in use again: %s", printable(group), rejection)
+            logger.info("Group '%s' is in use again, or was deleted: %s", printable(group), rejection)
         forgotten = [group for group in vanished if group not in rejected]
         remaining = groups.delete_groups([name for group in forgotten for name in metadata_groups_of(group)])
         for name, rejection in remaining.items():
