@@ -134,7 +134,7 @@ def test_unknown_and_internal_topics_are_not_deleted(cli: CommandLine, monkeypat
     assert (missing.code, dict(cli.cluster.topics())) == (1, {"flights": 2})
     assert "Topic 'flihgts' does not exist" in missing.err
     internal = {"__consumer_offsets": TopicDescription("__consumer_offsets", "id", True, ())}
-    monkeypatch.setattr(cli.admin, "describe_topics", lambda _names: internal)
+    monkeypatch.setattr(cli.admin, "describe_topics", lambda _names, **_: internal)
     rejected = cli("topics", "delete", "__consumer_offsets", "--execute")
     assert (rejected.code, "belongs to Kafka" in rejected.err) == (3, True)
 
