@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.applied_reset import NO_RESET
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -17,6 +18,9 @@ from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BEFORE = {P0: Committed(4, "streamgroups:shared"), P1: Committed(6)}
+#: The mark of a tool for a topic that is not known, and for a state that has no name.
+UNIDENTIFIED = "streamgroups:tool;cluster=;topic=;reset=RESET;"
+RESTORED = {tp: Committed(it.next_offset, UNIDENTIFIED) for tp, it in BEFORE.items()}
 TO_END = ["groups", "reset", "board", "--all-topics", "--to-latest", "--execute"]
 
 
@@ -34,6 +38,19 @@ def positions(cli: CommandLine, group_id: str = "board") -> dict[TopicPartition,
     return dict(cli.admin.committed_offsets([group_id])[group_id])
 
 
+def as_set_by_a_tool(cli: CommandLine, group_id: str = "board") -> dict[TopicPartition, Committed]:
+    """The committed offsets without the ids of their resets: each has the mark of one command (SEMANTICS F2)."""
+    found = positions(cli, group_id)
+    marks = {tp: ToolMark.parse(it.metadata) for tp, it in found.items()}
+    resets = {tp: mark.reset for tp, mark in marks.items() if mark is not None}
+    assert resets.keys() == found.keys(), "each has a mark"
+    assert len({reset.id for reset in resets.values()}) <= 1, "the id of the command"
+    assert NO_RESET not in resets.values()
+    return {
+        tp: Committed(it.next_offset, it.metadata.replace(resets[tp].encode(), "RESET")) for tp, it in found.items()
+    }
+
+
 def offsets(cli: CommandLine, group_id: str = "board") -> list[int]:
     return [it.next_offset for _, it in sorted(positions(cli, group_id).items())]
 
@@ -45,7 +62,32 @@ def test_O2_undo_is_a_plan_first_and_restores_offsets_and_metadata(board: Comman
     assert "This reverts " in planned.err
     assert [line.split()[3:5] for line in planned.out.splitlines()[1:]] == [["10", "4"], ["10", "6"]]
     assert board("groups", "undo", "board", "--execute").code == 0
-    assert positions(board) == BEFORE
+    assert as_set_by_a_tool(board) == RESTORED
+
+
+def test_S10_S11_undo_restores_topics_and_states(board: CommandLine) -> None:
+    state = Named(StateFileName(1732334879123, "1f3a9c2b7d10", 7, 1), 4)
+    mark = CommitMark(exclusive=False, identity=TopicIdentity("fake-cluster", "id-of-flights"), state=state, epoch=7)
+    board.cluster.commit("board", {P0: 4}, mark.encode())
+    assert board("groups", "delete", "board", "--execute").code == 0
+    assert board("groups", "undo", "board", "--execute").code == 0
+    restored = ToolMark.parse(positions(board)[P0].metadata)
+    assert restored is not None
+    assert (restored.identity, restored.state) == (mark.identity, mark.state)
+
+
+def test_F2_each_change_of_a_tool_is_a_later_reset(board: CommandLine) -> None:
+    """Also if the clock of the tool is behind: a ledger orders the changes by their numbers."""
+    numbers = []
+    for clock_ms in (5_000_000, 4_000_000, 6_000_000):
+        board.clock.now_ms = clock_ms
+        assert board(*TO_END).code == 0
+        mark = ToolMark.parse(positions(board)[P0].metadata)
+        assert mark is not None
+        numbers.append(mark.reset.number)
+        board.cluster.commit("board", {P1: 3}, positions(board)[P1].metadata)
+        assert board("groups", "reset", "board", "--topic", "flights:0", "--to-offset", "2", "--execute").code == 0
+    assert numbers == [5_000_000, 5_000_002, 6_000_000]
 
 
 def test_O2_the_undo_of_an_undo_repeats_the_change(board: CommandLine) -> None:
@@ -70,7 +112,7 @@ def test_O2_undo_takes_the_newest_change_of_its_group(board: CommandLine) -> Non
 def test_O2_a_deleted_group_comes_back(board: CommandLine) -> None:
     assert board("groups", "delete", "board", "--execute").code == 0
     assert board("groups", "undo", "board", "--execute").code == 0
-    assert positions(board) == BEFORE
+    assert as_set_by_a_tool(board) == RESTORED
 
 
 def test_O2_undo_removes_offsets_that_the_change_has_made(board: CommandLine) -> None:
@@ -87,7 +129,7 @@ def test_O2_undo_rejects_partitions_that_have_moved_since(board: CommandLine) ->
     assert (result.code, offsets(board)) == (3, [3, 0])
     assert "has committed other offsets since the change: flights-0 (changed to 0, now 3);" in result.err
     assert board("groups", "undo", "board", "--allow-progress", "--execute").code == 0
-    assert positions(board) == BEFORE
+    assert as_set_by_a_tool(board) == RESTORED
 
 
 def test_O2_undo_ignores_changes_in_another_cluster(board: CommandLine) -> None:
@@ -118,13 +160,13 @@ def test_O1_copy_is_a_plan_first_and_copies_offsets_without_metadata(board: Comm
         ["new", "flights", "1", "-", "6"],
     ]
     assert board("groups", "copy", "board", "new", "--execute").code == 0
-    assert positions(board, "new") == {P0: Committed(4), P1: Committed(6)}
+    assert as_set_by_a_tool(board, "new") == RESTORED
     assert positions(board) == BEFORE
 
 
 def test_O1_copy_of_one_partition(board: CommandLine) -> None:
     assert board("groups", "copy", "board", "new", "--topic", "flights:1", "--execute").code == 0
-    assert positions(board, "new") == {P1: Committed(6)}
+    assert as_set_by_a_tool(board, "new") == {P1: RESTORED[P1]}
 
 
 def test_O1_copy_rejects_a_target_with_offsets(board: CommandLine) -> None:
@@ -135,7 +177,7 @@ def test_O1_copy_rejects_a_target_with_offsets(board: CommandLine) -> None:
     assert board("groups", "copy", "board", "other", "--overwrite", "--execute").code == 0
     assert offsets(board, "other") == [4, 6]
     assert board("groups", "undo", "other", "--execute").code == 0
-    assert positions(board, "other") == {P0: Committed(1)}
+    assert as_set_by_a_tool(board, "other") == {P0: Committed(1, UNIDENTIFIED)}
 
 
 def test_O1_copy_rejects_a_target_with_members_of_another_library(board: CommandLine) -> None:
@@ -149,7 +191,7 @@ def test_S10_states_are_not_copied(board: CommandLine) -> None:
     mark = CommitMark(exclusive=False, state=Named(StateFileName(1732334879123, "1f3a9c2b7d10", 7, 1), 4))
     board.cluster.commit("board", {P0: 4}, mark.encode())
     result = board("groups", "copy", "board", "new", "--execute")
-    assert (result.code, positions(board, "new")[P0]) == (0, Committed(4))
+    assert (result.code, as_set_by_a_tool(board, "new")[P0]) == (0, Committed(4, UNIDENTIFIED))
     assert (
         "Warning: Only the offsets are copied. Group 'board' has stored states for 1 of them, which are not copied."
         in result.err
