@@ -590,7 +590,7 @@ class MemberContract:
         topic, group_id = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
 
-        def away(*_: object) -> None:
+        def away(*_: object) -> frozenset[TopicPartition]:
             raise SinkUnreachable("The database is away.")
 
         member = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=away)
