@@ -58,6 +58,8 @@ class ScriptedBrokers:
         self.names: list[str] = []
         self.requests: list[Any] = []
         self.closed = 0
+        #: Called before each request.
+        self.before_each: Callable[[], None] = lambda: None
 
     def __call__(self, config: object, *, timeout_s: float) -> ScriptedBrokers:
         """Replaces the constructor of the class."""
@@ -80,6 +82,7 @@ class ScriptedBrokers:
         return to_streamgroups_error(KafkaError(error_code), what, redact=str, **about)
 
     async def send(self, request: Any, node_id: int | None = None) -> Any:
+        self.before_each()
         name = type(request).__name__.removesuffix("Request")
         self.names.append(name)
         self.requests.append(request)

@@ -18,6 +18,8 @@ def encode(
     epoch: int,
     transactional: bool,
     next_sequences: dict[int, int],
+    cut: int,
+    is_last: bool,
     /,
 ) -> list[tuple[int, int, int, int, bytes]]: ...
 def with_compressed(batch: bytes, codec: int, records: bytes, /) -> bytes: ...

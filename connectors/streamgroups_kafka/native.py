@@ -44,8 +44,8 @@ _ERROR_FILE = "native_build_error.txt"
 _MAX_REASON = 500
 
 _ENTRY_OF_MAPS = 5
-#: The version of the interface of ``Client``. In a checkout the extension may be older than this file.
-_INTERFACE = 4
+#: The version of the interface of the extension. In a checkout the extension may be older than this file.
+_INTERFACE = 5
 
 
 @dataclass(frozen=True, slots=True)

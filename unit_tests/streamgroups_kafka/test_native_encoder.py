@@ -125,12 +125,12 @@ def test_the_extension_itself_rejects_columns_that_it_cannot_read(
     extension: Any, columns: Mapping[str, Any], match: str
 ) -> None:
     with pytest.raises(ValueError, match=match):
-        extension.encode(*_capsules(columns), 1_000, 0, -1, -1, False, {})
+        extension.encode(*_capsules(columns), 1_000, 0, -1, -1, False, {}, -1, False)
 
 
 def test_the_extension_itself_rejects_other_arguments(extension: Any) -> None:
     def good() -> list[Any]:
-        return [*_capsules({}), 1_000, 0, 5, 0, False, {}]
+        return [*_capsules({}), 1_000, 0, 5, 0, False, {}, 7, False]
 
     assert len(extension.encode(*good())) == 2
     wrong: list[tuple[int, Any, type[Exception]]] = [
@@ -148,6 +148,8 @@ def test_the_extension_itself_rejects_other_arguments(extension: Any) -> None:
         (7, {0: -1}, ValueError),
         (7, {1: 2**31}, ValueError),
         (7, {1: 2**70}, OverflowError),
+        (8, "1", TypeError),
+        (8, 2**63, OverflowError),
     ]
     for place, value, error in wrong:
         arguments = good()
@@ -155,13 +157,13 @@ def test_the_extension_itself_rejects_other_arguments(extension: Any) -> None:
         with pytest.raises(error):
             extension.encode(*arguments)
     with pytest.raises(ValueError, match="a transaction without a producer id"):
-        extension.encode(*_capsules({}), 1_000, 0, -1, -1, True, {})
+        extension.encode(*_capsules({}), 1_000, 0, -1, -1, True, {}, -1, False)
     with pytest.raises(ValueError, match="no column 'partition'"):
-        extension.encode(*pa.record_batch({"value": ["a"]}).__arrow_c_array__(), 1_000, 0, -1, -1, False, {})
+        extension.encode(*pa.record_batch({"value": ["a"]}).__arrow_c_array__(), 1_000, 0, -1, -1, False, {}, -1, False)
     given_away = _capsules({})
     pa.RecordBatch._import_from_c_capsule(*given_away)
     with pytest.raises(ValueError, match="given away"):
-        extension.encode(*given_away, 1_000, 0, -1, -1, False, {})
+        extension.encode(*given_away, 1_000, 0, -1, -1, False, {}, -1, False)
     for batch, codec in [(b"", 1), (bytes(HEADER_BYTES), 8), (bytes(HEADER_BYTES), -1)]:
         with pytest.raises(ValueError, match="not a record batch"):
             extension.with_compressed(batch, codec, b"")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka.native import ENCODER_VARIABLE
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
+from streamgroups_kafka.write.first_cut import FirstCut
 from streamgroups_kafka.write.record_batches import BatchSettings, encode
 from unit_tests.examples import examples
 from unit_tests.records import (
@@ -32,17 +33,24 @@ from unit_tests.records import (
 
 
 @settings(deadline=None, max_examples=examples(60))
-@given(given_=batches(), batch_bytes=st.integers(1, 600) | st.just(1 << 20), who=IDENTITIES, sequences=SEQUENCES)
+@given(
+    given_=batches(),
+    batch_bytes=st.integers(1, 600) | st.just(1 << 20),
+    who=IDENTITIES,
+    sequences=SEQUENCES,
+    cut=st.none() | st.builds(FirstCut, st.integers(0, 2**31 - 1), st.booleans()),
+)
 def test_both_encoders_make_the_same_and_kafka_python_reads_it(
     extension: Any,
     given_: tuple[pa.RecordBatch, list[Row]],
     batch_bytes: int,
     who: ProducerIdentity | None,
     sequences: Mapping[int, int],
+    cut: FirstCut | None,
 ) -> None:
-    """Byte for byte, any types, nulls, slices, order of partitions, limits and identities."""
+    """Byte for byte, any types, nulls, slices, order of partitions, limits, identities and cuts."""
     batch, rows = given_
-    how = {"producer": who, "next_sequences": sequences}
+    how = {"producer": who, "next_sequences": sequences, "cut": cut}
     made = encoded("native", batch, BatchSettings(batch_bytes), **how)
     assert made == encoded("plain", batch, BatchSettings(batch_bytes), **how)
     assert [record for one in made for record in decoded(one)] == expected(rows)
@@ -184,3 +192,20 @@ def test_what_lies_behind_a_null_is_not_written(using: str) -> None:
 
 def _headers_of(batch: EncodedBatch) -> list[list[tuple[str, bytes | None]]]:
     return [headers for *_, headers in decoded(batch)]
+
+
+@pytest.mark.parametrize("name", ["native", "plain"])
+def test_X2_the_first_batch_of_a_partition_is_cut_unless_it_is_the_only_one(extension: Any, name: str) -> None:
+    """Partition 0 has several batches, partition 1 has one, and partition 2 has been written before."""
+    rows = pa.record_batch({"partition": [0] * 50 + [1] * 3 + [2] * 50, "value": ["x" * 20] * 103})
+    how = {"producer": ProducerIdentity(5, 1), "next_sequences": {2: 9}}
+
+    def counts(cut: FirstCut | None) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for batch in encoded(name, rows, BatchSettings(600), cut=cut, **how):
+            found.setdefault(batch.partition, []).append(batch.n_records)
+        return found
+
+    assert counts(None) == {0: [19, 19, 12], 1: [3], 2: [19, 19, 12]}
+    assert counts(FirstCut(19 * 9 + 4, is_last=True)) == {0: [5, 19, 19, 7], 1: [3], 2: [19, 19, 12]}
+    assert counts(FirstCut(19 * 9 + 4, is_last=False)) == {0: [5, 19, 19, 7], 1: [2, 1], 2: [19, 19, 12]}

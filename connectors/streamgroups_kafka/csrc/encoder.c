@@ -88,8 +88,57 @@ static int batches_write(const Plan *plan, Producer producer, PyObject *list) {
     return 0;
 }
 
+/* Where the first batches of partitions without a sequence number are cut; a negative number: nowhere. See first_cut.py. */
+typedef struct {
+    long long number;
+    int is_last;
+} Cut;
+
+/*
+ * The limits for `plan_with_limits`; `any` is whether one of them is not 0. NULL with an exception.
+ */
+static int32_t *first_limits(const Plan *plan, Cut cut, PyObject *sequences, int *any) {
+    int32_t *limits = PyMem_Malloc((plan->n_batches + 1) * sizeof *limits);
+    size_t n = 0;
+    *any = 0;
+    if (limits == NULL)
+        return (int32_t *)PyErr_NoMemory();
+    for (size_t i = 0; i < plan->n_batches; i++) {
+        const PlannedBatch *batch = &plan->batches[i];
+        if (i > 0 && batch->partition == batch[-1].partition)
+            continue;
+        int is_only = i + 1 == plan->n_batches || batch[1].partition != batch->partition;
+        PyObject *key = PyLong_FromLong(batch->partition);
+        int is_begun = key == NULL ? -1 : PyDict_Contains(sequences, key);
+        Py_XDECREF(key);
+        if (is_begun < 0) {
+            PyMem_Free(limits);
+            return NULL;
+        }
+        limits[n] = is_begun || (is_only && cut.is_last) ? 0 : 1 + (int32_t)(cut.number % batch->n_records);
+        *any |= limits[n++];
+    }
+    return limits;
+}
+
+/* Plans again with cut first batches. */
+static PlanStatus plan_cuts(Plan *plan, Cut cut, PyObject *sequences, size_t max_bytes, Error *error) {
+    int any;
+    int32_t *limits = first_limits(plan, cut, sequences, &any);
+    if (limits == NULL)
+        return PLAN_RAISED;
+    PlanStatus status = PLANNED;
+    if (any) {
+        Py_BEGIN_ALLOW_THREADS
+        status = plan_with_limits(plan, limits, max_bytes, error);
+        Py_END_ALLOW_THREADS
+    }
+    PyMem_Free(limits);
+    return status;
+}
+
 static PyObject *encode(const struct ArrowSchema *schema, const struct ArrowArray *array, size_t max_bytes,
-                        int64_t time_ms, Producer producer, PyObject *sequences) {
+                        int64_t time_ms, Producer producer, PyObject *sequences, Cut cut) {
     Plan plan = {0};
     Records records;
     Error error;
@@ -101,11 +150,13 @@ static PyObject *encode(const struct ArrowSchema *schema, const struct ArrowArra
     if (status == PLANNED)
         status = plan_batches(&plan, &records, max_bytes, &error);
     Py_END_ALLOW_THREADS
+    if (status == PLANNED && cut.number >= 0)
+        status = plan_cuts(&plan, cut, sequences, max_bytes, &error);
     if (status == PLAN_OUT_OF_MEMORY)
         PyErr_NoMemory();
     else if (status == PLAN_REJECTED)
         raise_error(error);
-    else
+    else if (status == PLANNED)
         list = batches_new(&plan, producer, sequences);
     if (list != NULL && batches_write(&plan, producer, list)) {
         Py_DECREF(list);
@@ -138,8 +189,9 @@ PyObject *encoder_encode(PyObject *module, PyObject *arguments) {
     long long time_ms, id;
     short epoch;
     int transactional;
-    if (!PyArg_ParseTuple(arguments, "OOnLLhpO!:encode", &schema_capsule, &array_capsule, &max_bytes, &time_ms, &id,
-                          &epoch, &transactional, &PyDict_Type, &sequences))
+    Cut cut;
+    if (!PyArg_ParseTuple(arguments, "OOnLLhpO!Lp:encode", &schema_capsule, &array_capsule, &max_bytes, &time_ms, &id,
+                          &epoch, &transactional, &PyDict_Type, &sequences, &cut.number, &cut.is_last))
         return NULL;
     if (arrow_from(schema_capsule, array_capsule, &schema, &array))
         return NULL;
@@ -152,7 +204,7 @@ PyObject *encoder_encode(PyObject *module, PyObject *arguments) {
         PyErr_SetString(PyExc_ValueError, "a transaction without a producer id, or a producer id without an epoch");
         return NULL;
     }
-    return encode(schema, array, (size_t)max_bytes, time_ms, producer, sequences);
+    return encode(schema, array, (size_t)max_bytes, time_ms, producer, sequences, cut);
 }
 
 /* ---- compression -------------------------------------------------------------------------------------------------- */

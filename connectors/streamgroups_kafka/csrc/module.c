@@ -17,8 +17,8 @@ typedef struct {
     int busy; /* a call without the GIL is under way in some thread */
 } ClientObject;
 
-/* Of `Client`: native.py uses no other one. */
-#define INTERFACE 4
+/* native.py uses no other one. */
+#define INTERFACE 5
 
 /* Raised with (code, text) for what librdkafka rejects. */
 static PyObject *NativeError;

@@ -152,8 +152,8 @@ static const char *fault(int32_t partition, int64_t time_ms, uint64_t headers, u
     return NULL;
 }
 
-/* Plans the record at place `i` of the order. */
-static PlanStatus plan_record(Plan *plan, int64_t i, size_t max_bytes, Error *error) {
+/* Plans the record at place `i` of the order. `limits` is at the next partition; NULL without limits. */
+static PlanStatus plan_record(Plan *plan, int64_t i, size_t max_bytes, const int32_t **limits, Error *error) {
     const Records *records = plan->records;
     int64_t row = row_at(plan, i), time_ms = time_of(records, row);
     int32_t partition = records->partitions[row];
@@ -163,10 +163,10 @@ static PlanStatus plan_record(Plan *plan, int64_t i, size_t max_bytes, Error *er
     if (error->reason != NULL)
         return PLAN_REJECTED;
     PlannedBatch *batch = plan->n_batches ? &plan->batches[plan->n_batches - 1] : NULL;
-    int goes_in = batch != NULL && batch->partition == partition;
+    int is_begun = batch != NULL && batch->partition == partition, goes_in = is_begun;
     if (goes_in) {
         body = body_size(payload, time_ms - batch->first_time_ms, batch->n_records);
-        goes_in = batch->size + record_size(body) <= max_bytes;
+        goes_in = batch->size + record_size(body) <= max_bytes && batch->n_records != batch->max_records;
     }
     if (!goes_in) {
         batch = batch_new(plan);
@@ -176,7 +176,8 @@ static PlanStatus plan_record(Plan *plan, int64_t i, size_t max_bytes, Error *er
                                 .first = i,
                                 .first_time_ms = time_ms,
                                 .max_time_ms = time_ms,
-                                .size = BATCH_HEADER_SIZE};
+                                .size = BATCH_HEADER_SIZE,
+                                .max_records = *limits == NULL || is_begun ? 0 : *(*limits)++};
         body = body_size(payload, 0, 0);
     }
     batch->n_records++;
@@ -184,6 +185,16 @@ static PlanStatus plan_record(Plan *plan, int64_t i, size_t max_bytes, Error *er
     if (batch->max_time_ms < time_ms)
         batch->max_time_ms = time_ms;
     plan->body_sizes[i] = (uint32_t)body;
+    return PLANNED;
+}
+
+PlanStatus plan_with_limits(Plan *plan, const int32_t *limits, size_t max_bytes, Error *error) {
+    plan->n_batches = 0;
+    for (int64_t i = 0; i < plan->records->rows; i++) {
+        PlanStatus status = plan_record(plan, i, max_bytes, &limits, error);
+        if (status != PLANNED)
+            return status;
+    }
     return PLANNED;
 }
 
@@ -197,12 +208,7 @@ PlanStatus plan_batches(Plan *plan, const Records *records, size_t max_bytes, Er
     plan->body_sizes = malloc((size_t)records->rows * sizeof *plan->body_sizes + 1);
     if (plan->body_sizes == NULL)
         return PLAN_OUT_OF_MEMORY;
-    for (int64_t i = 0; i < records->rows; i++) {
-        PlanStatus status = plan_record(plan, i, max_bytes, error);
-        if (status != PLANNED)
-            return status;
-    }
-    return PLANNED;
+    return plan_with_limits(plan, NULL, max_bytes, error);
 }
 
 int64_t plan_row(const Plan *plan, const PlannedBatch *batch, int32_t i) {

@@ -25,6 +25,7 @@ typedef struct {
     int64_t first_time_ms;
     int64_t max_time_ms;
     size_t size;
+    int32_t max_records; /* 0: as many as fit */
 } PlannedBatch;
 
 typedef struct {
@@ -36,13 +37,20 @@ typedef struct {
     size_t capacity;
 } Plan;
 
-typedef enum { PLANNED = 0, PLAN_OUT_OF_MEMORY = -1, PLAN_REJECTED = -2 } PlanStatus;
+/* PLAN_RAISED: for callers that know Python; an exception is set. */
+typedef enum { PLANNED = 0, PLAN_OUT_OF_MEMORY = -1, PLAN_REJECTED = -2, PLAN_RAISED = -3 } PlanStatus;
 
 /*
  * Plans batches of at most `max_bytes` each; a record that is larger gets a batch of its own. `records` must outlive the plan.
  * Of whatever comes `plan_free` must be called.
  */
 PlanStatus plan_batches(Plan *plan, const Records *records, size_t max_bytes, Error *error);
+
+/*
+ * Plans the batches again, the first of each partition with a limit of records; 0 for none. `limits` has one number for each
+ * partition, in the order of the batches.
+ */
+PlanStatus plan_with_limits(Plan *plan, const int32_t *limits, size_t max_bytes, Error *error);
 
 /* The row of the batch's record `i`. */
 int64_t plan_row(const Plan *plan, const PlannedBatch *batch, int32_t i);

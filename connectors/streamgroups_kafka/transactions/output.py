@@ -3,16 +3,17 @@
 ``streamgroups_spark.sinks.kafka`` calls it in Spark's Python workers. It selects the partition of each record as
 Kafka's producer does: the partition column, else the hash of the key, else a partition reserved for this task. Then it
 encodes and writes the records. In a transaction, two tasks must not write to one partition. Each task returns its
-partitions, and the driver compares them (:func:`written_twice`). Source: KIP-98; the columns of Spark's Kafka sink;
-Kafka's ``BuiltInPartitioner``.
+partitions, and the driver compares them (:func:`written_twice`). Two attempts of one task differ in their first batches
+(``write.first_cut``). Source: KIP-98; the columns of Spark's Kafka sink; Kafka's ``BuiltInPartitioner``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +23,7 @@ from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_kafka.write.first_cut import FirstCut, random_number, waiting
 from streamgroups_kafka.write.partitioner import partitions_of_keys
 from streamgroups_kafka.write.record_batches import BatchSettings, encode
 
@@ -104,26 +106,30 @@ def write_records(
     if first is None:
         return Written(task, frozenset(), 0)
     with closing(TransactionWriter(config, transaction)) as writer:
-        output = _Output(writer, settings, task)
-        output.add(first)
+        output = _Output(writer, settings, task, is_shared=transaction is not None)
+        output.add(*first)
         for chunk in chunks:
-            output.add(chunk)
+            output.add(*chunk)
         return Written(task, frozenset(output.next_sequences), output.records)
 
 
-def _chunks(records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Joins the batches of Spark, which have 10,000 rows: fewer large batches cost less to encode and send."""
+def _chunks(records: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Joins the batches of Spark, which have 10,000 rows: fewer large batches cost less to encode and send.
+
+    Yields each chunk, and whether it is the last.
+    """
     waiting: list[pa.RecordBatch] = []
     n_bytes = 0
     for batch in records:
-        if batch.num_rows:
-            waiting.append(batch)
-            n_bytes += batch.nbytes
+        if not batch.num_rows:
+            continue
         if n_bytes >= _CHUNK_BYTES:
-            yield _joined(waiting)
+            yield _joined(waiting), False
             waiting, n_bytes = [], 0
+        waiting.append(batch)
+        n_bytes += batch.nbytes
     if waiting:
-        yield _joined(waiting)
+        yield _joined(waiting), True
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -133,38 +139,66 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 class _Output:
     """The output of one task, with its progress."""
 
-    def __init__(self, writer: TransactionWriter, settings: OutputSettings, task: int) -> None:
+    def __init__(self, writer: TransactionWriter, settings: OutputSettings, task: int, *, is_shared: bool) -> None:
         self._writer, self._settings, self._task = writer, settings, task
+        #: For the cuts of first batches, if another attempt of the task can have the same producer identity.
+        self._cut_at = random_number() if is_shared else None
         self._counts: dict[str, int] = {}
+        #: Rows of each topic that wait for more rows of their partitions.
+        self._waiting: dict[str, pa.RecordBatch] = {}
         self._round = 0
         self.records = 0
         self.next_sequences: dict[TopicPartition, int] = {}
 
-    def add(self, chunk: pa.RecordBatch) -> None:
+    def add(self, chunk: pa.RecordBatch, is_last: bool) -> None:
         for topic, rows in _by_topic(chunk, self._settings.topic):
-            self._write(topic, rows)
+            self._write(topic, self._to_encode(topic, rows), is_last)
+        if is_last:
+            for topic, rows in self._waiting.items():
+                self._write(topic, rows, is_last)
         self.records += chunk.num_rows
         self._round += 1
 
-    def _write(self, topic: str, rows: pa.RecordBatch) -> None:
+    def _to_encode(self, topic: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns to encode, with the waiting rows of the topic before the new ones."""
         if topic not in self._counts:
             self._counts[topic] = self._writer.partition_count(topic)
-        count = self._counts[topic]
-        columns = {"partition": self._partitions(rows, topic, count)}
+        columns = {"partition": self._partitions(rows, topic, self._counts[topic])}
         wanted = ("key", "value", "timestamp", *(("headers",) if self._settings.with_headers else ()))
         columns |= {name: rows.column(name) for name in wanted if name in rows.schema.names}
+        new = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        return _joined([self._waiting.pop(topic), new]) if topic in self._waiting else new
+
+    def _write(self, topic: str, rows: pa.RecordBatch, is_last: bool) -> None:
+        sequences = {tp.partition: n for tp, n in self.next_sequences.items() if tp.topic == topic}
+        if self._cut_at is not None and not is_last:
+            rows = self._without_waiting(topic, rows, sequences)
         batches = encode(
-            pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)),
+            rows,
             self._settings.batches,
             topic=topic,
             now_ms=now_ms(),
             producer=self._writer.producer,
-            next_sequences={tp.partition: n for tp, n in self.next_sequences.items() if tp.topic == topic},
+            next_sequences=sequences,
+            cut=None if self._cut_at is None else FirstCut(self._cut_at, is_last),
         )
         self._writer.write(topic, batches)
         for batch in batches:
             assert batch.next_sequence is not None, "it was encoded for a producer"
             self.next_sequences[TopicPartition(topic, batch.partition)] = batch.next_sequence
+
+    def _without_waiting(self, topic: str, rows: pa.RecordBatch, begun: Collection[int]) -> pa.RecordBatch:
+        """Keeps the rows of partitions that wait, and returns the others."""
+        if sum(kept.nbytes for kept in self._waiting.values()) >= _CHUNK_BYTES:
+            return rows
+        partitions = rows.column("partition")
+        found, counts = np.unique(np.asarray(partitions), return_counts=True)
+        wait = waiting(dict(zip(found.tolist(), counts.tolist(), strict=True)), begun)
+        if not wait:
+            return rows
+        is_waiting = pc.is_in(partitions, pa.array(wait, partitions.type))
+        self._waiting[topic] = rows.filter(is_waiting)
+        return rows.filter(pc.invert(is_waiting))
 
     def _partitions(self, rows: pa.RecordBatch, topic: str, count: int) -> pa.Array:
         chosen = pa.nulls(rows.num_rows, pa.int32())

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
+from streamgroups_kafka.write.first_cut import FirstCut
 
 #: Sequence numbers restart at 0 after the largest int32.
 SEQUENCES = 1 << 31
@@ -91,9 +92,10 @@ class Encoder(Protocol):
         now_ms: int,
         producer: ProducerIdentity | None,
         next_sequences: Mapping[int, int],
+        cut: FirstCut | None,
     ) -> Sequence[EncodedBatch]:
         """Returns batches of at most ``max_bytes``, by partition, each with the order of the rows. A larger record has
-        its own batch.
+        its own batch. The first batches of partitions without a sequence number are cut.
         """
 
     def with_compressed(self, batch: bytes, codec: int, records: bytes) -> bytes:

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroups_kafka.write.encoder import EncodedBatch, Hashes, ProducerIdentity
+from streamgroups_kafka.write.first_cut import FirstCut
 
 _NOBODY = (-1, -1, False)
+_NO_CUT = (-1, False)
 
 
 class NativeEncoder:
@@ -32,14 +34,16 @@ class NativeEncoder:
         now_ms: int,
         producer: ProducerIdentity | None,
         next_sequences: Mapping[int, int],
+        cut: FirstCut | None,
     ) -> Sequence[EncodedBatch]:
         """See :meth:`Encoder.encode`."""
         schema, array = columns.__arrow_c_array__()
+        where = (cut.number, cut.is_last) if cut else _NO_CUT
         who = (producer.producer_id, producer.epoch, producer.transactional) if producer else _NOBODY
         return [
             EncodedBatch(partition, first_row, n_records, base_sequence if producer else None, data)
             for partition, first_row, n_records, base_sequence, data in self._native.encode(
-                schema, array, max_bytes, now_ms, *who, dict(next_sequences)
+                schema, array, max_bytes, now_ms, *who, dict(next_sequences), *where
             )
         ]
 

@@ -16,6 +16,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
 from streamgroups_kafka.write.encoder import HEADER_BYTES, EncodedBatch, Hashes, ProducerIdentity
+from streamgroups_kafka.write.first_cut import FirstCut
 from streamgroups_kafka.write.plain_murmur2 import murmur2_of_keys
 
 _MAGIC = 2
@@ -36,6 +37,7 @@ class PlainEncoder:
         now_ms: int,
         producer: ProducerIdentity | None,
         next_sequences: Mapping[int, int],
+        cut: FirstCut | None,
     ) -> Sequence[EncodedBatch]:
         """See :meth:`Encoder.encode`."""
         by_partition: dict[int, list[_Record]] = {}
@@ -47,6 +49,9 @@ class PlainEncoder:
             n_done = 0
             while n_done < len(records):
                 batch = _batch(partition, records, n_done, max_bytes, producer, next_sequence)
+                if cut is not None and n_done == 0 and partition not in next_sequences:
+                    limit = cut.limit(batch.n_records, is_only=batch.n_records == len(records))
+                    batch = _batch(partition, records[:limit], 0, max_bytes, producer, next_sequence)
                 batches.append(batch)
                 next_sequence = batch.next_sequence or 0
                 n_done += batch.n_records

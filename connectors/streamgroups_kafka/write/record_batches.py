@@ -17,6 +17,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.native import uses_native
 from streamgroups_kafka.write.compression import NONE, Compression
 from streamgroups_kafka.write.encoder import HEADER_BYTES, EncodedBatch, Encoder, ProducerIdentity
+from streamgroups_kafka.write.first_cut import FirstCut
 from streamgroups_kafka.write.native_encoder import NativeEncoder
 from streamgroups_kafka.write.plain_encoder import PlainEncoder
 from streamgroups_kafka.write.record_columns import record_columns
@@ -56,6 +57,7 @@ def encode(
     now_ms: int,
     producer: ProducerIdentity | None = None,
     next_sequences: Mapping[int, int] | None = None,
+    cut: FirstCut | None = None,
 ) -> Sequence[EncodedBatch]:
     """Encodes rows into record batches of one topic.
 
@@ -67,6 +69,7 @@ def encode(
         now_ms: the timestamp of records without one, in milliseconds since the epoch.
         producer: the identity of the producer; ``None`` to write without one.
         next_sequences: the sequence number of the first record of each partition; the default is 0.
+        cut: where to cut the first batch of a partition that ``next_sequences`` does not contain.
 
     Returns:
         The batches, by partition, each with the order of the rows. A Produce request contains one batch of each
@@ -86,7 +89,7 @@ def encode(
     max_bytes = min(settings.batch_bytes, settings.max_message_bytes)
     batches = []
     try:
-        plain = using.encode(columns, max_bytes, now_ms, producer, next_sequences or {})
+        plain = using.encode(columns, max_bytes, now_ms, producer, next_sequences or {}, cut)
     except ValueError as e:
         if _BEYOND_THE_FORMAT not in str(e):
             raise

@@ -278,6 +278,14 @@ MUTANTS = (
         "records of aborted transactions are read from a repartitioned topic",
     ),
     Mutant(
+        "T25",
+        "sinks",
+        "connectors/streamgroups_kafka/transactions/output.py",
+        "FirstCut(self._cut_at, is_last)",
+        "FirstCut(self._cut_at, True)",
+        "two attempts of a task mix their batches if the output has several chunks",
+    ),
+    Mutant(
         "T24",
         "sinks",
         "connectors/streamgroups_spark/repartition/key_columns.py",
