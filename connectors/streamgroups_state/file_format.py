@@ -68,5 +68,40 @@ def unpack(content: memoryview) -> tuple[str, pa.ipc.RecordBatchFileReader]:
     try:
         reader = pa.ipc.open_file(pa.py_buffer(body), options=_READ_OPTIONS)
         return (reader.schema.metadata or {})[_MANIFEST].decode(), reader
-    except (pa.ArrowException, KeyError, UnicodeDecodeError) as e:
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as e:
         raise ValueError(f"its content cannot be read ({type(e).__name__}: {e})") from e
+
+
+def segment_of(
+    reader: pa.ipc.RecordBatchFileReader, number: int, rows: int, schema: pa.Schema | None = None
+) -> pa.RecordBatch:
+    """A segment of a state file, without metadata.
+
+    Args:
+        reader: the segments of the file.
+        number: the number of the segment.
+        rows: the number of its rows.
+        schema: its schema; ``None`` for any.
+
+    Raises:
+        ValueError: if the file has no such segment. A right checksum does not exclude it: another program can write one.
+
+    >>> batch = pa.record_batch({"key": ["a"], "n": [1]})
+    >>> _, reader = unpack(pack("{}", batch.schema, [batch]))
+    >>> segment_of(reader, 0, rows=2)
+    Traceback (most recent call last):
+    ValueError: segment 0 has 1 rows, not 2
+    """
+    if number >= reader.num_record_batches:
+        raise ValueError(f"it has no segment {number}")
+    try:
+        batch = reader.get_batch(number)
+        batch.validate()
+    except (pa.ArrowException, OSError) as e:
+        raise ValueError(f"segment {number} cannot be read ({type(e).__name__}: {e})") from e
+    if batch.num_rows != rows:
+        raise ValueError(f"segment {number} has {batch.num_rows} rows, not {rows}")
+    if schema is not None and not batch.schema.equals(schema, check_metadata=False):
+        columns = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
+        raise ValueError(f"segment {number} has other columns: {columns}")
+    return batch.replace_schema_metadata(None)

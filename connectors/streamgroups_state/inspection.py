@@ -15,7 +15,7 @@ from streamgroups.state.figures import StateSize
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode
 from streamgroups.state.names import StateFileName
 from streamgroups.state.state_files import StateFiles
-from streamgroups_state.file_format import unpack
+from streamgroups_state.file_format import segment_of, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +99,8 @@ def rows_of(files: StateFiles, segments: tuple[Segment, ...]) -> pa.Table:
         ValueError: if a file is damaged.
         StateUnreachable: if the storage does not answer.
     """
-    batches = [unpack(files.read(it.file))[1].get_batch(it.number).replace_schema_metadata(None) for it in segments]
+    batches: list[pa.RecordBatch] = []
+    for it in segments:
+        schema = batches[0].schema if batches else None
+        batches.append(segment_of(unpack(files.read(it.file))[1], it.number, it.rows, schema))
     return pa.Table.from_batches(batches)

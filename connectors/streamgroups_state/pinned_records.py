@@ -19,7 +19,7 @@ from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pins import Pin, RecordSegment
 from streamgroups.state.names import StateFileName
 from streamgroups.state.state_files import StateFiles
-from streamgroups_state.file_format import pack, unpack
+from streamgroups_state.file_format import pack, segment_of, unpack
 from streamgroups_state.time_zones import in_utc
 
 #: The columns by which a row belongs to a record of the source.
@@ -107,12 +107,8 @@ def _keys(offsets: Sequence[int], pin: Pin, group_id: str) -> pa.Array:
 def _segment(files: StateFiles, it: RecordSegment, tp: TopicPartition, group_id: str) -> pa.Table:
     try:
         _, reader = unpack(files.read(it.file))
-        if it.number >= reader.num_record_batches:
-            raise ValueError(f"it has no segment {it.number}")
-        batch = reader.get_batch(it.number)
-        if batch.num_rows != it.rows:
-            raise ValueError(f"segment {it.number} has {batch.num_rows} rows, not {it.rows}")
-    except (FileNotFoundError, ValueError, pa.ArrowException) as e:
+        batch = segment_of(reader, it.number, it.rows)
+    except (FileNotFoundError, ValueError) as e:
         reason = "does not exist" if isinstance(e, FileNotFoundError) else f"is damaged: {e}"
         raise PinDamaged(
             f"{tp}: the file '{it.file}' of pinned records in '{files.location}' {reason}.",
@@ -123,7 +119,7 @@ def _segment(files: StateFiles, it: RecordSegment, tp: TopicPartition, group_id:
             topic=tp.topic,
             partition=tp.partition,
         ) from e
-    return pa.Table.from_batches([batch.replace_schema_metadata(None)])
+    return pa.Table.from_batches([batch])
 
 
 def _of(rows: pa.Table, tp: TopicPartition, ranges: Collection[OffsetRange]) -> pa.Table:

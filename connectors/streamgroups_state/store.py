@@ -23,7 +23,7 @@ from streamgroups.state.manifest import Manifest, PartitionState, Segment, decod
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Fingerprinted, Named, New, Unnamed
 from streamgroups.state.state_files import StateFiles
-from streamgroups_state.file_format import pack, unpack
+from streamgroups_state.file_format import pack, segment_of, unpack
 from streamgroups_state.operator import Part
 
 
@@ -267,13 +267,10 @@ class StateStore(StoredStates):
         batches = []
         for segment in segments:
             _, reader = self._open(segment.file, topic_partition)
-            if segment.number >= reader.num_record_batches:
-                raise self._damaged(segment.file, topic_partition, f"it has no segment {segment.number}")
-            batch = reader.get_batch(segment.number)
-            if batch.num_rows != segment.rows:
-                reason = f"segment {segment.number} has {batch.num_rows} rows, not {segment.rows}"
-                raise self._damaged(segment.file, topic_partition, reason)
-            batches.append(batch.replace_schema_metadata(None))
+            try:
+                batches.append(segment_of(reader, segment.number, segment.rows, self._operator.schema))
+            except ValueError as e:
+                raise self._damaged(segment.file, topic_partition, str(e)) from e
         return pa.Table.from_batches(batches, self._operator.schema)
 
     def write(self, file: StateFileName, states: Sequence[NewState]) -> Manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -143,6 +144,38 @@ def test_S10_a_segment_that_the_file_does_not_have_is_damage() -> None:
         store.rows(P0, [Segment(segment.file, 7, 1, 9)])
     with pytest.raises(StateDamaged, match="has 1 rows, not 2"):
         store.rows(P0, [Segment(segment.file, 0, 2, 9)])
+
+
+@given(st.data())
+def test_S10_damage_behind_a_right_checksum_is_an_error_that_names_the_file(data: st.DataObject) -> None:
+    """Another program can have written the file. Arrow reports damage at each of its own steps."""
+    files = FakeStateFiles()
+    state = (
+        StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[rows(**{f"k{i}": i for i in range(50)})])]).states[0]
+    )
+    body = bytearray(files.contents[file(1)][64:])
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    header = f"streamgroups state 1 crc32={zlib.crc32(body):08x} bytes={len(body):016d}".ljust(63) + "\n"
+    files.contents[file(1)] = header.encode() + bytes(body)
+    try:
+        assert StateStore(COUNTS, files).rows(P0, state.parts["a"]).schema == SCHEMA
+    except (StateDamaged, StateMismatch) as e:
+        reason = str(e)
+    else:
+        return
+    assert str(file(1)) in reason
+
+
+@pytest.mark.parametrize("column", [pa.array(["1"]), pa.array([1], pa.int32())])
+def test_S10_a_segment_with_other_columns_is_damage(column: pa.Array) -> None:
+    files = FakeStateFiles()
+    state = StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[rows(x=1)])]).states[0]
+    other = pa.record_batch({"key": ["x"], "n": column})
+    text, _ = unpack(memoryview(files.contents[file(1)]))
+    files.contents[file(1)] = pack(text, other.schema, [other]).tobytes()
+    with pytest.raises(StateDamaged, match=rf"'{file(1)}'.*segment 0 has other columns: key string, n {column.type}"):
+        StateStore(COUNTS, files).rows(P0, state.parts["a"])
 
 
 @given(st.binary(max_size=300))
