@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,6 +58,8 @@ class States:
         new = NewState(state, {"0": [*before, pa.table({"n": [1]})]})
         files = operator_files(str(self.location), "board", operator)
         StateStore(Operator("board", operator, "", SCHEMA), files).write(file, [new])
+        written_s = time.time() - minutes_ago * 60
+        os.utime(self.location / "board" / operator / str(file), (written_s, written_s))
         return file
 
     def path(self, file: StateFileName) -> Path:

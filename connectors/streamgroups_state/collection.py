@@ -7,15 +7,16 @@ Source: SEMANTICS S10.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroups.errors import StateDamaged
+from streamgroups.state.ages import FileAges
 from streamgroups.state.lookup import Position
 from streamgroups.state.manifest import Manifest, decode
 from streamgroups.state.names import StateFileName
 from streamgroups.state.retention import Retention, deletable
-from streamgroups.state.state_files import StateFiles
+from streamgroups.state.state_files import CollectableFiles
 from streamgroups_state.file_format import unpack
 
 
@@ -27,11 +28,13 @@ class Collectable:
         sizes: the size of each file in bytes.
         files: the files that no state needs.
         cluster_ids: the clusters whose partitions have states.
+        unfinished: old files that a write has left unfinished, with their sizes.
     """
 
     sizes: dict[StateFileName, int]
     files: frozenset[StateFileName]
     cluster_ids: frozenset[str] = field(default_factory=frozenset)
+    unfinished: Mapping[StateFileName, int] = field(default_factory=dict)
 
 
 class Collector:
@@ -40,11 +43,12 @@ class Collector:
     Args:
         files: the files of the operator.
         retention: how long states are kept.
-        now_ms: the time in milliseconds since the epoch.
+        monotonic_ms: a monotonic clock in milliseconds.
     """
 
-    def __init__(self, files: StateFiles, retention: Retention, now_ms: Callable[[], int]) -> None:
-        self._files, self._retention, self._now_ms = files, retention, now_ms
+    def __init__(self, files: CollectableFiles, retention: Retention, monotonic_ms: Callable[[], int]) -> None:
+        self._files, self._retention, self._monotonic_ms = files, retention, monotonic_ms
+        self._ages = FileAges()
         self._manifests: dict[StateFileName, Manifest] = {}
 
     def plan(self, committed: Collection[Position]) -> Collectable:
@@ -58,7 +62,8 @@ class Collector:
             StateDamaged: if a file is damaged. It can need any other file, and a backup can restore it.
             StateUnreachable: if the storage does not answer.
         """
-        listed = self._files.list()
+        survey = self._files.survey()
+        listed, ages = survey.files, self._ages.observe(survey, self._monotonic_ms())
         self._manifests = {file: manifest for file, manifest in self._manifests.items() if file in listed}
         for file in listed.keys() - self._manifests.keys():
             try:
@@ -71,19 +76,21 @@ class Collector:
                     f"The state file '{file}' in '{self._files.location}' is damaged: {e}. No state files are deleted.",
                     remedy="Restore the file from a backup, or remove it.",
                 ) from e
-        gone = deletable(self._manifests.values(), committed, self._retention, self._now_ms())
+        gone = deletable(self._manifests.values(), committed, self._retention, ages.files)
+        old = {file: survey.unfinished[file].n_bytes for file in ages.unfinished_since(self._retention.young_ms)}
         identities = {state.identity for manifest in self._manifests.values() for state in manifest.states}
         clusters = frozenset(it.cluster_id for it in identities if it.cluster_id is not None)
-        return Collectable(listed, gone, clusters)
+        return Collectable({file: it.n_bytes for file, it in listed.items()}, gone, clusters, old)
 
     def _read(self, file: StateFileName) -> Manifest:
         # A file apart can be large. It has no states.
         return Manifest(file, "", "", "", ()) if file.is_apart else decode(unpack(self._files.read(file))[0], file)
 
-    def delete(self, files: Collection[StateFileName]) -> None:
-        """Deletes files of a plan.
+    def delete(self, plan: Collectable) -> None:
+        """Deletes the files of a plan.
 
         Raises:
             StateUnreachable: if the storage does not answer.
         """
-        self._files.delete(files)
+        self._files.delete(plan.files)
+        self._files.delete_unfinished(plan.unfinished)

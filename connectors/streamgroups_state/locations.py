@@ -2,24 +2,30 @@
 
 Created by ``streamgroups_spark`` in tasks and on the driver, and by ``streamgroups state``. Implements
 :class:`streamgroups.state.state_files.StateFiles`. An object store makes an object visible as a whole, so no file is
-renamed there. In a local directory a file is written under another name, synced, and renamed.
+renamed there. In a local directory ``local_files`` makes a file durable.
 
-The files of an operator are in ``<location>/<group>/<operator>``.
+The files of an operator are in ``<location>/<group>/<operator>``. The directory of a very long name has a hash instead, and
+contains a file with the name (:mod:`streamgroups.path_names`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+import time
+import uuid
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from streamgroups.errors import InvalidOption, StateUnreachable
+from streamgroups.path_names import is_hashed, name_of, path_part
+from streamgroups.state.ages import StoredFile, Survey
 from streamgroups.state.names import StateFileName
+from streamgroups_state.local_files import write_durably
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
 #: The prefix by which Spark and Hadoop write a local path.
@@ -27,6 +33,8 @@ _LOCAL = re.compile(r"file:(?://)?(?=/)")
 #: The schemes of Hadoop for S3.
 _S3 = re.compile(r"^s3[an]:")
 _ONE_REQUEST = "allow_delayed_open"
+#: The file with the name of a directory that has its hash.
+_NAME_FILE = "name.txt"
 
 
 def open_location(location: str) -> tuple[fs.FileSystem, str]:
@@ -99,7 +107,7 @@ def files_below(location: str, *names: str) -> StateDirectory:
     """
     with _translated(location):
         files, path = _opened(location)
-    return StateDirectory(files, "/".join((path, *(quote(name, safe="") for name in names))), shown(location))
+    return StateDirectory(files, path, names, shown(location))
 
 
 def groups_at(location: str) -> list[str]:
@@ -114,14 +122,25 @@ def groups_at(location: str) -> list[str]:
 
 def operators_at(location: str, group_id: str) -> list[str]:
     """The names of the operators with state files of a group. Raises the errors of :func:`groups_at`."""
-    return _directories(location, "/" + quote(group_id, safe=""))
+    return _directories(location, "/" + path_part(group_id))
 
 
 def _directories(location: str, below: str) -> list[str]:
     with _translated(location):
         files, path = _opened(location)
         selector = fs.FileSelector(path + below, allow_not_found=True)
-        return sorted(unquote(it.base_name) for it in files.get_file_info(selector) if it.type == fs.FileType.Directory)
+        found = [it for it in files.get_file_info(selector) if it.type == fs.FileType.Directory]
+        names = (_name_at(files, it.path) if is_hashed(it.base_name) else name_of(it.base_name) for it in found)
+        return sorted(name for name in names if name is not None)
+
+
+def _name_at(files: fs.FileSystem, path: str) -> str | None:
+    """The name of a directory that has its hash; ``None`` if its first file is not written yet."""
+    try:
+        with files.open_input_stream(f"{path}/{_NAME_FILE}") as stored:
+            return bytes(stored.read()).decode("utf-8", "surrogatepass")
+    except FileNotFoundError:
+        return None
 
 
 def _opened(location: str) -> tuple[fs.FileSystem, str]:
@@ -135,16 +154,25 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
 
 
 class StateDirectory:
-    """See :class:`streamgroups.state.state_files.StateFiles`.
+    """See :class:`streamgroups.state.state_files.CollectableFiles`.
 
     Args:
         files: the file system.
-        path: the directory in it.
+        root: the directory of the location in it.
+        names: the names of the directories below, outermost first.
         location: the location, for messages.
     """
 
-    def __init__(self, files: fs.FileSystem, path: str, location: str) -> None:
-        self._files, self._path, self._location = files, path, location
+    def __init__(self, files: fs.FileSystem, root: str, names: tuple[str, ...], location: str) -> None:
+        self._files, self._root, self._location = files, root, location
+        self._path = root
+        #: Files with names to write before the first file.
+        self._names: dict[str, str] = {}
+        for name in names:
+            part = path_part(name)
+            self._path = f"{self._path}/{part}"
+            if is_hashed(part):
+                self._names[f"{self._path}/{_NAME_FILE}"] = name
 
     @property
     def location(self) -> str:
@@ -159,41 +187,84 @@ class StateDirectory:
     def write(self, file: StateFileName, content: memoryview) -> None:
         """See :meth:`StateFiles.write`."""
         with _translated(self._location):
-            if isinstance(self._files, fs.LocalFileSystem):
-                self._write_locally(file, content)
-                return
-            with self._files.open_output_stream(self._file(file)) as out:
-                out.write(content)
+            for path, name in self._names.items():
+                if self._files.get_file_info(path).type == fs.FileType.NotFound:
+                    self._write(path, name.encode("utf-8", "surrogatepass"))
+            self._names = {}
+            self._write(self._file(file), content)
 
-    def _write_locally(self, file: StateFileName, content: memoryview) -> None:
-        os.makedirs(self._path, exist_ok=True)
-        unfinished = f"{self._path}/.{file}"
-        with open(unfinished, "wb") as out:
+    def _write(self, path: str, content: bytes | memoryview) -> None:
+        if isinstance(self._files, fs.LocalFileSystem):
+            write_durably(self._root, path, content)
+            return
+        with self._files.open_output_stream(path) as out:
             out.write(content)
-            out.flush()
-            # The offset that names this file survives a crash of the machine, so the file must too.
-            os.fsync(out.fileno())
-        os.replace(unfinished, self._file(file))
 
     def list(self) -> dict[StateFileName, int]:
         """See :meth:`StateFiles.list`."""
         with _translated(self._location):
             found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
-        files = {}
-        for it in found:
-            if it.type == fs.FileType.File:
-                with suppress(ValueError):
-                    files[StateFileName.parse(it.base_name)] = int(it.size)
-        return files
+        return {file: int(it.size) for it in found if (file := _file_of(it, it.base_name)) is not None}
+
+    def survey(self) -> Survey:
+        """See :meth:`CollectableFiles.survey`."""
+        with _translated(self._location):
+            found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+            files = {file: it for it in found if (file := _file_of(it, it.base_name)) is not None}
+            unfinished = {
+                file: it
+                for it in found
+                if it.base_name.startswith(".") and (file := _file_of(it, it.base_name[1:])) is not None
+            }
+            now_ns = self._now_ns() if files or unfinished else None
+        return Survey(
+            {file: _stored(it, now_ns) for file, it in files.items()},
+            {file: _stored(it, now_ns) for file, it in unfinished.items()},
+        )
+
+    def _now_ns(self) -> int | None:
+        """The current time of the storage. A killed process leaves the file as an unfinished one."""
+        probe = self._unfinished(StateFileName(time.time_ns() // 1_000_000, uuid.uuid4().hex[:12], 0, 0))
+        with self._files.open_output_stream(probe) as out:
+            out.write(b"\n")
+        try:
+            mtime_ns: int | None = self._files.get_file_info(probe).mtime_ns
+            return mtime_ns
+        finally:
+            with suppress(FileNotFoundError):
+                self._files.delete_file(probe)
+
+    def delete_unfinished(self, files: Collection[StateFileName]) -> None:
+        """See :meth:`CollectableFiles.delete_unfinished`."""
+        self._delete(self._unfinished(file) for file in files)
 
     def delete(self, files: Collection[StateFileName]) -> None:
         """See :meth:`StateFiles.delete`."""
-        for file in files:
+        self._delete(self._file(file) for file in files)
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
             with _translated(self._location), suppress(FileNotFoundError):
-                self._files.delete_file(self._file(file))
+                self._files.delete_file(path)
 
     def _file(self, file: StateFileName) -> str:
         return f"{self._path}/{file}"
+
+    def _unfinished(self, file: StateFileName) -> str:
+        return f"{self._path}/.{file}"
+
+
+def _file_of(info: fs.FileInfo, name: str) -> StateFileName | None:
+    """The state file of this name; ``None`` for other files."""
+    if info.type == fs.FileType.File:
+        with suppress(ValueError):
+            return StateFileName.parse(name)
+    return None
+
+
+def _stored(info: fs.FileInfo, now_ns: int | None) -> StoredFile:
+    has_times = now_ns is not None and info.mtime_ns is not None
+    return StoredFile(int(info.size), (now_ns - info.mtime_ns) // 1_000_000 if has_times else None)
 
 
 @contextmanager

@@ -21,8 +21,9 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.stable_input.pin_file import decode, encode
 from streamgroups.stable_input.pin_retention import Retention, deletable
 from streamgroups.stable_input.pins import PinFile
+from streamgroups.state.ages import FileAges
 from streamgroups.state.names import StateFileName
-from streamgroups.state.state_files import StateFiles
+from streamgroups.state.state_files import CollectableFiles
 from streamgroups_state.file_format import pack, unpack
 from streamgroups_state.locations import StateDirectory, files_below, shown
 
@@ -86,10 +87,13 @@ class PinStore:
         records: the files of records.
     """
 
-    def __init__(self, location: str, group_id: str, name: str, pins: StateFiles, records: StateFiles) -> None:
+    def __init__(
+        self, location: str, group_id: str, name: str, pins: CollectableFiles, records: CollectableFiles
+    ) -> None:
         self._location, self._group_id, self._name = location, group_id, name
         self._pins, self._records = pins, records
         self._read: dict[StateFileName, PinFile] = {}
+        self._ages = FileAges(), FileAges()
 
     def all(self) -> list[PinFile]:
         """All pin files. Files that retention deletes meanwhile are left out.
@@ -134,7 +138,7 @@ class PinStore:
             committed: returns the committed offsets of the group.
             identities: the current topics of partitions, as far as they are known.
             retention: how long pins are kept.
-            now_ms: the current time, in milliseconds since the epoch.
+            now_ms: the time by a monotonic clock, in milliseconds.
 
         Raises:
             PinDamaged: if a pin file is damaged.
@@ -142,13 +146,20 @@ class PinStore:
         """
         with reaching(self._location):
             # First the records: a file that is listed, and that no later pin names, belongs to no pin.
-            records = self._records.list()
+            records, pins = self._records.survey(), self._pins.survey()
             files = self.all()
             partitions = {pin.range.topic_partition for file in files for pin in file.pins}
-            gone = deletable(files, records, committed(partitions), identities, retention, now_ms)
+            of_records, of_pins = self._ages[0].observe(records, now_ms), self._ages[1].observe(pins, now_ms)
+            ages_ms = of_records.files | {
+                file: min(age_ms, of_records.files.get(file, age_ms)) for file, age_ms in of_pins.files.items()
+            }
+            gone = deletable(files, records.files, committed(partitions), identities, retention, ages_ms)
             self._pins.delete(gone.pins)
             self._records.delete(gone.records)
-        return len(gone.pins) + len(gone.records)
+            old = [it.unfinished_since(retention.young_ms) for it in (of_records, of_pins)]
+            self._records.delete_unfinished(old[0])
+            self._pins.delete_unfinished(old[1])
+        return len(gone.pins) + len(gone.records) + sum(map(len, old))
 
     def _opened(self, file: StateFileName) -> PinFile | None:
         try:

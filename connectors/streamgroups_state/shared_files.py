@@ -8,6 +8,7 @@ has left the file of one operator only. Source: SEMANTICS S10, W13.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from streamgroups.state.lookup import Position
 from streamgroups.state.names import StateFileName
@@ -67,8 +68,8 @@ def sharing(files: Mapping[str, Collection[StateFileName]], operator: str) -> li
     return sorted(name for name, it in files.items() if name != operator and not ours.isdisjoint(it))
 
 
-def without_shared(plans: Mapping[str, Collectable]) -> dict[str, frozenset[StateFileName]]:
-    """Returns the files to delete of each operator of a group: those that no operator needs under this name.
+def without_shared(plans: Mapping[str, Collectable]) -> dict[str, Collectable]:
+    """Returns the plans of a group without the files that an operator needs under the same name.
 
     A state of a position needs the files of all operators.
 
@@ -76,11 +77,12 @@ def without_shared(plans: Mapping[str, Collectable]) -> dict[str, frozenset[Stat
         plans: the files of each operator.
     """
     needed = frozenset[StateFileName]().union(*(it.sizes.keys() - it.files for it in plans.values()))
-    return {operator: it.files - needed for operator, it in plans.items()}
+    return {operator: replace(it, files=it.files - needed) for operator, it in plans.items()}
 
 
 def collect_all(collectors: Sequence[Collector], committed: Collection[Position]) -> frozenset[StateFileName]:
-    """Deletes the files that no state of any operator of a query needs. Returns their names.
+    """Deletes the files that no state of any operator of a query needs, and old unfinished ones. Returns the names of the
+    former.
 
     Args:
         collectors: the files of each operator.
@@ -88,8 +90,7 @@ def collect_all(collectors: Sequence[Collector], committed: Collection[Position]
 
     Raises the errors of :meth:`streamgroups_state.collection.Collector.plan`.
     """
-    plans = {str(number): it.plan(committed) for number, it in enumerate(collectors)}
-    gone = without_shared(plans)
+    plans = without_shared({str(number): it.plan(committed) for number, it in enumerate(collectors)})
     for number, collector in enumerate(collectors):
-        collector.delete(gone[str(number)])
-    return frozenset[StateFileName]().union(*gone.values())
+        collector.delete(plans[str(number)])
+    return frozenset[StateFileName]().union(*(it.files for it in plans.values()))

@@ -41,7 +41,7 @@ def deletable(
     committed: Mapping[TopicPartition, int],
     identities: Mapping[TopicPartition, TopicIdentity],
     retention: Retention,
-    now_ms: int,
+    ages_ms: Mapping[StateFileName, int],
 ) -> DeletablePins:
     """The files that no batch needs.
 
@@ -51,23 +51,23 @@ def deletable(
         committed: the committed offsets of the group. A partition without one keeps its pins.
         identities: the current topics of the partitions, as far as they are known.
         retention: how long pins are kept.
-        now_ms: the current time, in milliseconds since the epoch.
+        ages_ms: the age of each pin file and file of records, in milliseconds: the lower one of files of the same name.
+            A file without an age is kept.
 
-    >>> deletable([], [], {}, {}, Retention(600_000), now_ms=0)
+    >>> deletable([], [], {}, {}, Retention(600_000), ages_ms={})
     DeletablePins(pins=frozenset(), records=frozenset())
     """
     files = list(files)
-    oldest_ms = now_ms - retention.keep_ms
     gone = {
         file.file
         for file in files
-        if file.file.planned_ms < oldest_ms
+        if ages_ms.get(file.file, 0) > retention.keep_ms
         and all(_is_over(pin, committed, identities.get(pin.range.topic_partition, UNKNOWN)) for pin in file.pins)
     }
     needed = frozenset[StateFileName]().union(*(file.record_files for file in files if file.file not in gone))
-    oldest_young_ms = min(oldest_ms, now_ms - retention.young_ms)
+    young_ms = max(retention.keep_ms, retention.young_ms)
     named = frozenset[StateFileName]().union(*(file.record_files for file in files))
-    records = {it for it in record_files if it not in needed and (it in named or it.planned_ms < oldest_young_ms)}
+    records = {it for it in record_files if it not in needed and (it in named or ages_ms.get(it, 0) > young_ms)}
     return DeletablePins(frozenset(gone), frozenset(records))
 
 

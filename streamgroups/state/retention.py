@@ -13,7 +13,7 @@ A state is kept if
 
 A file is kept if one of its states is kept, or if a kept state has a segment in it. A *young* file is always kept: the
 batch that has written it may not be committed yet. A slow attempt of a task, which another one has replaced, writes a
-file of its own that no offset names.
+file of its own that no offset names. Ages come from :mod:`streamgroups.state.ages`, not from the names of files.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def deletable(
     manifests: Iterable[Manifest],
     committed: Iterable[Position],
     retention: Retention,
-    now_ms: int,
+    ages_ms: Mapping[StateFileName, int],
 ) -> frozenset[StateFileName]:
     """The files that no kept state needs.
 
@@ -57,21 +57,20 @@ def deletable(
         manifests: the manifests of all files of an operator.
         committed: the committed offsets of the group.
         retention: how long states are kept.
-        now_ms: the current time, in milliseconds since the epoch.
+        ages_ms: the age of each file, in milliseconds. A file without an age is kept.
 
-    >>> deletable([], [], Retention(3_600_000, 600_000), now_ms=0)
+    >>> deletable([], [], Retention(3_600_000, 600_000), ages_ms={})
     frozenset()
     """
-    by_file = {manifest.file: manifest for manifest in manifests}
+    by_file = {it.file: it for it in manifests if it.file in ages_ms}
     needed = set()
-    kept = _kept_by_age(by_file.values(), now_ms - retention.keep_ms)
+    kept = _kept_by_age(by_file.values(), ages_ms, retention.keep_ms)
     positions = {it.topic_partition: it for it in committed}
     for tp, file in kept.union(*(_kept_by_commit(it, by_file.values(), positions) for it in positions.values())):
         state = by_file[file].state_of(tp) if file in by_file else None
         if state is not None:
             needed |= {file, *state.files}
-    oldest_young_ms = now_ms - retention.young_ms
-    return frozenset(file for file in by_file if file not in needed and file.planned_ms < oldest_young_ms)
+    return frozenset(file for file in by_file if file not in needed and ages_ms[file] > retention.young_ms)
 
 
 def _kept_by_commit(
@@ -103,15 +102,18 @@ def _partner(tp: TopicPartition, manifests: Iterable[Manifest]) -> TopicPartitio
     return None if newest is None else partner_of(newest[1])
 
 
-def _kept_by_age(manifests: Iterable[Manifest], oldest_ms: int) -> set[tuple[TopicPartition, StateFileName]]:
-    """The states since ``oldest_ms``, and the latest state of each partition before it."""
+def _kept_by_age(
+    manifests: Iterable[Manifest], ages_ms: Mapping[StateFileName, int], keep_ms: int
+) -> set[tuple[TopicPartition, StateFileName]]:
+    """The states that are not older than ``keep_ms``, and the latest older state of each partition."""
     kept: set[tuple[TopicPartition, StateFileName]] = set()
     latest: dict[TopicPartition, StateFileName] = {}
     for manifest in manifests:
         for state in manifest.states:
             tp = state.topic_partition
-            if manifest.file.planned_ms >= oldest_ms:
+            if ages_ms[manifest.file] <= keep_ms:
                 kept.add((tp, manifest.file))
             else:
-                latest[tp] = max(latest.get(tp, manifest.file), manifest.file)
+                found = (latest.get(tp, manifest.file), manifest.file)
+                latest[tp] = max(found, key=lambda file: (-ages_ms[file], file))
     return kept | set(latest.items())

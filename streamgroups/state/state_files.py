@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from streamgroups.state.ages import Survey
 from streamgroups.state.names import StateFileName
 
 
@@ -42,4 +43,16 @@ class StateFiles(Protocol):
 
     def delete(self, files: Collection[StateFileName]) -> None:
         """Deletes files. Files that do not exist are left out."""
+        ...
+
+
+class CollectableFiles(StateFiles, Protocol):
+    """State files that a collector deletes. Raises the errors of :class:`StateFiles`."""
+
+    def survey(self) -> Survey:
+        """All files with their ages. It writes a file and deletes it, to learn the current time of the storage."""
+        ...
+
+    def delete_unfinished(self, files: Collection[StateFileName]) -> None:
+        """Deletes unfinished files of a survey. Files that do not exist are left out."""
         ...

@@ -32,6 +32,10 @@ def name(number: int, *, minutes_ago: int = 0) -> StateFileName:
     return StateFileName(NOW_MS - minutes_ago * MINUTE_MS, "1f3a9c2b7d10", number, 0)
 
 
+def ages(*files: StateFileName) -> dict[StateFileName, int]:
+    return {file: NOW_MS - file.planned_ms for file in files}
+
+
 def pin_file(file: StateFileName, *pins: Pin, generation: int = 1) -> PinFile:
     return PinFile(file, "billing", "effect", generation, "struct<value:string>", pins)
 
@@ -229,7 +233,7 @@ def test_pins_behind_the_committed_offset_are_deleted_after_the_retention() -> N
         file = name(1, minutes_ago=minutes_ago)
         segments = (RecordSegment(file, 0, 1),)
         pins = pin_file(file, Pin(OffsetRange(P0, 0, 10), FIRST, segments), Pin(OffsetRange(P1, 0, 5), FIRST))
-        gone = deletable([pins], [file], committed, {P0: identity, P1: identity}, KEEP, NOW_MS)
+        gone = deletable([pins], [file], committed, {P0: identity, P1: identity}, KEEP, ages(file))
         assert gone.pins == gone.records
         return not gone.pins
 
@@ -244,13 +248,13 @@ def test_pins_behind_the_committed_offset_are_deleted_after_the_retention() -> N
 
 def test_records_without_a_pin_are_kept_while_their_batch_can_be_in_flight() -> None:
     young, old = name(1, minutes_ago=59), name(2, minutes_ago=61)
-    assert deletable([], [young, old], {}, {}, KEEP, NOW_MS).records == {old}
+    assert deletable([], [young, old], {}, {}, KEEP, ages(young, old)).records == {old}
 
 
 def test_records_that_a_kept_pin_names_are_kept() -> None:
     old = name(2, minutes_ago=61)
     file = pin_file(name(3), Pin(OffsetRange(P0, 0, 10), FIRST, (RecordSegment(old, 0, 1),)))
-    assert deletable([file], [old], {P0: 10}, {}, KEEP, NOW_MS).records == frozenset()
+    assert deletable([file], [old], {P0: 10}, {}, KEEP, ages(file.file, old)).records == frozenset()
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------

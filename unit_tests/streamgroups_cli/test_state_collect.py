@@ -71,6 +71,21 @@ def test_the_file_of_a_batch_in_flight_or_of_a_slow_attempt_is_kept(cli: Command
     assert (collect(cli, states, "--execute", "--retention", "0s").code, states.left()) == (0, {committed, *young})
 
 
+def test_an_old_unfinished_file_is_deleted(cli: CommandLine, states: States) -> None:
+    committed = states.write(5, 5)
+    states.commit(5, committed)
+    old, young = (states.path(committed).with_name(f".{states.write(ago, 9)}") for ago in (70, 50))
+    for path in (old, young):
+        path.with_name(path.name[1:]).rename(path)
+    result = collect(cli, states)
+    assert (result.code, result.out.splitlines()[1].split()[2:5:2]) == (0, ["2", "1"])
+    assert collect(cli, states, "--execute").err == "1 file deleted.\n"
+    assert (old.exists(), young.exists(), states.left()) == (False, True, {committed})
+    assert sorted(it.name for it in young.parent.iterdir()) == sorted([young.name, str(committed)]), (
+        "no other file is left"
+    )
+
+
 def test_a_damaged_file_stops_it(cli: CommandLine, states: States) -> None:
     old, damaged = states.write(500, 5), states.write(300, 10)
     states.commit(10, damaged)

@@ -30,7 +30,7 @@ NOW_MS = 1_732_334_000_000
 class World:
     def __init__(self) -> None:
         self.clock = FakeClock(NOW_MS)
-        self.files = FakeStateFiles()
+        self.files = FakeStateFiles(self.clock)
         self.cluster = FakeCluster(self.clock)
         self.jobs: list[Callable[[], None]] = []
         collector = Collector(self.files, Retention(60 * MINUTE_MS, 30 * MINUTE_MS), self.clock)
@@ -45,6 +45,7 @@ class World:
             for tp in (P0, P1)
         ]
         StateStore(Operator("billing", "windows", "", SCHEMA), self.files).write(file, states)
+        self.files.written_ms[file] = file.planned_ms
         return file
 
     def run(self) -> None:
@@ -112,3 +113,29 @@ def test_S10_a_storage_that_does_not_answer_is_logged_and_tried_again(
     world.collection([P0])
     world.run()
     assert world.files.list().keys() == {base}
+
+
+def test_S10_a_new_file_is_kept_if_the_clock_of_the_storage_is_set_forward(world: World) -> None:
+    base = world.store(100)
+    committed = world.store(1)
+    world.cluster.commit("billing", {P0: 5, P1: 5}, CommitMark(False, state=Named(committed, 5)).encode())
+
+    def collect(after_ms: int) -> None:
+        world.clock.advance(after_ms)
+        world.collection([P0])
+        world.run()
+
+    collect(MINUTE_MS)
+    in_flight = world.store(400)
+    collect(MINUTE_MS)
+    assert world.files.list().keys() == {base, committed, in_flight}, "it is at most a minute old"
+
+
+def test_S10_old_unfinished_files_are_deleted(world: World) -> None:
+    base = world.store(100)
+    young, old = (StateFileName(NOW_MS, "1f3a9c2b7d10", 9, attempt) for attempt in (1, 2))
+    world.files.unfinished_ms = {young: NOW_MS - 20 * MINUTE_MS, old: NOW_MS - 30 * MINUTE_MS}
+    world.clock.advance(MINUTE_MS)
+    world.collection([P0])
+    world.run()
+    assert (world.files.unfinished_ms.keys(), world.files.list().keys()) == ({young}, {base})

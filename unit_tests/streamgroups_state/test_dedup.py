@@ -240,13 +240,18 @@ def test_S10_retention_keeps_a_file_of_ids_while_a_state_needs_it() -> None:
     second, _ = query.advance(records, 1_000)
     apart = {replace(it.file, is_apart=True): it for it in (first, second)}
     manifests = [first, second, *(replace(it, file=file, states=()) for file, it in apart.items())]
-    late_ms = CLOCK_MS + 10**9
-    assert deletable(manifests, [], Retention(0, 0), late_ms) == frozenset(), "the second state needs both segments"
+
+    def gone() -> frozenset[StateFileName]:
+        return deletable(
+            manifests, [], Retention(0, 0), {it.file: CLOCK_MS + 10**9 - it.file.planned_ms for it in manifests}
+        )
+
+    assert gone() == frozenset(), "the second state needs both segments"
     records += [Record(-1, START_MS + 5_000)]
     third, _ = query.advance(records, 1_001)
     manifests += [third, replace(third, file=replace(third.file, is_apart=True), states=())]
     kept = {third.file, replace(third.file, is_apart=True)}
-    assert deletable(manifests, [], Retention(0, 0), late_ms) == {it.file for it in manifests} - kept
+    assert gone() == {it.file for it in manifests} - kept
 
 
 def test_S10_names_of_files_apart_sort_behind_those_of_their_states() -> None:

@@ -168,13 +168,15 @@ def test_a_pin_file_of_another_effect_is_an_error() -> None:
 
 
 def test_old_pins_and_their_records_are_deleted() -> None:
-    pins, records = FakeStateFiles(), FakeStateFiles()
+    pins, records = FakeStateFiles(lambda: NOW_MS), FakeStateFiles(lambda: NOW_MS)
     old, new, orphan = name(1, minutes_ago=11), name(2), name(3, minutes_ago=61)
     for file in (old, new, orphan):
         records.write(file, memoryview(b"x"))
     of_effect = store(pins, records)
     for file in (old, new):
         of_effect.write(pin_file(file, RecordSegment(file, 0, 1)))
+    for files in (pins, records):
+        files.written_ms = {file: file.planned_ms for file in files.contents}
     asked = []
 
     def committed(partitions: object) -> dict[TopicPartition, int]:

@@ -26,13 +26,14 @@ class Operators:
     """Two operators of a query."""
 
     def __init__(self) -> None:
-        self.files = {"minutes": FakeStateFiles(), "peaks": FakeStateFiles()}
+        self.files = {"minutes": FakeStateFiles(lambda: NOW_MS), "peaks": FakeStateFiles(lambda: NOW_MS)}
 
     def store(self, offset: int, minutes_ago: int, *operators: str) -> StateFileName:
         file = StateFileName(NOW_MS - minutes_ago * MINUTE_MS, "1f3a9c2b7d10", 1, minutes_ago)
         for operator in operators or self.files:
             new = NewState(PartitionState(OffsetRange(P0, 0, offset), 0, UNKNOWN), {"0": [pa.table({"n": [1]})]})
             self._store(operator, self.files[operator]).write(file, [new])
+            self.files[operator].written_ms[file] = file.planned_ms
         return file
 
     def _store(self, operator: str, files: FakeStateFiles | SharedFiles) -> StateStore:

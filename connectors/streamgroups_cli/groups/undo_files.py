@@ -18,10 +18,12 @@ from streamgroups.errors import InvalidOption
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset, to_json
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
+from streamgroups.path_names import label
 from streamgroups.ports import Committed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.output import say
+from streamgroups_state.local_files import sync_directory
 
 #: For each group, the new offset of each partition; ``None`` to delete it.
 Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]
@@ -74,10 +76,11 @@ def filed(committed: Committed | None) -> FiledOffset:
 def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
     """Returns a file in the user's state directory. Its name contains the kind of the file, its group and the time."""
     name = group_ids[0] if len(group_ids) == 1 else f"{len(group_ids)}-groups"
-    safe = re.sub(r"[^\w.-]", "_", name)[:100]
     stamp = re.sub(r"[-:.]", "", utc(now_ms) or "")
     directory = state_directory()
-    return next(path for n in range(1_000) if not (path := directory / f"{kind}-{safe}-{stamp}{_suffix(n)}").exists())
+    return next(
+        path for n in range(1_000) if not (path := directory / f"{kind}-{label(name)}-{stamp}{_suffix(n)}").exists()
+    )
 
 
 def state_directory() -> Path:
@@ -101,6 +104,7 @@ def write_new(path: Path, text: str) -> Path:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        sync_directory(str(path.parent))
     except OSError as e:
         raise InvalidOption(
             f"{path} cannot be written: {e.strerror}.", remedy="Nothing was changed; use another file."

@@ -7,7 +7,7 @@ SEMANTICS S10.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
 from typing import Annotated, TypeAlias
 
 import typer
@@ -61,7 +61,8 @@ def collect(
 ) -> None:
     """Delete the state files that no committed offset and no reset within the retention needs.
 
-    Queries of the groups can run meanwhile. Files that are younger than an hour are kept.
+    Queries of the groups can run meanwhile. Files that are younger than an hour are kept, by the clock of the storage. To
+    read this clock, the command writes a small file and deletes it, also in a dry run.
     """
     rule = Retention(parse_duration_ms(retention, option="--retention"))
     plans: list[_Plan] = []
@@ -69,7 +70,7 @@ def collect(
     with connect() as cluster:
         committed = {group_id: _committed(cluster, group_id) for group_id in groups}
         for group_id, operator, files in operators:
-            collector = Collector(files, rule, cluster.now_ms)
+            collector = Collector(files, rule, lambda: time.monotonic_ns() // 1_000_000)
             found = collector.plan(committed[group_id])
             _require_same_cluster(cluster, group_id, committed[group_id], found)
             plans.append((group_id, operator, collector, found))
@@ -81,31 +82,29 @@ def collect(
         document=lambda: {"dry_run": not execute, "states": [dict(zip(columns, row, strict=True)) for row in rows]},
         tables=lambda: [Table(_COLUMNS, rows)],
     )
-    if not any(found.files for *_, found in plans):
+    count = sum(len(found.files) + len(found.unfinished) for *_, found in plans)
+    if not count:
         say(NOTHING_TO_DO)
     elif not execute:
         say(ONLY_A_PLAN)
     else:
         for *_, collector, found in plans:
-            collector.delete(found.files)
-        count = sum(len(found.files) for *_, found in plans)
+            collector.delete(found)
         say(f"{count} file{'' if count == 1 else 's'} deleted.")
 
 
 def _without_shared(plans: list[_Plan]) -> list[_Plan]:
-    gone = {
+    of_group = {
         group_id: without_shared({operator: found for of, operator, _, found in plans if of == group_id})
         for group_id, *_ in plans
     }
-    return [
-        (group_id, operator, collector, replace(found, files=gone[group_id][operator]))
-        for group_id, operator, collector, found in plans
-    ]
+    return [(group_id, operator, collector, of_group[group_id][operator]) for group_id, operator, collector, _ in plans]
 
 
 def _cells(group_id: str, operator: str, found: Collectable) -> list[Cell]:
-    deleted = [found.sizes[file] for file in found.files]
-    return [group_id, operator, len(found.sizes), sum(found.sizes.values()), len(deleted), sum(deleted)]
+    left = list(found.unfinished.values())
+    sizes, deleted = [*found.sizes.values(), *left], [*(found.sizes[file] for file in found.files), *left]
+    return [group_id, operator, len(sizes), sum(sizes), len(deleted), sum(deleted)]
 
 
 def _committed(cluster: Cluster, group_id: str) -> list[Position]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.history import Event, EventRecorder, parse_lines, to_line
+from streamgroups.path_names import label
 from streamgroups_kafka.client.clock import now_ms
 
 logger = logging.getLogger(__name__)
@@ -40,8 +41,7 @@ class HistoryFile(EventRecorder):
         run = uuid.uuid4().hex[:8]
         super().__init__(self._append, now_ms, group_id, member, run, threading.Lock())
         self._broken = False
-        safe_name = "".join(c if c.isalnum() or c in "._-" else "_" for c in member)
-        path = Path(directory) / f"{safe_name}-{run}.jsonl"
+        path = Path(directory) / f"{label(member)}-{run}.jsonl"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -87,12 +87,15 @@ def batch_states(
         found = cluster.committed(group_id, partitions)
         return {tp: Owned.committed(it.next_offset, it.metadata) for tp, it in found.items()}
 
+    def monotonic_ms() -> int:
+        return time.monotonic_ns() // 1_000_000
+
     collect = StateCollection(
-        [Collector(it, Retention(states.retention_ms), now_ms) for it in files_of],
+        [Collector(it, Retention(states.retention_ms), monotonic_ms) for it in files_of],
         group_id,
         cluster,
         partitions,
-        lambda: time.monotonic_ns() // 1_000_000,
+        monotonic_ms,
         start,
     )
     if stage.topics is not None:

@@ -212,7 +212,7 @@ class StableBatches:
         self._collected_s = time.monotonic()
         try:
             number = store.collect(
-                partial(_committed, group_id), identities, self._retention, time.time_ns() // 1_000_000
+                partial(_committed, group_id), identities, self._retention, time.monotonic_ns() // 1_000_000
             )
             logger.debug("Group '%s': %d files of pinned records deleted", group_id, number)
         except StreamGroupsError as e:

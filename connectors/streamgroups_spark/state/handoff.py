@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from streamgroups.errors import StreamGroupsError
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import TopicPartition
+from streamgroups.path_names import path_part
 from streamgroups.state.task_plan import TaskPlan, decode, encode
 from streamgroups_spark.internals.rpc import task_directory_of
 
@@ -38,6 +39,8 @@ _SWEEP_EVERY = 1_000
 _PLAN = b"{"
 #: The line after all records and watermarks.
 _END = b"."
+#: The length of the name of an operator in the name of a file.
+_MAX_NAME_BYTES = 100
 #: In the place of the name of an operator.
 _READER = ""
 
@@ -202,7 +205,8 @@ def _append(path: Path, lines: Iterable[str]) -> None:
 
 
 def _file(session: str, application: str, attempt: int, before: str) -> Path:
-    return task_directory_of(session) / f"task-{application}-{attempt}{'-' if before else ''}{before}"
+    operator = f"-{path_part(before, _MAX_NAME_BYTES)}" if before else ""
+    return task_directory_of(session) / f"task-{application}-{attempt}{operator}"
 
 
 def _records_file(path: Path, number: int) -> Path:

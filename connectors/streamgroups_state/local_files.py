@@ -1,0 +1,110 @@
+"""Durable files in a local directory, which only their owner can access.
+
+Used by ``locations``, and by ``streamgroups_cli`` for undo files. A committed offset that names a file survives a crash of the machine, so the file must too: its
+content is synced before it is renamed, its directory afterwards, and the parents of each new directory. Files have mode
+0600 and directories 0700, because they contain keys and values. If the group can write to the location, as its owner has
+set it, the group of the location can access them too: modes 0660 and 0770. Source: ``fsync(2)``, ``rename(2)``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+#: Directories whose entries this process has synced, up to their location.
+_DURABLE: set[str] = set()
+#: File systems that cannot sync a directory.
+_NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
+
+
+def write_durably(root: str, path: str, content: bytes | memoryview) -> None:
+    """Writes a file that does not exist. It is visible as a whole, or not at all.
+
+    Args:
+        root: the directory of the location, which decides the modes.
+        path: the file, below ``root``.
+        content: the content.
+
+    Raises:
+        OSError: if it cannot be written. An unfinished file is removed.
+    """
+    directory, name = os.path.split(path)
+    make_durable(root, directory)
+    is_shared = _is_shared(root)
+    unfinished = f"{directory}/.{name}"
+    try:
+        with open(unfinished, "wb", opener=_for_owner) as out:
+            if is_shared:
+                os.fchmod(out.fileno(), 0o660)
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        # Also after a full disk: the next attempt has another name.
+        with suppress(OSError):
+            os.unlink(unfinished)
+        raise
+    sync_directory(directory)
+
+
+def make_durable(root: str, directory: str) -> None:
+    """Creates a directory at or below a location with its parents, and syncs their entries.
+
+    Args:
+        root: the directory of the location.
+        directory: the directory.
+
+    Raises:
+        OSError: if it cannot be created.
+    """
+    if directory in _DURABLE and os.path.isdir(directory):
+        return
+    chain = [directory]
+    while chain[-1] != root and (parent := os.path.dirname(chain[-1])) != chain[-1]:
+        chain.append(parent)
+    while not os.path.isdir(chain[-1]) and (parent := os.path.dirname(chain[-1])) != chain[-1]:
+        chain.append(parent)
+    for path in reversed(chain):
+        if not os.path.isdir(path):
+            # Another process can create it at the same time.
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+                if len(path) > len(root) and _is_shared(root):
+                    os.chmod(path, 0o770 | os.stat(path).st_mode & stat.S_ISGID)
+        # Also for a directory of another process, which may not have synced it yet.
+        sync_directory(os.path.dirname(path))
+    _DURABLE.add(directory)
+
+
+def _is_shared(root: str) -> bool:
+    return bool(os.stat(root).st_mode & stat.S_IWGRP)
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def sync_directory(directory: str) -> None:
+    """Makes the names of new files in a directory survive a crash of the machine, if the file system can.
+
+    Args:
+        directory: the directory. One that denies reading is left out.
+
+    Raises:
+        OSError: if the device fails.
+    """
+    try:
+        number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        # The parent of a location can deny it.
+        return
+    try:
+        os.fsync(number)
+    except OSError as e:
+        if e.errno not in _NOT_SUPPORTED:
+            raise
+    finally:
+        os.close(number)
