@@ -8,7 +8,7 @@ Used by ``streamgroups_kafka.cursors.group_operations`` (``GroupCursors.update_g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streamgroups.coordination.reset_protocol import (
     MemberEntry,
@@ -66,18 +66,38 @@ class ResetRequests:
         moved = {tp: order.next_offset for tp, order in waiting.items()} | dict(where)
         return self._write(group_id, moved, void=False)
 
-    def commit(self, group_id: str, where: Mapping[TopicPartition, int]) -> None:
-        """Commits offsets for a group without members, and cancels the requests for these partitions.
+    def commit(self, group_id: str, where: Mapping[TopicPartition, int]) -> bool:
+        """Commits offsets for a group without members. See :meth:`replace`."""
 
-        Raises:
-            GroupRejected: if the group has members.
+        def commit() -> None:
+            before, id_ = self._metadata_store.read(group_id, where.keys()), new_reset_id()
+            marks = {
+                tp: tool_metadata(id_, self._clock(), before=before[tp].metadata if tp in before else "")
+                for tp in where
+            }
+            self._metadata_store.write(group_id, {tp: Committed(n, marks[tp]) for tp, n in where.items()})
+
+        return self.replace(group_id, where.keys(), commit)
+
+    def replace(self, group_id: str, partitions: Collection[TopicPartition], commit: Callable[[], None]) -> bool:
+        """Resets a group without members by a commit, and then cancels the requests that it replaces.
+
+        Until the commit, a request remains valid. So if a member joins before it, the member applies the whole reset.
+
+        Args:
+            group_id: the group.
+            partitions: the partitions.
+            commit: commits the offsets. It raises GroupRejected if the group has members.
+
+        Returns:
+            Whether the offsets are committed. Otherwise the group has members.
         """
-        self.cancel(group_id, where.keys())
-        before, id_ = self._metadata_store.read(group_id, where.keys()), new_reset_id()
-        marks = {
-            tp: tool_metadata(id_, self._clock(), before=before[tp].metadata if tp in before else "") for tp in where
-        }
-        self._metadata_store.write(group_id, {tp: Committed(n, marks[tp]) for tp, n in where.items()})
+        try:
+            commit()
+        except GroupRejected:
+            return False
+        self.cancel(group_id, partitions)
+        return True
 
     def cancel(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Cancels the requests for partitions whose offsets the caller resets by a commit."""

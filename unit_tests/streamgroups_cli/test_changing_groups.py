@@ -568,6 +568,32 @@ def test_S6_a_group_whose_members_leave_before_the_request_is_reset_by_a_commit(
     assert (result.code, committed(board)) == (0, {P0: 5, P1: 5, P2: 5})
 
 
+def test_S6_a_member_that_joins_before_this_commit_applies_the_request(
+    board: CommandLine, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alter, describe = board.admin.alter_offsets, board.admin.describe_groups
+    later: list[Query] = []
+
+    def leave_then(group_id: str, offsets: dict[TopicPartition, Committed]) -> dict[TopicPartition, StreamGroupsError]:
+        if group_id == "board" and not later:
+            later.append(Query(board))
+        failures = alter(group_id, offsets)
+        if not later:
+            query.member.close()
+        return failures
+
+    def describe_later(group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        for it in later:
+            it.next_batch()
+        return describe(group_ids)
+
+    monkeypatch.setattr(board.admin, "alter_offsets", leave_then)
+    monkeypatch.setattr(board.admin, "describe_groups", describe_later)
+    result = board("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute", "--wait", "10s")
+    assert (result.code, committed(board), len(later)) == (0, {P0: 5, P1: 5, P2: 5}, 1)
+    later[0].participation.close()
+
+
 def test_a_request_that_was_not_applied_is_void_once_the_group_is_reset_by_a_commit(
     board: CommandLine, query: Query
 ) -> None:

@@ -72,3 +72,16 @@ def test_G8_what_was_cancelled_is_not_waited_for(book: ResetRequests) -> None:
     book.give("airline", {P0: 5}, {"flights": 2})
     book.cancel("airline", [P0, P1])
     assert book.waiting("airline", [P0, P1]) == {}
+
+
+def test_G8_a_request_remains_valid_until_a_commit_replaces_it(book: ResetRequests) -> None:
+    number = book.give("airline", {P0: 5, P1: 7}, {"flights": 2})
+    seen: list[int] = []
+
+    def rejected() -> None:
+        raise GroupRejected("Group 'airline' has members.")
+
+    assert not book.replace("airline", [P0, P1], rejected)
+    assert {it.id for it in book.waiting("airline", [P0, P1]).values()} == {number}
+    assert book.replace("airline", [P0, P1], lambda: seen.append(len(book.waiting("airline", [P0, P1]))))
+    assert (seen, book.waiting("airline", [P0, P1])) == ([2], {})

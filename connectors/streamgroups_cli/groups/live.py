@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from streamgroups.coordination.reset_protocol import members_group_of
-from streamgroups.errors import NotAuthorized, PartlyDone, StreamGroupsError
+from streamgroups.errors import GroupRejected, NotAuthorized, PartlyDone, StreamGroupsError
 from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.commit_metadata import tool_metadata
 from streamgroups.groups.description import TYPES_WITH_OFFSETS, GroupDescription, is_active, require_inactive
@@ -96,7 +96,8 @@ def move_live(
 
     Returns:
         The partitions that were not reset in time, although the request remains (``PartlyDone``). If the members left
-        meanwhile and the group was reset by a commit: the partitions whose commit failed.
+        meanwhile and the group was reset by a commit: the partitions whose commit failed. If a member joins before this
+        commit, it applies the request.
 
     Raises:
         GroupRejected: if the request cannot be written.
@@ -115,11 +116,22 @@ def move_live(
         active = is_active(cluster.groups.describe_groups([group_id])[group_id])
         return not left or not active
 
-    comes_true(over, within_s, every_s=_POLL_S)
-    if left and not active:
-        # The last member has left before it has read the request.
-        book.cancel(group_id, offsets.keys())
-        return commit_as_a_tool(cluster, group_id, {tp: offsets[tp] for tp in left})
+    failures: dict[TopicPartition, StreamGroupsError] = {}
+
+    def commit() -> None:
+        nonlocal failures
+        found = commit_as_a_tool(cluster, group_id, {tp: offsets[tp] for tp in left})
+        for error in found.values():
+            if isinstance(error, GroupRejected):
+                raise error
+        failures = found
+
+    def over_or_committed() -> bool:
+        # The last member has left before it has applied the request.
+        return over() and (not left or book.replace(group_id, offsets.keys(), commit))
+
+    if comes_true(over_or_committed, within_s, every_s=_POLL_S):
+        return failures
     if left:
         members = cluster.groups.describe_groups([group_id])[group_id].owners
         who = ", ".join(sorted({str(members[tp]) for tp in left if tp in members})) or "a rebalance"

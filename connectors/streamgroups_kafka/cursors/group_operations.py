@@ -116,14 +116,13 @@ class GroupOperations:
             )
         where = self.offsets(position, tps)
         if not self._cluster.describe(group).members:
-            # A reset request that the last members left without applying is obsolete.
-            try:
-                self._resets.commit(group, where)
+            # A member that joins now must not apply a request that the last members left without applying.
+            is_requested = bool(self._resets.waiting(group, tps))
+            if is_requested:
+                self._resets.give(group, where, {stream: len(tps)})
+            if self._resets.commit(group, where) or is_requested:
                 return
-            except GroupRejected:
-                logger.info(
-                    "Group '%s' got a member while its offsets were reset; its members receive a reset request", group
-                )
+            logger.info("Group '%s' got a member while its offsets were reset; its members receive a request", group)
         self._check_obedient(group)
         self._resets.give(group, where, {stream: len(tps)})
 
