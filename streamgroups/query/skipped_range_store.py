@@ -1,8 +1,8 @@
 """Stores the skipped ranges of a query in a metadata group of its group, for later runs of the query.
 
 Created by ``streamgroups_spark.source.running_query``. Called by ``streamgroups.query.micro_batches`` after a restart,
-on Spark's thread for the query. Each call is one or two requests. If the metadata group cannot be used, uncertain
-ranges are read again, so that no record is lost. Source: :mod:`streamgroups.checkpoints.skipped_ranges`; SEMANTICS S1,
+on Spark's thread for the query. Each call is one or two requests. If the metadata group cannot be read, uncertain ranges
+are read again. If skipped ranges cannot be stored, the replay fails. So no record is lost. Source: :mod:`streamgroups.checkpoints.skipped_ranges`; SEMANTICS S1,
 S5.
 """
 
@@ -37,6 +37,9 @@ class SkippedRangeStore:
         """Stores the partitions of a replayed batch that the query does not read.
 
         Called before Spark can finish the batch.
+
+        Raises:
+            StreamGroupsError: if they cannot be stored. After the batch, its checkpoint would count them as read.
         """
         ends = {r.topic_partition: r.end_offset for r in batch.ranges}
         try:
@@ -46,13 +49,12 @@ class SkippedRangeStore:
                 self._metadata_store.write(skipped_ranges_group_of(self._group_id), notes)
         except StreamGroupsError as e:
             if left:
-                logger.warning(
-                    "Group '%s': the skipped ranges %s could not be stored (%s). Run another batch before you stop this query: "
-                    "until then its checkpoint counts these ranges as read.",
-                    self._group_id,
-                    ", ".join(str(r) for r in batch.ranges if r.topic_partition in left),
-                    e,
-                )
+                skipped = ", ".join(str(r) for r in batch.ranges if r.topic_partition in left)
+                raise e.with_text(
+                    f"Group '{self._group_id}': the query does not read {skipped} of its last batch again, because it does "
+                    f"not own these partitions, and this could not be stored: {e.what}",
+                    f"{e.remedy} The query can be restarted.".strip(),
+                ) from e
 
     def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Those of the partitions that a finished batch has not read, or for which that is unknown."""
