@@ -161,21 +161,21 @@ def test_an_empty_batch(extension: Any) -> None:
 
 def test_a_few_clients_are_kept_and_not_for_long(extension: Any) -> None:
     warm = WarmClients(most=2, idle_s=3_600)
-    first = warm.take(NOWHERE)
-    warm.give(NOWHERE, first)
-    assert warm.take(NOWHERE) is first
-    warm.give(NOWHERE, first)
+    first = warm.take(NOWHERE, {})
+    warm.give(NOWHERE, first, {})
+    assert warm.take(NOWHERE, {}) is first
+    warm.give(NOWHERE, first, {})
     for name in ("a", "b"):
         config = (*NOWHERE, ("client.id", name))
-        warm.give(config, warm.take(config))
+        warm.give(config, warm.take(config, {}), {})
     assert len(warm) == 2
     with pytest.raises(ValueError, match="closed"):
         first.stop()
     warm.close_idle()
     assert len(warm) == 2
     hasty = WarmClients(most=2, idle_s=0)
-    client = hasty.take(NOWHERE)
-    hasty.give(NOWHERE, client)
+    client = hasty.take(NOWHERE, {})
+    hasty.give(NOWHERE, client, {})
     hasty.close_idle()
     assert len(hasty) == 0
     with pytest.raises(ValueError, match="closed"):
@@ -184,6 +184,23 @@ def test_a_few_clients_are_kept_and_not_for_long(extension: Any) -> None:
     assert len(warm) == 0
 
 
+def test_S11_a_kept_client_is_not_used_for_a_recreated_topic(extension: Any) -> None:
+    """It has fetched records of the earlier topic, behind the ranges that were read."""
+    warm = WarmClients(most=2, idle_s=3_600)
+    client = warm.take(NOWHERE, {"flights": "id-1"})
+    warm.give(NOWHERE, client, {"flights": "id-1"})
+    of_gates: dict[str, str | None] = {"gates": "id-9"}
+    assert warm.take(NOWHERE, of_gates) is client
+    assert of_gates == {"gates": "id-9", "flights": "id-1"}
+    warm.give(NOWHERE, client, of_gates)
+    for ids in ({"flights": "id-2"}, {"flights": None}, {"gates": "id-8"}):
+        other = warm.take(NOWHERE, ids)
+        assert other is not client
+        other.close()
+    assert warm.take(NOWHERE, {"flights": "id-1", "gates": "id-9", "new": None}) is client
+    client.close()
+
+
 def test_a_configuration_that_cannot_be(extension: Any) -> None:
     with pytest.raises(KafkaException, match=r"fetch\.min\.bytes"):
-        WarmClients().take((("fetch.min.bytes", "many"),))
+        WarmClients().take((("fetch.min.bytes", "many"),), {})

@@ -11,7 +11,7 @@ record each).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -41,6 +41,8 @@ class ReadSettings:
         on_data_loss: whether missing offsets are an error, or are skipped with a warning.
         timeout_ms: the time without progress after which a range is an error, in milliseconds.
         records_gaps: whether skipped offsets are recorded as gaps of the group.
+        topic_ids: the ids of the topics, as far as they are known. Records of an earlier topic of the same name are never
+            read.
     """
 
     client: ClientConfig
@@ -48,6 +50,7 @@ class ReadSettings:
     on_data_loss: LossPolicies = FAIL_ON_LOSS
     timeout_ms: int = 120_000
     records_gaps: bool = False
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 class Fetcher(Protocol):

@@ -43,6 +43,8 @@ _MIN_PARTITION_BYTES, _MAX_PARTITION_BYTES = 64 << 10, 1 << 20
 _AHEAD_RECORDS, _MIN_PARTITION_RECORDS = 100_000, 1_000
 
 _Config: TypeAlias = tuple[tuple[str, str], ...]
+#: The id of each topic; ``None`` if it is not known.
+_TopicIds: TypeAlias = dict[str, str | None]
 
 
 class NativeFetcher:
@@ -55,7 +57,9 @@ class NativeFetcher:
         # librdkafka requests the tokens for client credentials itself.
         self._tokens = settings.client.tokens if settings.client.get(PROVIDER) else None
         self._token: OAuthBearerToken | None = None
-        self._client: Client | None = WARM.take(self._config)
+        topics = {r.topic_partition.topic for r in ranges}
+        self._topic_ids: _TopicIds = {topic: settings.topic_ids.get(topic) for topic in topics}
+        self._client: Client | None = WARM.take(self._config, self._topic_ids)
         self._rows, self._full = 0, False
         self._n_open = len(self._ranges)
         self._good = True
@@ -136,7 +140,7 @@ class NativeFetcher:
             return
         if self._good and self._n_open == 0:
             client.stop()
-            WARM.give(self._config, client)
+            WARM.give(self._config, client, self._topic_ids)
         else:
             client.close()
 
@@ -215,6 +219,16 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """A client between two reads, and the topics that it has read."""
+
+    config: _Config
+    client: Client
+    topic_ids: _TopicIds
+    until_s: float
+
+
 class WarmClients:
     """Connected clients between two reads: a small number, for a short time.
 
@@ -222,52 +236,59 @@ class WarmClients:
         most: the maximum number of clients.
         idle_s: how long a client is kept, in seconds.
 
-    A worker reads one task at a time, so a client has one user. A lock protects the kept clients, because a timer
-    closes them.
+    A kept client has records behind the ranges that it has read. So it is not used for a recreated topic, which has the
+    same name and another id. A worker reads one task at a time, so a client has one user. A lock protects the kept clients,
+    because a timer closes them.
     """
 
     def __init__(self, most: int = 2, idle_s: float = 30) -> None:
         self._most, self._idle_s = most, idle_s
         self._lock = threading.Lock()
-        self._kept: list[tuple[_Config, Client, float]] = []
+        self._kept: list[_Kept] = []
         self._timer: threading.Timer | None = None
         # A child process does not have librdkafka's threads. It can neither use its copies of the clients nor close
         # them.
         os.register_at_fork(after_in_child=self._forget)
 
-    def take(self, config: _Config) -> Client:
-        """Returns a client with this configuration, kept or new. Raises ``KafkaException`` if none can be created."""
+    def take(self, config: _Config, topic_ids: _TopicIds) -> Client:
+        """Returns a client with this configuration, kept or new. Raises ``KafkaException`` if none can be created.
+
+        Args:
+            config: the configuration.
+            topic_ids: the topics to read. The ids of the other topics that a kept client has read are added.
+        """
         with self._lock:
-            for entry in reversed(self._kept):
-                if entry[0] == config:
-                    self._kept.remove(entry)
-                    return entry[1]
+            for kept in reversed(self._kept):
+                if kept.config == config and all(kept.topic_ids.get(it, id_) == id_ for it, id_ in topic_ids.items()):
+                    self._kept.remove(kept)
+                    topic_ids |= kept.topic_ids
+                    return kept.client
         with _kafka_exceptions():
             client: Client = _extension().Client(config)
         return client
 
-    def give(self, config: _Config, client: Client) -> None:
+    def give(self, config: _Config, client: Client, topic_ids: _TopicIds) -> None:
         """Keeps a client. If there are too many, it closes the one that was idle longest."""
         with self._lock:
-            self._kept.append((config, client, time.monotonic() + self._idle_s))
+            self._kept.append(_Kept(config, client, topic_ids, time.monotonic() + self._idle_s))
             surplus = self._kept[: -self._most]
             del self._kept[: -self._most]
             if self._timer is None:
                 self._start_timer()
-        for _, old, _ in surplus:
-            old.close()
+        for old in surplus:
+            old.client.close()
 
     def close_idle(self) -> None:
         """Closes clients that were idle for too long."""
         with self._lock:
             now_s = time.monotonic()
-            idle = [entry for entry in self._kept if entry[2] <= now_s]
-            self._kept = [entry for entry in self._kept if entry[2] > now_s]
+            idle = [it for it in self._kept if it.until_s <= now_s]
+            self._kept = [it for it in self._kept if it.until_s > now_s]
             self._timer = None
             if self._kept:
                 self._start_timer()
-        for _, client, _ in idle:
-            client.close()
+        for it in idle:
+            it.client.close()
 
     def close(self) -> None:
         """Closes all clients."""
@@ -276,8 +297,8 @@ class WarmClients:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        for _, client, _ in kept:
-            client.close()
+        for it in kept:
+            it.client.close()
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -15,7 +15,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -33,8 +33,6 @@ from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
-from streamgroups_kafka.read.fetcher import ReadSettings
-from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.event_time import header_column as header_time
 from streamgroups_spark.event_time import watermark_column
 from streamgroups_spark.internals.channel import Channel
@@ -52,6 +50,7 @@ from streamgroups_spark.internals.spark_api import (
     to_arrow_schema,
 )
 from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.task_reader import read_task, settings_of
 
 if TYPE_CHECKING:
     from streamgroups.event_time.producer_watermarks import ProducerWatermarks
@@ -97,6 +96,8 @@ class RangesPartition(InputPartition):
     member: str = ""
     #: The columns that the reader passes on. ``None`` if Spark passes the records.
     passed: PassedColumns | None = None
+    #: The ids of the topics, as far as they are known.
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     # InputPartition sets ``value``. A frozen dataclass has its own fields instead.
 
@@ -299,7 +300,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         tells, watermark_ms, member = self._query.tells, self._query.late_watermark_ms(end), self._query.name
         passed = self._query.passed if tells is None else None
         return [
-            RangesPartition(task, tells, plan, watermark_ms, member, passed)
+            RangesPartition(task, tells, plan, watermark_ms, member, passed, end.get("topics", {}))
             for task, plan in zip(tasks, plans, strict=True)
         ]
 
@@ -316,7 +317,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             schema = StructType([it for it in schema if it.name in passed.to_operator | passed.to_spark])
         report = self._report_of(partition)
         watermark_ms = partition.watermark_ms
-        batches = _read(ranges, schema, self._options, self._group_id, report, watermark_ms, records_gaps=True)
+        settings = settings_of(self._options, self._group_id, partition.topic_ids, records_gaps=True)
+        batches = read_task(ranges, schema, self._options, settings, report, watermark_ms)
         if passed is not None:
             from streamgroups_spark.state.direct import pass_on
 
@@ -410,13 +412,15 @@ class BatchReader(Shipped, DataSourceReader):
         ranges = ranges_of(cluster, options.starting, options.ending, partitions, on_data_loss=options.on_data_loss)
         # Spark requires at least one task, also if there are no records.
         tasks = pack(ranges, self._packing, record_bytes(cluster, partitions))
-        return [RangesPartition(task) for task in tasks] or [RangesPartition(())]
+        identities = cluster.identities({tp.topic for tp in partitions})
+        ids = {topic: it.topic_id for topic, it in identities.items() if it.topic_id is not None}
+        return [RangesPartition(task, topic_ids=ids) for task in tasks] or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        ranges, schema = partition.ranges, self._schema
-        return _read(ranges, schema, self._options, self._group_id, lambda *_: None, None, records_gaps=False)
+        settings = settings_of(self._options, self._group_id, partition.topic_ids, records_gaps=False)
+        return read_task(partition.ranges, self._schema, self._options, settings, lambda *_: None, None)
 
 
 def _stream_reader_class() -> type[StreamReader]:
@@ -451,10 +455,10 @@ def _checked(schema: StructType, options: SourceOptions) -> StructType:
         types[header_time.COLUMN] = "timestamp"
     if options.include_watermark:
         types[watermark_column.COLUMN] = "timestamp"
-    for field in schema.fields:
-        if types.get(field.name) != field.dataType.simpleString():
+    for column in schema.fields:
+        if types.get(column.name) != column.dataType.simpleString():
             raise InvalidOption(
-                f"The schema contains column '{field.name}' of type {field.dataType.simpleString()}, which "
+                f"The schema contains column '{column.name}' of type {column.dataType.simpleString()}, which "
                 "the source does not provide.",
                 remedy="The columns are "
                 + ", ".join(f"{name} {spark_type}" for name, spark_type in types.items())
@@ -468,31 +472,3 @@ def _tell_ignored(options: SourceOptions) -> None:
         logger.warning("Option has no effect here: %s", ", ".join(options.ignored))
     for risk in options.client.risks:
         logger.warning("%s", risk)
-
-
-def _read(
-    ranges: Sequence[OffsetRange],
-    schema: StructType,
-    options: SourceOptions,
-    group_id: str,
-    report: Report,
-    watermark_ms: int | None,
-    *,
-    records_gaps: bool,
-) -> Iterator[pa.RecordBatch]:
-    wanted = to_arrow_schema(schema, timezone="UTC")
-    settings = ReadSettings(options.client, group_id, options.on_data_loss, options.poll_timeout_ms, records_gaps)
-    read = watermark_column.read_schema(wanted)
-    columns = header_time.read_schema(read)
-    if options.watermark_header is None:
-        batches = read_ranges(ranges, columns, settings)
-    else:
-        from streamgroups_spark.event_time.producer_watermarks import with_needed_columns, without_markers
-
-        whole = read_ranges(ranges, with_needed_columns(columns), settings)
-        batches = without_markers(whole, columns.names, options.watermark_header, report)
-    if options.event_time_header is not None and header_time.COLUMN in read.names:
-        batches = header_time.with_times(batches, read, options.event_time_header)
-    if watermark_column.COLUMN not in wanted.names:
-        return batches
-    return watermark_column.with_watermark(batches, wanted, watermark_ms)
