@@ -154,6 +154,20 @@ def _results(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({it: batch[it] for it in ("partition", "offset", "k0")} | {"time": batch["start"]})
 
 
+def test_a_login_of_the_location_is_not_readable_in_a_file(tmp_path: Path, session: str, attempt: int) -> None:
+    """A killed task leaves its files for days. The name of an operator is a part of theirs."""
+    secret = replace(plan(tmp_path, OffsetRange(P0, 5, 8)), location="s3://key:hunter2@bücket/state")
+    behind = "语" * 80
+    for before in ("", behind):
+        handoff.give(session, APPLICATION, secret, before)
+    for file in task_directory_of(session).glob("task-*"):
+        assert not any(word in file.read_text() for word in ("hunter2", b"hunter2".hex(), "bucket"))
+    assert taken(session, attempt) == [secret]
+    with closing(Handoff(session, APPLICATION, attempt, behind)) as received:
+        assert received.take_plans() == [secret]
+    assert list(task_directory_of(session).glob("task-*")) == []
+
+
 def watermarks(partition: int, *at: tuple[int, int]) -> ProducerWatermarks:
     """Offsets and times of watermarks."""
     offsets, times_ms = zip(*at, strict=True)

@@ -9,15 +9,19 @@ operator whose output another one processes writes the plan, and the watermarks 
 operator receives its records directly (``state.direct``), the reader writes each Arrow batch into a file, before it
 returns rows to Spark, and marks their end. Spark does not read far ahead of the operator, so few of these files exist at
 the same time. The names of files also contain the id of the application: a process can start another application, whose
-attempts have the same ids, and a killed task leaves its files. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
+attempts have the same ids, and a killed task leaves its files. So the location of states, which can have a login, is not
+readable in a file. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -69,7 +73,8 @@ def give(session: str, application: str, plan: TaskPlan, before: str = _READER) 
         before: the operator that has processed the records; by default the reader.
     """
     attempt = attempt_id()
-    _append(_file(session, application, attempt, before), [encode(plan)])
+    masked = replace(plan, location=_masked(session, plan.location))
+    _append(_file(session, application, attempt, before), [encode(masked)])
     if attempt % _SWEEP_EVERY == 0:
         _sweep(session)
 
@@ -129,7 +134,7 @@ class Handoff:
     """
 
     def __init__(self, session: str, application: str, attempt: int, before: str = _READER) -> None:
-        self._path = _file(session, application, attempt, before)
+        self._session, self._path = session, _file(session, application, attempt, before)
         self._file: BinaryIO | None = None
         #: The start of a line whose end the reader is still writing.
         self._rest = b""
@@ -190,13 +195,31 @@ class Handoff:
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines:
             if line.startswith(_PLAN):
-                self._plans.append(decode(line.decode()))
+                plan = decode(line.decode())
+                self._plans.append(replace(plan, location=_unmasked(self._session, plan.location)))
             elif line == _END:
                 self._has_ended = True
             else:
                 topic, partition, offsets, times_ms = json.loads(line)
                 place = TopicPartition(topic, partition)
                 self._watermarks.append(ProducerWatermarks(place, tuple(offsets), tuple(times_ms)))
+
+
+def _masked(session: str, location: str) -> str:
+    """The location, which can contain a login, in a form that only a process of the session can read."""
+    nonce, text = secrets.token_hex(16), location.encode("utf-8", "surrogatepass")
+    return nonce + _mask(session, nonce, text).hex()
+
+
+def _unmasked(session: str, masked: str) -> str:
+    nonce, text = masked[:32], bytes.fromhex(masked[32:])
+    return _mask(session, nonce, text).decode("utf-8", "surrogatepass")
+
+
+def _mask(session: str, nonce: str, text: bytes) -> bytes:
+    # The path of the file has only the start of the session's id.
+    pad = hashlib.shake_256(f"{session} {nonce}".encode()).digest(len(text))
+    return bytes(a ^ b for a, b in zip(text, pad, strict=True))
 
 
 def _append(path: Path, lines: Iterable[str]) -> None:
