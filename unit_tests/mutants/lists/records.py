@@ -97,8 +97,8 @@ MUTANTS = (
         "N3",
         "encoders",
         "connectors/streamgroups_kafka/csrc/record_batch.c",
-        "goes_in = batch->size + record_size(body) <= max_bytes;",
-        "goes_in = batch->size + record_size(body) < max_bytes;",
+        "goes_in = batch->size + record_size(body) <= max_bytes && batch->n_records != batch->max_records;",
+        "goes_in = batch->size + record_size(body) < max_bytes && batch->n_records != batch->max_records;",
         "a batch of exactly batch.size bytes is split",
     ),
     Mutant(
