@@ -33,6 +33,10 @@ def test_S10_files_are_written_listed_read_and_deleted(store: ObjectStore) -> No
     assert again.read(SECOND).tobytes() == b"three"
     assert again.list() == {FIRST: 3, SECOND: 5}
     assert operators_at(LOCATION, "a/b") == ["windows"]
+    survey = again.survey()
+    assert survey.files.keys() == again.list().keys()
+    assert all(it.age_ms is not None and it.age_ms < 3_600_000 for it in survey.files.values())
+    assert not again.survey().unfinished, "the file that shows the time of the storage is deleted"
     again.delete([FIRST])
     assert again.list() == {SECOND: 5}
     with pytest.raises(FileNotFoundError):

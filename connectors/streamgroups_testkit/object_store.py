@@ -26,7 +26,6 @@ from xml.sax.saxutils import escape
 BUCKET = "bucket"
 #: Keys without an object: requests of a test to control and inspect the store.
 _LOSE, _SIZES = "-/lose", "-/sizes"
-_BEGUN = "2026-01-01T00:00:00.000Z"
 
 
 class _Store:
@@ -34,6 +33,8 @@ class _Store:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        #: When each object was written, in seconds since the epoch.
+        self.written_s: dict[str, float] = {}
         self.parts: dict[str, dict[int, bytes]] = {}
         self.lock = threading.Lock()
         #: A suffix of keys. Writes to these keys succeed, and their responses are lost.
@@ -45,7 +46,12 @@ class _Store:
             if only_new and key in self.objects:
                 return 412
             self.objects[key] = body
+            self.written_s[key] = time.time()
         return 500 if self.lose_answers_for and key.endswith(self.lose_answers_for) else 200
+
+    def modified(self, key: str) -> str:
+        """When an object was written, as in a list of objects."""
+        return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(self.written_s.get(key, 0.0)))
 
     def listed(self, prefix: str, delimiter: str, after: str) -> str:
         """The response to ListObjectsV2."""
@@ -58,7 +64,7 @@ class _Store:
                 folders[prefix + rest.split(delimiter)[0] + delimiter] = None
             else:
                 contents += (
-                    f"<Contents><Key>{escape(key)}</Key><LastModified>{_BEGUN}</LastModified>"
+                    f"<Contents><Key>{escape(key)}</Key><LastModified>{self.modified(key)}</LastModified>"
                     f"<ETag>{_etag(body)}</ETag><Size>{len(body)}</Size></Contents>"
                 )
         contents += "".join(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders)
@@ -136,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
             return
-        about = {"ETag": _etag(body), "Last_Modified": formatdate(usegmt=True)}
+        about = {"ETag": _etag(body), "Last_Modified": formatdate(self.store.written_s.get(key, 0.0), usegmt=True)}
         requested = self.headers.get("Range")
         if requested is None:
             self._answer(200, body, **about, content_length=str(len(body)))
