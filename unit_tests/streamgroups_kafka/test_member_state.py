@@ -127,6 +127,18 @@ def test_S3_after_a_silence_nothing_is_planned_until_a_commit_is_accepted(shared
     assert state.membership.plannable == {P0: 5, P1: 7}
 
 
+def test_F4_a_sink_gets_the_metadata_of_the_positions_where_its_batch_begins(shared: Shared) -> None:
+    state = shared.state
+    state.assign({P0: Owned(5, Origin.WRITTEN, epoch=3)})
+    state.plan(1, [OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8)])
+    assert state.snapshot.marks == {
+        P0: "streamgroups:shared;written;cluster=;topic=;epoch=3;form=windows;",
+        P1: "streamgroups:shared;cluster=;topic=;form=windows;",
+    }
+    state.move({P1: NewPosition(20, 0)}, detail="")
+    assert state.snapshot.marks.keys() == {P0}
+
+
 class TestASinkThatCommits:
     """X2: no commit of the member's may reach the group after the sink's, for it would take the group back behind what is written."""
 

@@ -27,6 +27,7 @@ from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import Written
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_spark.sinks import group_offsets
 from streamgroups_spark.sinks import kafka as kafka_sink
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo
@@ -158,7 +159,7 @@ class _Writer(KafkaStreamWriter):
 
 @contextmanager
 def _impatient() -> Iterator[None]:
-    with patch.object(kafka_sink, "_NEXT_GENERATION_S", 0):
+    with patch.object(group_offsets, "_NEXT_GENERATION_S", 0):
         yield
 
 

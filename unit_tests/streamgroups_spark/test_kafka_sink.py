@@ -19,7 +19,7 @@ from streamgroups.ports import Committed
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions import output
 from streamgroups_kafka.transactions import session as transaction_session
-from streamgroups_spark.sinks import base, no_data_entries
+from streamgroups_spark.sinks import base, group_offsets, no_data_entries
 from streamgroups_spark.sinks import kafka as kafka_sink
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo
@@ -188,7 +188,7 @@ def test_X3_offsets_that_a_rebalance_has_made_stale_are_committed_by_the_newer_g
     reported = world.sent().write(rows())
     world.brokers.generation = 8
     polls = iter([GROUP_METADATA, GROUP_METADATA, replace(GROUP_METADATA, generation=8)])
-    monkeypatch.setattr(kafka_sink, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(group_offsets, "_AGAIN_S", 0.0)
     monkeypatch.setattr(
         kafka_sink,
         "batch_info",
@@ -199,7 +199,7 @@ def test_X3_offsets_that_a_rebalance_has_made_stale_are_committed_by_the_newer_g
 
 
 def test_X3_without_a_newer_generation_nothing_is_committed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_sink, "_NEXT_GENERATION_S", 0.0)
+    monkeypatch.setattr(group_offsets, "_NEXT_GENERATION_S", 0.0)
     reported = world.sent().write(rows())
     world.brokers.generation = 8
     with pytest.raises(FencedMember):

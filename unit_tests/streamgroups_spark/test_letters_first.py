@@ -88,28 +88,30 @@ def output(table: Table) -> LetterOutput:
 
 def test_X9_a_replay_writes_only_what_is_missing(table: Table, output: LetterOutput) -> None:
     first, larger = Batch(OffsetRange(P0, 0, 10)), Batch(OffsetRange(P0, 0, 20))
-    write_first(output, [letter(3)], first, "")
-    written = write_first(output, [letter(3), letter(15)], larger, "")
+    write_first(output, [letter(3)], first, "", lambda: first)
+    written = write_first(output, [letter(3), letter(15)], larger, "", lambda: larger)
     assert table.ids == ["3", "15"]
     assert set(table.ledgers) == {"billing.streamgroups.letters"}
     assert not table.stages, "no stage remains"
-    finish(output, larger, "", written)
-    write_first(output, [letter(15)], Batch(OffsetRange(P0, 12, 20)), "")
+    finish(output, larger, "", written, lambda: larger)
+    reset = Batch(OffsetRange(P0, 12, 20))
+    write_first(output, [letter(15)], reset, "", lambda: reset)
     assert table.ids == ["3", "15", "15"], "after a reset letters are written again"
 
 
 def test_X9_a_batch_without_letters_changes_nothing(table: Table, output: LetterOutput) -> None:
     batch = Batch(OffsetRange(P0, 0, 10))
-    assert write_first(output, [], batch, "") == {}
-    finish(output, batch, "", {})
+    assert write_first(output, [], batch, "", lambda: batch) == frozenset()
+    finish(output, batch, "", (), lambda: batch)
     assert table.ledgers == {}
 
 
 def test_X9_the_batch_is_complete_without_its_last_record_in_the_ledger(table: Table, output: LetterOutput) -> None:
     batch = Batch(OffsetRange(P0, 0, 10))
-    written = write_first(output, [letter(3)], batch, "")
+    written = write_first(output, [letter(3)], batch, "", lambda: batch)
     table.is_broken = True
-    finish(output, batch, "", written)
+    finish(output, batch, "", written, lambda: batch)
     table.is_broken = False
-    write_first(output, [letter(12)], Batch(OffsetRange(P0, 10, 20)), "")
+    following = Batch(OffsetRange(P0, 10, 20))
+    write_first(output, [letter(12)], following, "", lambda: following)
     assert table.ids == ["3", "12"]

@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 
@@ -55,10 +55,13 @@ class MemberSnapshot:
     Args:
         in_flight: the batch without released partitions; ``None`` between two batches.
         group_metadata: the consumer group metadata; ``None`` if the group may have fenced the member.
+        marks: the metadata with which the member commits the positions at which the ranges in flight begin. A partition whose
+            position has changed is left out.
     """
 
     in_flight: InFlight | None
     group_metadata: ConsumerGroupMetadata | None
+    marks: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 class Turn(Enum):
@@ -176,7 +179,14 @@ class MemberState:
         """
         with self._changed:
             self._raise_failure()
-            return MemberSnapshot(self._membership.in_flight, None if self._is_doubtful else self._group_metadata)
+            batch, owned = self._membership.in_flight, self._membership.owned
+            begun = () if batch is None else batch.ranges
+            marks = {
+                r.topic_partition: self.mark_of(r.topic_partition, r.next_offset).encode()
+                for r in begun
+                if owned[r.topic_partition].next_offset == r.next_offset
+            }
+            return MemberSnapshot(batch, None if self._is_doubtful else self._group_metadata, marks)
 
     def snapshot_to_commit(self) -> MemberSnapshot:
         """Returns :attr:`snapshot` for a sink that commits the offsets of the batch next. From now on only the sink

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
-from streamgroups_spark.sinks.batch_info import BatchInfo, query_id_of
+from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of
 from streamgroups_spark.sinks.letters import LetterOutput, letters_of
 from streamgroups_spark.sinks.splitting import Split, TaskLetters, query_of
 from streamgroups_spark.source.batch_messages import LettersWritten
@@ -120,6 +121,10 @@ class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
             return []
         tasks = [part.letters for part in parts if part.letters is not None]
         return letters_of(self._dead_letters, tasks, sum(part.records for part in parts), batch, self._checkpoint)
+
+    def _confirming(self, batch_id: int) -> Callable[[], BatchInfo]:
+        """Returns a function that requests the facts about a batch, with the confirmation of the broker."""
+        return partial(batch_info, self._checkpoint, self._session, batch_id, confirmed=True)
 
     def _report(self, letters: Sequence[DeadLetter]) -> None:
         """Reports written dead letters to the user's process, for metrics. The batch is complete without it."""

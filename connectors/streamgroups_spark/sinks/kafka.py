@@ -18,16 +18,15 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from streamgroups.checkpoints.offset import decode
 from streamgroups.dlq.letter import DeadLetter
-from streamgroups.dlq.written import Ranges
 from streamgroups.errors import (
     FencedBatch,
-    FencedMember,
     InvalidOption,
     SinkUnreachable,
     StreamGroupsError,
@@ -37,15 +36,14 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Owned, States
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.retry import comes_true
 from streamgroups.state.origins import UNNAMED
-from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of, reported_states
+from streamgroups_spark.sinks.group_offsets import commit_offsets
 from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
 from streamgroups_spark.sinks.letters import LetterOutput, write_to_topic
 from streamgroups_spark.sinks.letters_first import finish, write_first
@@ -55,9 +53,6 @@ from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
 
 logger = logging.getLogger(__name__)
 
-#: How long a source may take to receive the next generation of the group after the last one was rejected.
-_NEXT_GENERATION_S = 30.0
-_AGAIN_S = 0.05
 #: How long a run checks whether its output exists before it fences other runs.
 _FIRST_LOOK_S = 3.0
 
@@ -149,14 +144,15 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         elif not batch.ranges:
             raise _nothing_tells_it_from_its_replay(batch, records)
         written = self._write_letters(letters, parts, transaction, batch)
-        for i, source in enumerate(batch.sources):
+        for source in batch.sources:
             if source.ranges:
-                self._commit_offsets(transactions, transaction, source, batch_id, i)
+                offsets = _offsets(source, reported_states(self._session, source))
+                commit_offsets(transactions, transaction, source, offsets, partial(self._seen, batch_id))
         transactions.commit(transaction)
         for source in batch.sources:
             request_all(self._session, BatchWritten(source.end))
         if self._dead_letters is not None:
-            finish(self._dead_letters, batch, self._checkpoint, written)
+            finish(self._dead_letters, batch, self._checkpoint, written, self._confirming(batch_id))
         self._report(letters)
         logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
 
@@ -166,12 +162,15 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         parts: Sequence[TaskOutput],
         transaction: OpenTransaction,
         batch: BatchInfo,
-    ) -> dict[str, Ranges]:
-        """Writes the dead letters of a batch: in its transaction, or before it in a transaction of their own sink."""
+    ) -> frozenset[str]:
+        """Writes the dead letters of a batch: in its transaction, or before it in a transaction of their own sink.
+
+        Returns the groups for :func:`finish`.
+        """
         if self._dead_letters is None:
-            return {}
+            return frozenset()
         if not self._dead_letters.with_output:
-            return write_first(self._dead_letters, letters, batch, self._checkpoint)
+            return write_first(self._dead_letters, letters, batch, self._checkpoint, self._confirming(batch.batch_id))
         dead = self._dead_letters.sink
         if any(tp.topic == dead.topic for part in parts for tp in part.written.partitions):
             raise InvalidOption(
@@ -179,39 +178,7 @@ class KafkaStreamWriter(ExactlyOnceWriter):
                 remedy="Use separate topics.",
             )
         write_to_topic(letters, self._options.client, dead, transaction)
-        return {}
-
-    def _commit_offsets(
-        self, transactions: Transactions, transaction: OpenTransaction, source: BatchFacts, batch_id: int, i: int
-    ) -> None:
-        """Adds the offsets of a source to the transaction.
-
-        Retries with a newer generation in which the member still owns all ranges.
-        """
-        offsets, group_metadata = _offsets(source, reported_states(self._session, source)), source.group_metadata
-        while True:
-            assert group_metadata is not None, "batch_info waits for it"
-            try:
-                return transactions.commit_offsets(transaction, offsets, group_metadata)
-            except FencedMember:
-                newer = self._next_group_metadata(group_metadata, batch_id, i)
-                if newer is None:
-                    raise
-                group_metadata = newer
-
-    def _next_group_metadata(
-        self, rejected: ConsumerGroupMetadata, batch_id: int, i: int
-    ) -> ConsumerGroupMetadata | None:
-        newest = rejected
-
-        def is_newer() -> bool:
-            nonlocal newest
-            group_metadata = self._seen(batch_id).sources[i].group_metadata
-            assert group_metadata is not None, "batch_info waits for it"
-            newest = group_metadata
-            return newest != rejected
-
-        return newest if comes_true(is_newer, _NEXT_GENERATION_S, every_s=_AGAIN_S) else None
+        return frozenset()
 
     def _abort(self, begun: OpenTransaction) -> None:
         """Aborts the transaction, so that readers need not wait for its timeout."""

@@ -139,9 +139,10 @@ class LedgerStreamWriter(ExactlyOnceWriter):
             from streamgroups_spark.sinks.letters_first import finish, write_first
 
             letters = self._letters(parts, batch)
-            written = write_first(dead, letters, batch, self._checkpoint)
+            confirmed = self._confirming(batch_id)
+            written = write_first(dead, letters, batch, self._checkpoint, confirmed)
             self._commit_all(batch, output, states)
-            finish(dead, batch, self._checkpoint, written)
+            finish(dead, batch, self._checkpoint, written, confirmed)
         self._report(letters)
         self._abort(parts[0].begun)
 

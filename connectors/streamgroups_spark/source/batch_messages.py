@@ -180,6 +180,8 @@ class BatchFacts:
             stage that reads.
         owned: the partitions of the ranges, as the member owned them when it planned the batch.
         form: the form of the program of the source.
+        marks: the metadata of the committed positions at which the ranges begin. A partition whose position has changed since
+            is left out.
     """
 
     end: Mapping[str, Any]
@@ -194,6 +196,7 @@ class BatchFacts:
     states_run_id: str | None = None
     owned: Mapping[TopicPartition, Owned] = field(default_factory=dict)
     form: str = ""
+    marks: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     @property
     def states(self) -> States:
@@ -283,4 +286,5 @@ def facts_of(
         states_run_id=states_run_id,
         owned={r.topic_partition: owned[r.topic_partition] for r in planned if r.topic_partition in owned},
         form=form,
+        marks=snapshot.marks if planned else {},
     )
