@@ -75,6 +75,10 @@ class Checkpoint:
         """See :meth:`streamgroups.query.micro_batches.CommitLog.has_finished`."""
         return bool(self.commits) and json.loads(self.offsets[self.commits - 1]) == offset
 
+    def has_begun(self) -> bool:
+        """See :meth:`streamgroups.query.micro_batches.CommitLog.has_begun`."""
+        return bool(self.offsets)
+
 
 class World:
     """A cluster with one topic, ``flights``, and one group."""
@@ -152,7 +156,9 @@ class Run:
         ledger: FakeLedger[Any] | None = None,
         states: BatchStates | None = None,
         group_limit: GroupLimit | None = None,
+        commits_offsets: bool = False,
     ) -> None:
+        self._commits_offsets = commits_offsets
         self._sink = None if ledger is None else LedgerOnly(ledger)
         self.world, self.name = world, name
         self.settings = settings or Settings()
@@ -188,7 +194,7 @@ class Run:
             world.clock,
             self.history,
             whole_timeout_ms=300,
-            commit_log=self.checkpoint if reads_checkpoint else Checkpoint(),
+            commit_log=self.checkpoint if reads_checkpoint or commits_offsets else Checkpoint(),
             resets=self.participation,
             left=SkippedRangeStore(world.metadata_store, "airline"),
             times=self.time,
@@ -196,6 +202,7 @@ class Run:
             run_id=run_id,
             gaps=GapRecords(lambda: world.metadata_store, "airline", world.clock),
             group_limit=group_limit,
+            commits_offsets=commits_offsets,
         )
 
     def _seen(self, ranges: Collection[OffsetRange]) -> list[TaskObservation]:
@@ -303,4 +310,4 @@ class Run:
 
     def again(self) -> Run:
         """The same query in a new process."""
-        return Run(self.world, self.name, self.settings, self.checkpoint)
+        return Run(self.world, self.name, self.settings, self.checkpoint, commits_offsets=self._commits_offsets)

@@ -7,10 +7,12 @@ Source: SEMANTICS F1-F3, X2-X4, S5, S6; the rules are in ``streamgroups.ledgers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from streamgroups.checkpoints.forgotten import lost_offsets
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.membership import Origin, Owned
@@ -22,6 +24,8 @@ from streamgroups.ledgers.states import fingerprints, state_partition
 from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
 from streamgroups.state.origins import UNNAMED
+
+logger = logging.getLogger(__name__)
 
 #: How long a change is retried after a conflict, or after an unknown result.
 _RETRY_TIMEOUT_S = 60.0
@@ -67,6 +71,9 @@ class LedgerPositions:
             decided = take_over_partitions(
                 ledger, owned, self._policy, group_id=self._group_id, is_owner=is_owner, has_states=self._has_states
             )
+        kept = {tp: n for tp, n in decided.next_offsets.items() if owned[tp].is_silent and tp not in decided.open_at}
+        if kept:
+            logger.warning("%s", lost_offsets(kept, (), self._group_id))
         fresh = decided.open_at.keys() | decided.move.keys()
         return {
             tp: replace(

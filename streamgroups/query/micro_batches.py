@@ -25,6 +25,7 @@ from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
 from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent
+from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -33,6 +34,7 @@ from streamgroups.query.alignment import EventTimes
 from streamgroups.query.available import AvailableOffsets, Start, at_once
 from streamgroups.query.batch_admission import BatchAdmission, BatchDuration
 from streamgroups.query.continuity import REFRESH_MS, Continuity
+from streamgroups.query.forgotten_offsets import ForgottenOffsets
 from streamgroups.query.join import POLL_S, Joining
 from streamgroups.query.packing import Packing
 from streamgroups.query.query_ports import (
@@ -80,6 +82,7 @@ class MicroBatches:
         refresh_ms: how often the ids and the earliest offsets of topics are read.
         duration_ms: the duration of a finished batch, by its end offset.
         checkpoint: the location of the checkpoint, for errors.
+        commits_offsets: whether the sink commits the offsets of the group with its output.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class MicroBatches:
         duration_ms: BatchDuration = lambda _: None,
         checkpoint: str = "CHECKPOINT",
         group_limit: GroupLimit | None = None,
+        commits_offsets: bool = False,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
@@ -142,6 +146,13 @@ class MicroBatches:
             cluster, clock, record, settings.on_data_loss, self._group_id, gaps=gaps, refresh_ms=refresh_ms
         )
         self._available = AvailableOffsets(cluster, clock, self._continuity, start=start)
+        self._commits_offsets = commits_offsets
+        self._forgotten = ForgottenOffsets(
+            cluster,
+            self._group_id,
+            commits_offsets=commits_offsets,
+            is_shared=settings.mode is MembershipMode.SHARED,
+        )
 
     # ---- calls from Spark --------------------------------------------------------------------------------------------
 
@@ -151,6 +162,10 @@ class MicroBatches:
         All checks run here, so that an invalid query is rejected before anything changes.
         """
         offset = BatchOffset(0)
+        if self._commits_offsets and self._commit_log.has_begun():
+            # The first batch is not finished. A member of a new group would commit starting positions before it is known whether
+            # the group is new, or has lost its offsets (SEMANTICS F5). The call for the batch follows.
+            return self._encoded(offset)
         self._check(offset)
         if not self._joining.others_read:
             self._start(offset)
@@ -196,6 +211,7 @@ class MicroBatches:
         if not (ranges or due):
             return start_json
         complete = self._states.complete((*ranges, *due), {tp: n for tp, (n, _) in available.items()})
+        self._forgotten.commit_first(member, [r.topic_partition for r in complete])
         batch = self._plan(member, start.number + 1, complete)
         if not batch.ranges:
             return start_json
@@ -395,6 +411,7 @@ class MicroBatches:
         assert self._member is not None
         owned = self._member.membership.owned
         self._continuity.remember(checkpoint)
+        read_by_others = self._forgotten.check(checkpoint, owned, is_finished=decide != resume_unfinished)
         resumption = decide(checkpoint, owned, self._settings.on_restart)
         for difference in resumption.differences:
             logger.warning("Restart of group '%s': checkpoint and group differ: %s", self._group_id, difference)
@@ -415,7 +432,7 @@ class MicroBatches:
         self.written = InFlight(checkpoint.number, resumption.written)
         for written in resumption.written:
             logger.info("Restart of group '%s': the output of %s was already written", self._group_id, written)
-        self._member.identify(resumption.identified(owned))
+        self._member.identify({**read_by_others, **resumption.identified(owned)})
         if moved := resumption.to_commit(owned):
             self._member.move(moved, detail="")
         self._member.rewind(resumption.to_read_again(owned))

@@ -37,6 +37,10 @@ class CommitLog(Protocol):
         """Whether the batch that ends at ``offset`` is done; ``False`` if that is not known."""
         ...
 
+    def has_begun(self) -> bool:
+        """Whether the checkpoint contains a batch; ``False`` if that is not known."""
+        ...
+
 
 class GroupLimit(Protocol):
     """The maximum number of groups that read a topic (``streamgroups_kafka.admin.group_limit``)."""

@@ -260,3 +260,35 @@ def test_where_checkpoints_are(jvm: Jvm) -> None:
     jvm.start("one", None)
     jvm.start("two", None)
     assert ActiveQueries(jvm.spark).checkpoints() == {"file:/checkpoints/one", "file:/checkpoints/two"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "commits"),
+    [
+        ("streamgroups", {}, True),
+        ("streamgroups-kafkasink-5f2c", {"Delivery": "exactly-once"}, True),
+        ("streamgroups", {"Delivery": " At-Least-Once"}, False),
+        ("streamgroups", None, True),
+        ("streamgroups-postgressink-5f2c", {}, False),
+        ("console", {}, False),
+        (None, {}, False),
+    ],
+)
+def test_F5_the_process_reports_whether_the_sink_commits_offsets(
+    jvm: Jvm, name: str | None, options: dict[str, str] | None, commits: bool
+) -> None:
+    source = jvm.source(11)
+    jvm.start("plain", over("Project", scan(source)), source)
+    query = jvm.queries["plain"]
+    # A sink of Spark's first interface raises an error.
+    query.sink().name = MagicMock(return_value=name) if name else MagicMock(side_effect=Py4JError("no name"))
+    if options is not None:
+        pairs = [MagicMock(_1=lambda k=k: k, _2=lambda v=v: v) for k, v in options.items()]
+        rest = iter(pairs)
+        iterator = MagicMock(hasNext=lambda: rest.__length_hint__() > 0, next=lambda: next(rest))
+        jvm.fields[id(query), "extraOptions"] = MagicMock(iterator=lambda: iterator)
+    for process_id in (11, 12):
+        rest = iter(pairs) if options is not None else iter(())
+        found = jvm.answer(process_id)
+        assert isinstance(found, QueryFacts)
+        assert found.commits_offsets == commits

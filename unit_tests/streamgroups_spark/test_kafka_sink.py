@@ -11,7 +11,14 @@ import pytest
 from pyspark import cloudpickle
 
 from streamgroups.coordination.reset_protocol import no_data_group_of
-from streamgroups.errors import BrokerUnreachable, FencedBatch, FencedMember, InvalidOption, TransactionFailed
+from streamgroups.errors import (
+    BrokerUnreachable,
+    FencedBatch,
+    FencedMember,
+    InvalidOption,
+    PositionsDiffer,
+    TransactionFailed,
+)
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -54,6 +61,7 @@ class Entries:
 
     def __init__(self) -> None:
         self.found: dict[TopicPartition, Committed] = {}
+        self.of_group = {P0: Committed(5)}
         self.reads: list[str] = []
         self.errors: list[BrokerUnreachable] = []
 
@@ -64,6 +72,8 @@ class Entries:
         self.reads.append(group_id)
         if self.errors:
             raise self.errors.pop()
+        if group_id == "airline":
+            return self.of_group
         return {tp: c for tp, c in self.found.items() if tp in partitions}
 
     def close(self) -> None: ...
@@ -272,6 +282,16 @@ def test_a_first_request_without_a_response_does_not_keep_a_batch_from_beginning
     world.seen = NO_DATA
     world.notes.errors.append(BrokerUnreachable("an open transaction"))
     assert world.sent().write(rows()).begun is not None
+
+
+def test_F5_a_no_data_batch_without_any_offset_of_the_group_may_be_written(world: World) -> None:
+    world.seen, world.notes.of_group = NO_DATA, {}
+    with pytest.raises(PositionsDiffer, match="Batch 4 of the checkpoint is not finished") as raised:
+        world.sent()
+    assert "copy the file commits/3 of the checkpoint to commits/4" in (raised.value.remedy or "")
+    assert world.brokers.names == []
+    world.note(P0, replace(QUIET, query_id="another", batch_id=9))
+    assert world.sent().write(rows()).begun is not None, "the entries of the group have not expired"
 
 
 def test_X2_of_several_entries_of_a_query_the_newest_counts(world: World) -> None:

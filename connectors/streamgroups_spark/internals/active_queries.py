@@ -26,6 +26,8 @@ from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, F
 logger = logging.getLogger(__name__)
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
+#: The format of the Kafka sink. With dead letters, ``sinks.exactly_once`` adds a suffix.
+_KAFKA_SINK = "streamgroups"
 
 
 class ActiveQueries:
@@ -85,12 +87,16 @@ class ActiveQueries:
                         # Spark still plans the query and waits for this source: ``availableNow`` before Spark 4.2.
                         streams = [s for s in read_streams(query.analyzedPlan()) if is_data_source(s.leaf)]
                         own = list(_of_group(streams, request.group_id))
-                    return replace(_facts([query], own, streams, request.group_id), is_read_once=is_read_once)
+                    facts = _facts([query], own, streams, request.group_id)
+                    return replace(facts, is_read_once=is_read_once, commits_offsets=self._commits_offsets(query))
         reading = {query: self._streams(query) for query in queries}
         meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
         logger.debug("%d queries read for group '%s'", len(meant), request.group_id)
+        if not meant:
+            return None
         all_streams = [stream for query in meant for stream in reading[query]]
-        return _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id) if meant else None
+        facts = _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id)
+        return replace(facts, commits_offsets=any(map(self._commits_offsets, meant)))
 
     def checkpoints(self) -> frozenset[str]:
         """The checkpoints of the active queries, as Spark has resolved them."""
@@ -115,6 +121,26 @@ class ActiveQueries:
         # The method would wait for the thread of the query, which can be waiting for this reply.
         plan = self._field(query, "logicalPlan")
         return [] if plan is None else [s for s in read_streams(plan) if s.leaf.nodeName() == _SCAN]
+
+    def _commits_offsets(self, query: Any) -> bool:
+        """Whether the sink of a query is the Kafka sink of this library, exactly once.
+
+        If the options of the sink cannot be read, it counts as one: an unnecessary rejection is better than a missing one.
+        """
+        try:
+            name = str(query.sink().name())
+        except (Py4JError, PySparkException):
+            # A sink of Spark's first interface, such as that of foreachBatch, has no name.
+            return False
+        if name != _KAFKA_SINK and not name.startswith(f"{_KAFKA_SINK}-kafkasink-"):
+            return False
+        try:
+            options = _iterated(self._field(query, "extraOptions").iterator())
+            given = {str(it._1()).lower(): str(it._2()) for it in options}
+        except (Py4JError, PySparkException) as e:
+            logger.debug("The options of a sink cannot be read: %s", e)
+            return True
+        return given.get("delivery", "").strip().lower() != "at-least-once"
 
     def _process_ids(self, source: Any) -> Iterator[int]:
         """The processes of a Python source.

@@ -8,7 +8,7 @@ The owner of the ranges is the only writer of their letters. Each change of the 
 
 * A topic is in the cluster of the group. The transaction also commits the offsets of the group at which the batch begins,
   unchanged, with the consumer group metadata of the member. The broker rejects them if the group has replaced the member.
-* A table does not know the group. The transaction reads the ledger, requests the confirmation of the broker, and compares. If
+* A table contains no members of the group. The transaction reads the ledger, requests the confirmation of the broker, and compares. If
   the member is in its group then, no other member has owned the ranges before, and the transaction of a later owner begins
   after this one. Ownership epochs of positions cannot replace the confirmation: a group that was deleted counts them from 1
   again, so the new owner can have a lower one than the ledger, and a frozen process of the deleted group a greater one.

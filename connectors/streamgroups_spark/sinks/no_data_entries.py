@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
+from streamgroups.checkpoints.forgotten import no_data_unknown
 from streamgroups.coordination.reset_protocol import no_data_group_of
 from streamgroups.ledgers.ledger import AlreadyDone
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
@@ -48,10 +49,14 @@ class NoDataEntry:
 
         Raises:
             FencedBatch: if a later batch is written, or another one with the same number.
+            PositionsDiffer: if the entry and the offsets of the group have expired, so that the result is unknown (SEMANTICS F5).
             StreamGroupsError: if the broker does not respond, or rejects the request.
         """
         with closing(KafkaMetadataStore(self.client, retry_timeout_s=retry_timeout_s)) as metadata_store:
             found = metadata_store.read(no_data_group_of(self.group_id), self.partitions)
+            # The batches before it have committed offsets of the group.
+            if not found and not metadata_store.read(self.group_id, self.partitions):
+                raise no_data_unknown(self.batch.batch_id, self.group_id)
         metadata = {tp: c.metadata for tp, c in found.items()}
         notes = read_entries(no_data_group_of(self.group_id), metadata, lambda _, text: NoDataBatch.parse(text))
         of_query = [note for note in notes.values() if note.query_id == self.batch.query_id]

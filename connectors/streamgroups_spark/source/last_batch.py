@@ -75,6 +75,21 @@ class LastBatch:
         )
         return False
 
+    def has_begun(self) -> bool:
+        """Returns whether the checkpoint contains a batch, before Spark reads it.
+
+        If that is unknown, logs a warning and returns ``False``.
+        """
+        if self._checkpoint is None:
+            return False
+        try:
+            return CommitLog(self._checkpoint).newest() is not None
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, StreamGroupsError) as e:
+            logger.warning("It is unknown whether the query has begun, because its checkpoint cannot be read: %s", e)
+            return False
+
     def logged(self, group_id: str) -> LoggedBatch | None:
         """Reads the last batch from the checkpoint, before Spark does. ``None`` if the checkpoint has no batch.
 

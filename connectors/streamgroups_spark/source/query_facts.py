@@ -83,6 +83,7 @@ class QueryFacts:
         is_read_once: whether the stream is known exactly, and the query reads it in one branch.
         trigger: the name of Spark's class of the trigger. ``None`` if queries with several ones match the
             request.
+        commits_offsets: whether its sink commits the offsets of the group with the output: the Kafka sink, exactly once.
     """
 
     checkpoint: str | None
@@ -91,3 +92,4 @@ class QueryFacts:
     stages: frozenset[tuple[str, ...]] = frozenset()
     is_read_once: bool = False
     trigger: str | None = None
+    commits_offsets: bool = False

@@ -185,6 +185,7 @@ class RunningQuery:
             duration_ms=self.last_batch.duration_ms,
             group_limit=GroupLimit(self._cluster, options.client, self._group_id, options.max_groups_per_topic),
             checkpoint="CHECKPOINT" if self._checkpoint is None else shown(self._checkpoint),
+            commits_offsets=facts is not None and facts.commits_offsets,
         )
         self._rpc_server = SessionServer(session, self._answer)
         in_background(import_partition_sizes)
