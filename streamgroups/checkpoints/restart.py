@@ -48,7 +48,7 @@ from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.membership import NewPosition, Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.origins import UNNAMED, New
+from streamgroups.state.origins import UNNAMED, New, StateOrigin
 
 
 class OnRestart(Enum):
@@ -119,15 +119,19 @@ class Resumption:
     def identified(self, owned: Mapping[TopicPartition, Owned]) -> dict[TopicPartition, Owned]:
         """The partitions with the topics of their positions, and with the states that follow from the checkpoint.
 
-        A partition of the checkpoint is not new, also if its committed offset has expired: it has no empty state (SEMANTICS F5).
+        A partition that has lost its committed offset has no empty state (SEMANTICS F5), unless it is at offset 0: no record is
+        before it.
 
         Args:
             owned: the partitions on which the decision is based.
         """
+
+        def state(tp: TopicPartition) -> StateOrigin:
+            is_lost = owned[tp].is_silent and self.next_offsets.get(tp, 0) != 0
+            return UNNAMED if is_lost and owned[tp].state == New() else owned[tp].state
+
         return {
-            tp: replace(owned[tp], identity=it, state=UNNAMED if owned[tp].state == New() else owned[tp].state)
-            for tp, it in self.identities.items()
-            if tp in owned
+            tp: replace(owned[tp], identity=it, state=state(tp)) for tp, it in self.identities.items() if tp in owned
         }
 
     def _decided(

@@ -225,3 +225,14 @@ def test_F5_a_topic_that_was_recreated_is_data_loss_and_not_an_unknown_output() 
     world.cluster.forget("airline")
     with pytest.raises(DataLoss, match="recreated"):
         alice.again().start()
+
+
+def test_F5_a_committed_empty_state_stays_empty() -> None:
+    world = new_world(8, 0)
+    alice = Run(world, "alice", Settings(mode=EXCLUSIVE)).start()
+    alice.batch()
+    alice.batch()
+    alice.source.stop()
+    again = alice.again().start()
+    again.batch()
+    assert again.member.membership.owned[tp(1)].state == New()
