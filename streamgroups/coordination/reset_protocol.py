@@ -362,9 +362,12 @@ def next_step(
     {'5f2c': 'only 1 of 2 entries for flights exists'}
     """
     due = pending({tp: resets[tp] for tp in owned if tp in resets}, applied)
-    there = Counter((request.id, tp.topic) for tp, request in resets.items())
+    # Counted once: a group can have as many requests as partitions.
+    there: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for tp, request in resets.items():
+        there[request.id][tp.topic] += 1
     requests = {request.id: request for request in due.values()}
-    incomplete = {id_: missing for id_, it in requests.items() if (missing := _missing(it, there, counts))}
+    incomplete = {id_: missing for id_, it in requests.items() if (missing := _missing(it, there[id_], counts))}
     complete = {tp: request for tp, request in due.items() if request.id not in incomplete}
     paused = {
         tp: notes[tp].member_id for tp, request in resets.items() if tp in notes and notes[tp].stopped == request.id
@@ -395,15 +398,14 @@ def _readers(group: GroupDescription) -> Callable[[TopicPartition], str | None]:
     return reader
 
 
-def _missing(request: ResetRequest, there: Mapping[tuple[str, str], int], counts: Mapping[str, int]) -> str:
+def _missing(request: ResetRequest, found: Mapping[str, int], counts: Mapping[str, int]) -> str:
     """The missing entries of a request; empty if it is complete.
 
     Args:
         request: the request.
-        there: the number of existing entries, by request and topic.
+        found: the number of its existing entries, by topic.
         counts: how many partitions each topic of the cluster has.
     """
-    found = {topic: n for (id_, topic), n in there.items() if id_ == request.id}
     short = [
         f"only {found.get(topic, 0)} of {n} entries for {topic} {'exists' if found.get(topic) == 1 else 'exist'}"
         for topic, n in request.moves.items()

@@ -22,6 +22,7 @@ from streamgroups.groups.applied_reset import AppliedReset, new_reset_id
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
+from unit_tests.work import work_of
 from streamgroups.ports import Committed
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -221,3 +222,14 @@ class TestNextStep:
         assert step.stop.keys() == {tp for tp in due if entries[tp].stopped != "a"}
         everybody = all("a" in (entries[tp].stopped, applied[tp]) for tp in entries)
         assert step.move.keys() == (due if everybody else set())
+
+
+@pytest.mark.parametrize("requests", ["one", "many"])
+def test_G8_the_cost_of_a_step_grows_with_the_partitions(requests: str) -> None:
+    def work(n: int) -> int:
+        ids = ["a" if requests == "one" else f"a{p}" for p in range(n)]
+        resets = {TopicPartition("t", p): ResetRequest(id_, 1, {"t": n}) for p, id_ in enumerate(ids)}
+        group = GroupDescription("airline", "Stable")
+        return work_of(lambda: next_step(resets, {}, {}, list(resets), group, {"t": n}, me="a"))
+
+    assert work(400) < 2.5 * work(200)
