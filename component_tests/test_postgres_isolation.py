@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -221,3 +222,26 @@ def test_P4_the_number_of_statements_is_limited(postgres: str, monkeypatch: pyte
     assert count <= 1 + 2 * 2 * math.ceil(math.log2(1_000))
     commit(to, found.staged)
     assert len(rows(postgres)) == 1_000
+
+
+def test_P4_a_rejected_row_can_have_values_without_an_object_of_python(postgres: str) -> None:
+    types = "at timestamptz, local timestamp, day date, hour time, span interval, doc jsonb, price numeric"
+    execute(postgres, f"CREATE TABLE flights (id int8 UNIQUE, {types})", "INSERT INTO flights VALUES (1)")
+    to = sink(postgres, isolate_violations=True)
+    open_at(to, {P0: 0})
+    us = pa.array([253_402_300_800_000_000], pa.int64())
+    row = ids(
+        1,
+        at=us.cast(pa.timestamp("us", "UTC")),
+        local=us.cast(pa.timestamp("us")),
+        day=pa.array([2_932_897], pa.int32()).cast(pa.date32()),
+        hour=pa.array([86_399_999_999], pa.int64()).cast(pa.time64("us")),
+        span=us.cast(pa.duration("us")),
+        doc=[{"at": 1.5}],
+        price=pa.array([Decimal("1.50")]),
+    )
+    [rejected] = to.isolate(stage(to, row), PLENTY).rejected
+    assert rejected.values["at"].startswith("10000-01-01 00:00:00")
+    assert rejected.values["local"] == "10000-01-01 00:00:00"
+    assert rejected.values["day"] == "10000-01-01"
+    assert (rejected.values["id"], rejected.values["price"]) == (1, "1.50")

@@ -21,7 +21,10 @@ from streamgroups.errors import RecordRejected
 from streamgroups.ledgers.staging import Isolated, RejectedRow
 from streamgroups_postgres.connecting import set_up, telling
 from streamgroups_postgres.merging import Piece, PostgresPieces, TaskRows, check_staged, write_piece, writing
-from streamgroups_postgres.stages import PostgresStage, PostgresStaged
+from streamgroups_postgres.stages import PostgresStage, PostgresStaged, StageColumn
+
+#: The types for whose values psycopg always has an object. It has no time after the year 9999, nor 24:00.
+_PLAIN = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "bytea"})
 
 
 def isolate_rows(connection: psycopg.Connection, staged: Sequence[PostgresStaged], most: int) -> Isolated:
@@ -94,9 +97,14 @@ def _index(connection: psycopg.Connection, stage: PostgresStage) -> None:
 
 
 def _values(connection: psycopg.Connection, stage: PostgresStage, row: TaskRows) -> dict[str, Any]:
-    columns = sql.SQL(", ").join(sql.Identifier(f"c{i}") for i in range(len(stage.columns)))
+    columns = sql.SQL(", ").join(_displayed(i, column) for i, column in enumerate(stage.columns))
     query = sql.SQL("SELECT {} FROM {} WHERE attempt = %s AND row_number = %s").format(columns, stage.name.identifier)
     with telling(f"Reading the rows that {stage.table} rejects"):
         values = connection.execute(query, [row.attempt, row.first]).fetchone()
     assert values is not None, "the stage was complete"
     return {column.record.name: value for column, value in zip(stage.columns, values, strict=True)}
+
+
+def _displayed(number: int, column: StageColumn) -> sql.Composable:
+    """A value for a dead letter. Python has no object for each time, and none for long numbers in JSON."""
+    return sql.SQL("{}" if column.type_name in _PLAIN else "{}::text").format(sql.Identifier(f"c{number}"))

@@ -20,6 +20,7 @@ from streamgroups.errors import FunctionFailed
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_state.keys import key_numbers, newest_rows, rows_of_keys
 from streamgroups_state.operator import BatchTime, Part, ReadPart, Run, State, first_to_merge
+from streamgroups_state.plain_values import texts_of
 
 #: A function of the state, the records and the time, which returns the new state and the output.
 StateFunction: TypeAlias = Callable[[pa.Table, pa.Table, BatchTime], tuple[pa.Table, pa.Table]]
@@ -181,13 +182,13 @@ class _Call:
         ours, returned = key_numbers(self._operator.by, keys, state)
         foreign = ~np.isin(returned, ours)
         if foreign.any():
-            key = state.select(self._operator.by).slice(int(foreign.argmax()), 1).to_pylist()[0]
+            [key] = texts_of(state.select(self._operator.by).slice(int(foreign.argmax()), 1))
             self._fail(
                 f"has returned a state of the key {key}, but the batch has no record of it",
                 "Return rows of the keys in the records only. The state of all other keys stays as it is.",
             )
         if len(np.unique(returned)) < len(returned):
-            key = state.select(self._operator.by).slice(int(np.bincount(returned)[returned].argmax()), 1).to_pylist()[0]
+            [key] = texts_of(state.select(self._operator.by).slice(int(np.bincount(returned)[returned].argmax()), 1))
             self._fail(f"has returned several rows of state of the key {key}", "Return at most one row of each key.")
 
     def _fail(self, problem: str, remedy: str, cause: Exception | None = None) -> NoReturn:

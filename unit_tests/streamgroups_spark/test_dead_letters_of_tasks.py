@@ -14,8 +14,10 @@ from streamgroups.dlq.record_headers import parse_headers
 from streamgroups.errors import TooManyDeadLetters
 from streamgroups.partitions import TopicPartition
 from streamgroups_spark.sinks import splitting
+from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
 from streamgroups_spark.sinks.letters import as_records, as_rows, letter_schema
 from streamgroups_spark.sinks.splitting import Split, failures_in, query_of
+from unit_tests.extreme_times import EXTREME_TIMES_MS, EXTREME_TIMES_US, extreme_timestamps
 
 FAILURE = pa.struct(
     [("step", pa.string()), ("details", pa.map_(pa.string(), pa.string())), ("timestamp", pa.timestamp("us", "UTC"))]
@@ -106,3 +108,37 @@ def test_letters_become_rows() -> None:
 )
 def test_a_letter_names_its_query(description: str | None, query: str) -> None:
     assert query_of(description, "5f2c") == query
+
+
+def test_a_letter_can_have_any_time() -> None:
+    split = Split(iter(()))
+    steps = pa.array(["s"] * len(EXTREME_TIMES_US))
+    details = pa.array([[]] * len(steps), FAILURE.field("details").type)
+    split.add(pa.StructArray.from_arrays([steps, details, extreme_timestamps()], fields=list(FAILURE)))
+    letters = split.letters(0, "q")
+    assert letters is not None
+    assert [it["timestamp"] for it, _ in failures_in([letters])] == list(EXTREME_TIMES_MS.values())
+
+
+def test_a_letter_can_have_texts_of_any_bytes() -> None:
+    text = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    details = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), text, text)
+    of_details = pa.map_(pa.string(), pa.string())
+    headers = pa.array([[{"key": "h", "value": b"\xff"}]], FAILURE_TYPE.field("headers").type)
+    column = pa.StructArray.from_arrays(
+        [
+            {"details": details.cast(of_details), "headers": headers}.get(it.name, text)
+            if it.name in ("step", "error", "topic", "details", "headers")
+            else pa.nulls(1, it.type)
+            for it in FAILURE_TYPE
+        ],
+        fields=list(FAILURE_TYPE),
+    )
+    split = Split(iter(()))
+    split.add(column)
+    letters = split.letters(0, "q")
+    assert letters is not None
+    [(failure, _)] = failures_in([letters])
+    assert failure["step"] == failure["error"] == failure["topic"] == "\\xff"
+    assert failure["details"] == [("\\xff", "\\xff")]
+    assert failure["headers"] == [{"key": "h", "value": b"\xff"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from streamgroups.errors import RecordRejected, SinkUnreachable
 from streamgroups_spark.sinks import isolating
 from streamgroups_spark.sinks.isolating import write_isolated
+from unit_tests.extreme_times import extreme_columns
 
 
 class Sink:
@@ -64,3 +66,14 @@ def test_an_outage_of_the_sink_is_no_letter() -> None:
 
     with pytest.raises(SinkUnreachable):
         write_isolated(write, iter([pa.record_batch({"n": [1]})]), 0, lambda _: None)
+
+
+@pytest.mark.parametrize("values", extreme_columns().values(), ids=extreme_columns())
+def test_a_rejected_row_can_have_any_time_and_any_bytes(values: pa.Array) -> None:
+    rejected: list[pa.Array] = []
+    text = pa.array([b"\xff"] * len(values), pa.binary()).view(pa.string())
+    rows = pa.record_batch({"n": pa.array([-1] * len(values)), "at": values, "text": text})
+    write_isolated(Sink().write, iter([rows]), 0, rejected.append)
+    found = [json.loads(dict(it.to_pylist()[0]["details"])["record"]) for it in rejected]
+    assert len(found) == len(values)
+    assert {it["text"] for it in found} == {"\\xff"}

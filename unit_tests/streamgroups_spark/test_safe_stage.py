@@ -18,6 +18,7 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import FunctionFailed
 from streamgroups_spark.dlq.functions import FUNCTIONS
 from streamgroups_spark.dlq.safe_stage import SafeStage
+from unit_tests.extreme_times import EXTREME_TIMES_US, extreme_columns
 
 NEW_YORK = "America/New_York"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -276,3 +277,48 @@ def test_P4_a_categorical_column_is_converted() -> None:
         records([b"1", b"2"]),
     )
     assert [row["kind"] for row in rows] == ["a", "a"]
+
+
+EXTREME = {
+    **extreme_columns(),
+    "text": pa.array([b"\xff", *[b"ok"] * (len(EXTREME_TIMES_US) - 1)], pa.binary()).view(pa.string()),
+}
+TWICE: dict[str, Callable[[Any], Any]] = {
+    "pandas": lambda frame: frame.assign(m=frame["n"] * 2),
+    "arrow": lambda table: pa.table({"m": pc.multiply(table["n"], 2)}),
+    "record": lambda record: {"m": record["n"] * 2},
+}
+
+
+def safely_twice(takes: str, values: pa.Array, function: Callable[[Any], Any]) -> list[dict[str, Any]]:
+    batch = pa.record_batch({"n": pa.array(range(len(values)), pa.int64()), "it": values})
+    output = pa.schema([("m", pa.int64())])
+    schema = pa.schema([*batch.schema, *output, pa.field(COLUMN, LETTER)])
+    safely = SafeStage(FUNCTIONS[takes](function, "twice", output, ()), "twice", batch.schema.names, (), schema)
+    table = pa.Table.from_batches(list(safely([batch])), schema=schema)
+    return table.select(["n", "m", COLUMN]).to_pylist()
+
+
+@pytest.mark.parametrize("name", EXTREME)
+@pytest.mark.parametrize("takes", TWICE)
+def test_P4_a_record_with_a_value_that_python_cannot_have_is_the_only_one_that_fails(takes: str, name: str) -> None:
+    rows = safely_twice(takes, EXTREME[name], TWICE[takes])
+    for row in rows:
+        assert (row["m"] is None) != (row[COLUMN] is None)
+        assert row["m"] in (None, 2 * row["n"])
+    failed = [row[COLUMN] for row in rows if row[COLUMN] is not None]
+    assert takes != "arrow" or not failed
+    assert rows[-1]["m"] is not None, "null is a value of Python"
+    for letter in failed:
+        assert letter["error_class"] == "ValueError"
+        assert "record" in dict(letter["details"])
+
+
+@pytest.mark.parametrize("name", EXTREME)
+@pytest.mark.parametrize("takes", TWICE)
+def test_P4_the_letter_of_a_failed_record_can_contain_any_value(takes: str, name: str) -> None:
+    def fail(_: Any) -> Any:
+        raise KeyError("no")
+
+    rows = safely_twice(takes, EXTREME[name], fail)
+    assert all("record" in dict(row[COLUMN]["details"]) for row in rows)

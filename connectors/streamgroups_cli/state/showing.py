@@ -15,6 +15,7 @@ from streamgroups.times import utc
 from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
 from streamgroups_state.inspection import inspect, rows_of
+from streamgroups_state.plain_values import texts_of
 from streamgroups_state.windows.carried import RESERVED
 from streamgroups_state.windows.edges import OPEN_EDGES
 
@@ -99,7 +100,7 @@ def _rows(files: StateFiles, state: PartitionState) -> list[list[Any]]:
                 topic=tp.topic,
                 partition=tp.partition,
             ) from None
-        found += [[tp.topic, tp.partition, _window_start(part, row), _plain(row)] for row in table.to_pylist()]
+        found += [[tp.topic, tp.partition, _window_start(part, row), _plain(row)] for row in texts_of(table)]
     return found
 
 

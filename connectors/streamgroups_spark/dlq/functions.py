@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 from streamgroups.dlq.isolation import ErrorClasses, Failed, Processed, isolate
 from streamgroups.errors import FunctionFailed
 from streamgroups.printable import listed
+from streamgroups_state.plain_values import check_pandas_times
 
 #: Numbers of records.
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -136,7 +138,7 @@ class PandasFunction(_BatchFunction):
     def _call(self, records: pa.Table) -> pa.Table:
         import pandas as pd
 
-        frame = records.to_pandas(date_as_object=True)
+        frame = _frame(records)
         index = frame.index
         result = self._function(frame)
         if not isinstance(result, pd.DataFrame):
@@ -169,14 +171,18 @@ class RecordFunction(SafeFunction):
         results: list[dict[str, Any]] = []
         numbers: list[int] = []
         failed: list[Failed] = []
-        for number, record in enumerate(records.to_pylist()):
-            try:
-                results.append(self._checked(self._function(record), names))
-                numbers.append(number)
-            except self._fail_on:
-                raise
-            except Exception as e:
-                failed.append(Failed(number, e))
+        for given in isolate(records.num_rows, lambda *at: _python_rows(records, *at), self._fail_on):
+            if isinstance(given, Failed):
+                failed.append(given)
+                continue
+            for number, record in enumerate(given.result, given.first):
+                try:
+                    results.append(self._checked(self._function(record), names))
+                    numbers.append(number)
+                except self._fail_on:
+                    raise
+                except Exception as e:
+                    failed.append(Failed(number, e))
         # The conversion finds values of another type. It has no side effects.
         converted = self._outcome(
             isolate(len(results), lambda *at: self._converted(results[slice(*at)]), self._fail_on)
@@ -198,6 +204,40 @@ class RecordFunction(SafeFunction):
                 f"Return the columns {listed(self._output.names)}. A missing column is null.",
             )
         return result
+
+
+def _frame(records: pa.Table) -> Any:
+    """Records as a DataFrame of pandas.
+
+    Raises:
+        ValueError: if pandas has no object for a value.
+    """
+    check_pandas_times(records)
+    try:
+        return records.to_pandas(date_as_object=True)
+    except (OverflowError, ValueError, pa.ArrowException):
+        # Of a slice with maps, Arrow also converts the entries of the records beside it.
+        alone = records.take(pa.array(np.arange(records.num_rows)))
+    try:
+        return alone.to_pandas(date_as_object=True)
+    except (OverflowError, ValueError, pa.ArrowException) as e:
+        raise ValueError(f"pandas has no object for a value: {e}.") from e
+
+
+def _python_rows(records: pa.Table, first: int, end: int) -> list[dict[str, Any]]:
+    """Records as dicts.
+
+    Raises:
+        ValueError: if Python has no object for a value, such as a time after the year 9999, or a string that is not UTF-8.
+    """
+    columns: list[list[Any]] = []
+    for name in records.column_names:
+        try:
+            columns.append(records[name].slice(first, end - first).to_pylist())
+        except (OverflowError, ValueError) as e:
+            raise ValueError(f"Python has no object for the value of column '{name}': {e}.") from e
+    rows = zip(*columns, strict=True) if columns else repeat((), end - first)
+    return [dict(zip(records.column_names, row, strict=True)) for row in rows]
 
 
 #: The classes by the value of ``takes``.

@@ -6,8 +6,7 @@ operators behind it receive records in the order of their offsets. Source: SEMAN
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from streamgroups.dlq.isolation import Failed
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import FunctionFailed
 from streamgroups_spark.dlq import functions
-from streamgroups_spark.dlq.error_text import place_of, shortened, text_of
+from streamgroups_spark.dlq.error_text import place_of, text_of
 from streamgroups_spark.dlq.functions import Outcome, SafeFunction
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_state.plain_values import json_of
 from streamgroups_state.time_zones import in_utc
 
 #: The maximum length of a record in a letter whose source record is no longer in the DataFrame.
@@ -92,7 +92,7 @@ class SafeStage(Shipped):
         failed = pa.array([it.at for it in outcome.failed])
         records = with_source.select(self._source).take(failed)
         has_content = "value" in self._source
-        rows = [None] * len(failed) if has_content else given.take(failed).to_pylist()
+        rows = [None] * len(failed) if has_content else json_of(given.take(failed), _MAX_RECORD)
         facts = [_facts(self._step, it, row) for it, row in zip(outcome.failed, rows, strict=True)]
         children = [
             records[field.name].combine_chunks().cast(field.type)
@@ -103,22 +103,18 @@ class SafeStage(Shipped):
         return pa.table([pa.StructArray.from_arrays(children, fields=list(form))], names=[COLUMN])
 
 
-def _facts(step: str, failed: Failed, record: Mapping[str, Any] | None) -> dict[str, Any]:
+def _facts(step: str, failed: Failed, record: str | None) -> dict[str, Any]:
     details = {}
     if (place := place_of(failed.error, functions.__file__)) is not None:
         details["at"] = place
     if record is not None:
-        details["record"] = shortened(json.dumps(record, default=_json_value, ensure_ascii=False), _MAX_RECORD)
+        details["record"] = record
     return {
         "step": step,
         "error_class": type(failed.error).__name__,
         "error": text_of(failed.error),
         "details": list(details.items()),
     }
-
-
-def _json_value(value: Any) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _in_places(table: pa.Table, places: np.ndarray[Any, np.dtype[np.int64]], count: int) -> pa.Table:

@@ -8,7 +8,6 @@ own, so nothing of a rejected call becomes output. Source: SEMANTICS P4; :mod:`s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
+from streamgroups_state.plain_values import json_of_row, texts_of
 
 #: Rows are written in pieces of this size. A piece stays in memory until the sink has accepted it.
 PIECE_BYTES = 32 << 20
@@ -75,7 +75,7 @@ def _pieces(records: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _failure(row: pa.Table, error: RecordRejected) -> pa.Array:
-    (values,) = row.to_pylist()
+    (values,) = texts_of(row)
     return pa.array([failure_of(values, error, row.schema)], FAILURE_TYPE)
 
 
@@ -83,21 +83,16 @@ def failure_of(values: Mapping[str, Any], error: RecordRejected, schema: pa.Sche
     """Returns a value of the column ``dead_letter`` for a rejected row.
 
     Args:
-        values: the values of the row.
+        values: the values of the row, as of :func:`streamgroups_state.plain_values.texts_of`.
         error: the error of the sink.
         schema: the columns of the rows.
     """
-    text = json.dumps(dict(values), default=_text, ensure_ascii=False)
     failure: dict[str, Any] = {
         "step": "sink",
         "error_class": type(error).__name__,
         "error": redacted(error.what.replace(" in row 1 of a task", ""), ()),
-        "details": [("record", text if len(text) <= _MAX_RECORD else text[: _MAX_RECORD - 3] + "...")],
+        "details": [("record", json_of_row(dict(values), _MAX_RECORD))],
     }
     if all(name in schema.names and is_type(schema.field(name).type) for name, is_type in _PLACE.items()):
         failure |= {name: values[name] for name in _PLACE}
     return failure
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

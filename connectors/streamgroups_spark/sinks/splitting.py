@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import TooManyDeadLetters
 from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
+from streamgroups_state.plain_values import numbers_of
 
 #: The maximum size of the dead letters of a task. The driver has those of all tasks in memory.
 MAX_TASK_BYTES = 64 << 20
@@ -94,9 +95,9 @@ def failures_in(letters: Sequence[TaskLetters]) -> Iterator[tuple[dict[str, Any]
     """Returns the failures of all tasks, each with the number of its task. Timestamps are in milliseconds."""
     for task in sorted(letters, key=lambda it: it.task):
         column = pa.ipc.open_stream(task.failures).read_all()[COLUMN]
-        for failure in column.to_pylist():
-            if (at := failure.get("timestamp")) is not None:
-                failure["timestamp"] = round(at.timestamp() * 1_000)
+        for failure in numbers_of(column):
+            if (at_us := failure["timestamp"]) is not None:
+                failure["timestamp"] = at_us // 1_000
             yield failure, task.task
 
 
