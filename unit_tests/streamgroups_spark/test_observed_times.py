@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from streamgroups.event_time.observations import TaskObservation
+from streamgroups.json_values import MAX_TIME_MS, time_ms_or_none
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.event_time.observed_times import ObservationStore
+from streamgroups_spark.event_time.observed_times import ObservationStore, seen_in
+from unit_tests.extreme_times import EXTREME_TIMES_MS, extreme_timestamps
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -31,3 +35,12 @@ def test_W2_observations_of_a_retried_task_count_once() -> None:
     for _ in range(2):
         store.keep([("trades", seen(P0, 5))])
     assert store.take("trades", (OffsetRange(P0, 5, 9),)) == [seen(P0, 5)]
+
+
+def test_W2_a_time_that_no_state_can_have_advances_no_watermark() -> None:
+    times = extreme_timestamps()
+    for name, time_ms, at in zip(EXTREME_TIMES_MS, EXTREME_TIMES_MS.values(), range(len(times)), strict=True):
+        place = {"topic": ["flights"], "partition": [0], "offset": [5], "at": times.slice(at, 1)}
+        found = [it.event_time_ms for it in seen_in(pa.record_batch(place), "at")]
+        assert all(time_ms_or_none(it) == it for it in found), name
+        assert bool(found) == (time_ms is not None and abs(time_ms) <= MAX_TIME_MS), name

@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 
 from streamgroups.event_time.aggregates import PythonAggregate, SqlAggregate, parse_aggregate
@@ -26,9 +27,11 @@ from streamgroups.event_time.windows import (
     Windowing,
     tumbling,
 )
+from streamgroups.json_values import MAX_TIME_MS
 from streamgroups_spark.windows.columns import Pack, Unpack, WindowPlan, from_bytes, to_bytes
 from streamgroups_spark.windows.step import _without_violations, step
 from streamgroups_state.aggregates import in_windows, length_ms
+from unit_tests.extreme_times import EXTREME_TIMES_MS
 from unit_tests.window_rules import Drop, Interval, Lift, Missed, count, judge, point, windows_of
 
 AGGREGATES: tuple[SqlAggregate | PythonAggregate, ...] = (
@@ -380,3 +383,21 @@ def test_the_form_of_a_state_names_what_must_not_change() -> None:
         plan_of(Windowing(tumbling(5)), 2),
     ):
         assert other.form != form
+
+
+@pytest.mark.parametrize("name", EXTREME_TIMES_MS)
+def test_W7_a_producer_can_send_any_time(name: str) -> None:
+    time_ms = EXTREME_TIMES_MS[name]
+    windowing = Windowing(Hopping(10, 10), EventTime())
+    records = [Record("a", 5, 1), Record("a", time_ms, 1), Record("a", 7, 1)]
+    bucket = Bucket(windowing)
+    bucket.take(records, None, 0)
+    rows = bucket.take([], 20, 0)
+    is_readable = time_ms is not None and abs(time_ms) <= MAX_TIME_MS
+    assert sum(row["r0"] or 0 for row in rows if row["start"] == 0) == 2 + (time_ms == 0)
+    assert [row["why"] for row in bucket.rows if row["pane"] == "dead letter"] == ["no event time"] * (not is_readable)
+    named = [row[it] for row in bucket.rows for it in ("start", "end", "event_time") if row[it] is not None]
+    assert all(abs(1_000 * it) < 2**63 for it in named)
+    columns = {"time": pa.array([time_ms], pa.int64()), "bucket": pa.array([0], pa.int32())}
+    packed = list(Pack(plan_of(windowing))([pa.record_batch(columns)]))
+    assert len(packed[-1]["starts"][0]) == is_readable

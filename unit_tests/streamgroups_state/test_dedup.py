@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import StateDamaged, StateMissing
+from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.state.id_filters import shape_of
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import New
@@ -21,6 +22,7 @@ from streamgroups_state.bounded import BoundedRecords
 from streamgroups_state.dedup.bloom_filter import BloomFilter
 from streamgroups_state.dedup.ids import Ids, contained, in_order
 from streamgroups_state.dedup.seen_ids import forget_filters
+from unit_tests.extreme_times import EXTREME_TIMES_MS
 from unit_tests.streamgroups_state.dedup_model import (
     CLOCK_MS,
     DEDUP,
@@ -320,3 +322,15 @@ def test_X5_a_batch_without_records_keeps_the_state() -> None:
     assert output == []
     assert second.states[0].parts == first.states[0].parts
     assert not isinstance(query.state, New)
+
+
+@pytest.mark.parametrize("name", EXTREME_TIMES_MS)
+def test_X5_a_producer_can_send_any_time(name: str) -> None:
+    time_ms = EXTREME_TIMES_MS[name]
+    records = [Record(1, START_MS), Record(2, time_ms), Record(1, START_MS + 1), Record(3, START_MS + 2)]
+    manifest, offsets = Query().advance(records, len(records), chunk=1)
+    assert all(abs(it) <= MAX_TIME_MS for it in manifest.states[0].values.values())
+    # A time after the clock counts as the time of the clock, and the others are too old then.
+    is_later = time_ms is not None and START_MS < time_ms <= MAX_TIME_MS
+    assert set(offsets) >= ({0} if is_later else {0, 3}), "its neighbours are no duplicates"
+    assert 2 not in offsets

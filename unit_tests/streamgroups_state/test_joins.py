@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from streamgroups.errors import StateMismatch, StateMissing
+from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.partitions import OffsetRange
 from streamgroups.state.lookup import Position
 from streamgroups.state.origins import UNNAMED, New
@@ -18,6 +19,7 @@ from streamgroups_state.inspection import inspect
 from streamgroups_state.joins.definition import How
 from streamgroups_state.joins.task_states import JoinTaskStates
 from streamgroups_state.store import Operator, StateStore, StoredStates
+from unit_tests.extreme_times import EXTREME_TIMES_US
 from unit_tests.streamgroups_state.join_model import PLACES, TOPIC, Joining, Record, Row, brute_force, operator
 
 _ROWS = st.builds(
@@ -184,3 +186,20 @@ def test_W18_another_definition_does_not_continue_with_a_state() -> None:
     joining.how = How.LEFT
     with pytest.raises(StateMismatch, match="inner join of orders and payments"):
         joining.run((1, 1))
+
+
+@pytest.mark.parametrize("name", EXTREME_TIMES_US)
+def test_W18_a_producer_can_send_any_time(name: str) -> None:
+    class At(Record):
+        @property
+        def time_us(self) -> int | None:
+            return EXTREME_TIMES_US[name]
+
+    left = [Record(0, "a"), At(0, "a"), Record(1, "b")]
+    joining = Joining(How.FULL, (left, [Record(0, "a"), At(0, "x"), Record(100, "z")]))
+    rows = joining.run((3, 3))
+    is_readable = EXTREME_TIMES_US[name] is not None and abs(EXTREME_TIMES_US[name] or 0) <= 1_000 * MAX_TIME_MS
+    assert rows[("a", "0", "0", False)] == 1
+    if not is_readable:
+        assert rows[("a", "1", None, False)] == rows[("x", None, "1", False)] == 1
+        assert rows[("b", "2", None, False)] == 1

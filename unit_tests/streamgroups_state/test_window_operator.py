@@ -8,12 +8,15 @@ from unittest.mock import patch
 
 import hypothesis.strategies as st
 import pyarrow as pa
+import pytest
 from hypothesis import given
 
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
+from streamgroups.json_values import MAX_TIME_MS, time_ms_or_none
 from streamgroups_state.window_operator import WindowOperator
 from streamgroups_state.windows import panes, sessions
+from unit_tests.extreme_times import EXTREME_TIMES_MS
 from unit_tests.streamgroups_state.window_model import (
     P0,
     START_MS,
@@ -156,3 +159,24 @@ def test_S10_the_state_of_a_partition_names_its_range() -> None:
     query.step([Record(5)])
     state, _ = query.step([Record(6), Record(7)])
     assert (str(state.range), state.topic_partition) == ("flights-0[1,3)", P0)
+
+
+@pytest.mark.parametrize("name", EXTREME_TIMES_MS)
+@pytest.mark.parametrize("shape", [Hopping(20, 10), Session(10)], ids=str)
+def test_W7_a_producer_can_send_any_time(shape: Shape, name: str) -> None:
+    time_ms = EXTREME_TIMES_MS[name]
+    others = [Record(START_MS + it) for it in (5, 7, 30)]
+    query = Query(by_event_time(shape))
+    found = []
+    for record in [*others[:1], Record(time_ms), *others[1:], Record(START_MS + 1_000, "z")]:
+        state, rows = query.step([record])
+        found += rows
+        assert all(time_ms_or_none(it) == it for it in state.values.values())
+    # Spark converts these columns to timestamps, which have microseconds in 64 bits.
+    named = [row[it] for row in found for it in ("start", "end", "event_time", "watermark") if row.get(it) is not None]
+    assert all(abs(1_000 * it) < 2**63 for it in named)
+    if time_ms is None or abs(time_ms) > MAX_TIME_MS:
+        alone = Query(by_event_time(shape))
+        rows = [row for it in [*others, Record(START_MS + 1_000, "z")] for row in alone.step([it])[1]]
+        assert current(found) == current(rows)
+        assert ("no event time", None) in dead(found)

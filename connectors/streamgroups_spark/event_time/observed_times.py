@@ -22,6 +22,7 @@ from streamgroups_spark.internals.arrow_functions import arrow_function, plain_f
 from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import FEATURES
+from streamgroups_state.event_times import event_times
 
 Told: TypeAlias = list[tuple[str, TaskObservation]]
 
@@ -87,7 +88,8 @@ def seen_in(batch: pa.RecordBatch, column: str, topic: str | None = None) -> lis
     """
     if not batch.num_rows:
         return []
-    times_ms = batch.column(column).cast(pa.timestamp("ms", batch.column(column).type.tz), safe=False).cast(pa.int64())
+    times = batch.column(column)
+    times_ms = event_times(times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64()))
     place = ["partition"] if topic is not None else ["topic", "partition"]
     table = pa.table({name: batch.column(name) for name in (*place, "offset")} | {"time": times_ms})
     grouped = table.group_by(place).aggregate([("offset", "min"), ("time", "count"), ("time", "max")])

@@ -20,6 +20,7 @@ from streamgroups.event_time.windows import EventTime, Session, Windowing
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_state.aggregates import in_windows
+from streamgroups_state.event_times import event_times
 
 #: The output of ``Pack``: the records of a bucket as an Arrow stream, if it has any, and the starts of all windows with
 #: records in the task.
@@ -107,7 +108,7 @@ class Pack(Shipped):
         shape = self._plan.windowing.shape
         if isinstance(shape, Session):
             return ()
-        times = batch.column("time").drop_null().to_numpy()
+        times = event_times(batch.column("time")).drop_null().to_numpy()
         _, starts = in_windows(shape, np.unique(times))
         return (int(start) for start in np.unique(starts))
 

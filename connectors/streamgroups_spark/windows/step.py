@@ -33,6 +33,7 @@ from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Window
 from streamgroups_spark.windows.columns import WindowPlan
 from streamgroups_state.aggregates import add_up, in_windows, length_ms, parts_of, results
+from streamgroups_state.event_times import with_event_times
 
 #: All sessions of a bucket have one key, because they have no common start.
 _SESSIONS = 0
@@ -90,6 +91,7 @@ def _judge(plan: WindowPlan, kept: KeptTime, records: pa.Table, time_ms: int | N
     if time_ms is not None:
         times = np.full(records.num_rows, time_ms, np.int64)
     else:
+        records = with_event_times(records)
         unreadable = pc.is_null(records["time"])
         given_up.append(_dead_letters(kept, records.filter(unreadable), Why.UNREADABLE))
         records = records.filter(pc.invert(unreadable))

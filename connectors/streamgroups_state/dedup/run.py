@@ -16,6 +16,7 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_state.dedup.decisions import Times, grouped, kept, times_of
 from streamgroups_state.dedup.ids import HIGH, LOW, Ids, Numbers
 from streamgroups_state.dedup.seen_ids import IDS, SeenIds
+from streamgroups_state.event_times import event_times
 from streamgroups_state.operator import BEFORE_ALL, BatchTime, ReadPart, State, time_in
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class DedupRun:
         return state, [*self._returned(returned), pa.table({name: [n] for name, n in zip(COUNTS, counts, strict=True)})]
 
     def _times(self) -> Times:
-        times_ms = np.concatenate([_longs(it[TIME], _NO_TIMESTAMP_MS) for it in self._records])
+        times_ms = np.concatenate([_longs(event_times(it[TIME]), _NO_TIMESTAMP_MS) for it in self._records])
         # A record without a timestamp has the time of its partition.
         times_ms = np.where(times_ms == _NO_TIMESTAMP_MS, BEFORE_ALL, times_ms)
         return times_of(times_ms, self._newest_ms, self._time.clock_ms, self._operator.horizon_ms)

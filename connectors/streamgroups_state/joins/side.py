@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups_state.event_times import event_times
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.matching import Numbers
 from streamgroups_state.keys import rows_of_keys
@@ -75,6 +76,8 @@ class Side:
         schema, names = self._operator.schema, self._operator.key_names
         unmatched = pa.array(np.zeros(records.num_rows, bool))
         rows = records.append_column("matched", unmatched).select(schema.names).cast(schema)
+        times_us = event_times(rows["time"], per_ms=1_000)
+        rows = rows.set_column(rows.schema.get_field_index("time"), "time", times_us)
         has_time = rows["time"].is_valid()
         timed = rows.filter(has_time)
         times = timed["time"].to_numpy()

@@ -39,6 +39,7 @@ from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import EventTime
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_state.aggregates import in_windows, length_ms
+from streamgroups_state.event_times import with_event_times
 from streamgroups_state.operator import BEFORE_ALL, BatchTime, time_in
 from streamgroups_state.producer_time import ProducerTime
 from streamgroups_state.windows.definition import WindowDefinition
@@ -122,6 +123,7 @@ class WindowTime:
         if not self._is_event_time:
             times = np.full(records.num_rows, self._newest_ms, np.int64)
             return Timed(records, times, times, times)
+        records = with_event_times(records)
         unreadable = pc.is_null(records["time"])
         if pc.any(unreadable).as_py():
             self._drop(records.filter(unreadable), Why.UNREADABLE)
