@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from component_tests.postgres_process import stage
+from streamgroups.dlq.completion import BatchOfLetters, complete
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.stored import TableLetter
 from streamgroups.dlq.table_letters import ForeignRow, letter_of
@@ -15,7 +16,8 @@ from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, Sink
 from streamgroups_postgres.letters import PostgresLetters, find_letters
 from streamgroups_postgres.sink import PostgresSink
 from streamgroups_spark.sinks.letter_tables import letter_table
-from streamgroups_spark.sinks.letters import as_rows
+from streamgroups_spark.sinks.letters import as_rows, staged
+from unit_tests.extreme_times import EXTREME_TIMES_MS
 from unit_tests.letters import LETTER
 
 FIRST = LETTER
@@ -91,3 +93,55 @@ def test_P4_a_table_that_is_missing_foreign_or_forbidden_is_rejected(postgres: s
                 list(replace(table, conninfo=f"{postgres} options='-c role=letters_reader'").rows())
         finally:
             connection.execute("DROP ROLE letters_reader")
+
+
+def written_as_a_batch(conninfo: str, *letters: DeadLetter, table: str = "letters") -> PostgresLetters:
+    """A table with letters, as a query writes them."""
+    sink = letter_table(PostgresSink(conninfo=conninfo, table=table))
+    with staged(sink, letters) as parts, sink.open("board") as ledger, ledger.transaction() as transaction:
+        transaction.write(parts)
+    return find_letters(conninfo, table, option="--postgres")
+
+
+def test_P4_a_table_accepts_a_letter_of_any_producer(postgres: str) -> None:
+    hostile = {
+        "key": b"\0",
+        "value": b"\xff\0",
+        "headers": [{"key": "a\0b", "value": b"\0"}, {"key": None, "value": None}],
+    }
+    texts = {"error": "a\0b\ud800", "error_class": "\0", "details": [("a\0b", "\udfff\x1b[0m")]}
+    failures = [
+        ({"step": "s", "topic": "t", "partition": 0, "offset": n, "timestamp": ms, **hostile, **texts}, 0)
+        for n, ms in enumerate(EXTREME_TIMES_MS.values())
+    ]
+    letters = list(complete(failures, BatchOfLetters("q", 1_700_000_000_001, "board")))
+    table = written_as_a_batch(postgres, *letters)
+    found = {it.letter.id: it.letter for it in read(table) if isinstance(it, TableLetter)}
+    assert found.keys() == {it.id for it in letters}
+    for letter in letters:
+        assert (found[letter.id].key, found[letter.id].value) == (b"\0", b"\xff\0")
+        assert found[letter.id].headers == (("a\\x00b", b"\0"), ("", None))
+        (given, stored) = (it.origin.timestamp_ms for it in (letter, found[letter.id]) if it.origin is not None)
+        assert stored == given or found[letter.id].details["timestamp_ms"] == str(given)
+
+
+def test_P4_a_letter_is_written_without_a_field_that_its_table_cannot_store(postgres: str) -> None:
+    with psycopg.connect(postgres) as connection:
+        columns = "id text PRIMARY KEY, group_id text, query text, failed_at timestamptz, attempt int, step text, "
+        columns += "error_class text, error varchar(20), details jsonb, topic text, partition int, "
+        columns += '"offset" int8, "timestamp" timestamptz, key bytea, value bytea, headers jsonb'
+        connection.execute(f"CREATE TABLE letters ({columns})")
+    large = replace(SECOND, error="x" * 30)
+    table = written_as_a_batch(postgres, FIRST, large)
+    first, second = (it.letter for it in read(table) if isinstance(it, TableLetter))
+    assert first == FIRST
+    assert (second.error, second.details["error_bytes"], second.details["rejected"]) == ("", "30", "error")
+
+
+def test_P4_a_time_without_a_number_hides_no_letter(postgres: str) -> None:
+    table = written(postgres, FIRST, SECOND)
+    with psycopg.connect(postgres) as connection:
+        connection.execute("UPDATE \"Dead letters\" SET failed_at = 'infinity', \"timestamp\" = '-infinity'")
+    found = read(table)
+    assert [it.letter.failed_at_ms for it in found if isinstance(it, TableLetter)] == [0, 0]
+    assert table.delete([(FIRST.id, 0), (SECOND.id, 0)]) == 2

@@ -31,15 +31,19 @@ WHERE c.oid = to_regclass(%s::text)
 GROUP BY 1, 2
 """
 _COLUMNS = """
-SELECT id, group_id, query, (extract(epoch FROM failed_at) * 1000)::bigint AS failed_at_ms, attempt, step, error_class,
+SELECT id, group_id, query, {failed_at_ms} AS failed_at_ms, attempt, step, error_class,
   error, details::text AS details, topic, "partition", "offset",
-  (extract(epoch FROM "timestamp") * 1000)::bigint AS timestamp_ms, key, value, headers::text AS headers
+  {timestamp_ms} AS timestamp_ms, key, value, headers::text AS headers
 FROM {table}
 """
+#: Milliseconds since the epoch. Any client can write 'infinity', which has none.
+_MS = (
+    """CASE WHEN isfinite({time}) THEN (extract(epoch FROM {time}) * 1000)::bigint WHEN {time} IS NOT NULL THEN 0 END"""
+)
 _ORDER = 'ORDER BY failed_at, topic, "partition", "offset", id'
 _DELETE = """
 DELETE FROM {table} AS letter USING unnest(%s::text[], %s::bigint[]) AS due (id, failed_at_ms)
-WHERE letter.id = due.id AND (extract(epoch FROM letter.failed_at) * 1000)::bigint = due.failed_at_ms
+WHERE letter.id = due.id AND {failed_at_ms} = due.failed_at_ms
 """
 
 
@@ -71,7 +75,9 @@ class PostgresLetters:
         """See :meth:`streamgroups.dlq.table_letters.LetterTable.rows`."""
         doing = f"Reading the dead letters of {self.table}"
         where = "WHERE id = ANY(%s)" if ids else ""
-        query = sql.SQL(f"{_COLUMNS} {where} {_ORDER}").format(table=self.name.identifier)
+        query = sql.SQL(f"{_COLUMNS} {where} {_ORDER}").format(
+            table=self.name.identifier, failed_at_ms=_ms("failed_at"), timestamp_ms=_ms("timestamp")
+        )
         with connected(self.conninfo, doing) as connection, telling(doing), connection.transaction():
             set_up(connection)
             with connection.cursor("letters", row_factory=dict_row) as cursor:
@@ -82,7 +88,7 @@ class PostgresLetters:
     def delete(self, letters: Sequence[tuple[str, int]]) -> int:
         """See :meth:`streamgroups.dlq.table_letters.LetterTable.delete`."""
         doing = f"Deleting dead letters of {self.table}"
-        statement = sql.SQL(_DELETE).format(table=self.name.identifier)
+        statement = sql.SQL(_DELETE).format(table=self.name.identifier, failed_at_ms=_ms("letter", "failed_at"))
         deleted, rest = 0, iter(letters)
         with connected(self.conninfo, doing) as connection, telling(doing), connection.transaction():
             set_up(connection)
@@ -90,6 +96,10 @@ class PostgresLetters:
                 ids, times_ms = zip(*some, strict=True)
                 deleted += connection.execute(statement, [list(ids), list(times_ms)]).rowcount
         return deleted
+
+
+def _ms(*column: str) -> sql.Composed:
+    return sql.SQL(_MS).format(time=sql.Identifier(*column))
 
 
 def find_letters(conninfo: str, table: str, *, option: str) -> PostgresLetters:

@@ -1,7 +1,7 @@
 """Event times that operators compute with: a producer can send any number, and sums with a delay must not overflow.
 
-Used by the operators with event time before they advance a watermark. A time outside of these years is no event time, as
-null is none: its record becomes a dead letter, or has no match. Source: SEMANTICS W7; the times that a stored state and a
+Used by the operators with event time before they advance a watermark. A time outside of these years counts as null:
+its record becomes a dead letter, or has no match. Source: SEMANTICS W7; the times that a stored state and a
 metadata entry can have (:data:`streamgroups.json_values.MAX_TIME_MS`).
 """
 

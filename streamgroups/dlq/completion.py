@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
-from streamgroups.dlq.record_headers import attempt_of, without_facts
-from streamgroups.partitions import TopicPartition
+from streamgroups.dlq.record_headers import MAX_ATTEMPT, attempt_of, origin_of, without_facts
+from streamgroups.json_values import MAX_INT64
+from streamgroups.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +54,33 @@ def complete(
     >>> letter.id, letter.attempt, letter.headers
     ('billing/flights/3/42/decode', 2, ())
     """
+
+    def text(found: str | None) -> str:
+        # A producer chooses parts of it, and a sink such as PostgreSQL stores no NUL, and no half of a surrogate pair.
+        return printable(redacted(found or ""))
+
     seen: Counter[tuple[int, str]] = Counter()
     for failure, task in failures:
-        headers = tuple((it["key"], it["value"]) for it in failure.get("headers") or ())
+        # Rows of an output can have headers without a name, which a record of Kafka cannot have.
+        headers = tuple((it["key"] or "", it["value"]) for it in failure.get("headers") or () if it is not None)
         origin = _origin(failure)
-        step = failure.get("step") or "unknown"
+        step = printable(failure.get("step") or "unknown")
         content = b""
         if origin is None:
-            text = json.dumps(failure, sort_keys=True, default=_hex)
-            content = f"{task} {seen[task, text]} {text}".encode()
-            seen[task, text] += 1
+            row = json.dumps(failure, sort_keys=True, default=_hex)
+            content = f"{task} {seen[task, row]} {row}".encode()
+            seen[task, row] += 1
         group_id = batch.groups.get(origin.topic_partition.topic, batch.group_id) if origin else batch.group_id
         yield DeadLetter(
             id=letter_id(group_id, step, origin, content),
             group_id=group_id,
-            query=batch.query,
+            query=printable(batch.query),
             failed_at_ms=batch.failed_at_ms,
-            attempt=attempt_of(headers) + 1,
+            attempt=min(attempt_of(headers) + 1, MAX_ATTEMPT),
             step=step,
-            error_class=failure.get("error_class") or "",
-            error=redacted(failure.get("error") or ""),
-            details={key: redacted(value or "") for key, value in failure.get("details") or ()},
+            error_class=printable(failure.get("error_class") or ""),
+            error=text(failure.get("error")),
+            details={printable(key): text(value) for key, value in failure.get("details") or ()},
             origin=origin,
             key=failure.get("key"),
             value=failure.get("value"),
@@ -89,6 +96,10 @@ def as_row(letter: DeadLetter) -> dict[str, Any]:
     True
     """
     origin = letter.origin
+    timestamp_ms = None if origin is None else origin.timestamp_ms
+    details = dict(letter.details)
+    if timestamp_ms is not None and abs(timestamp_ms) > MAX_INT64 // 1_000:
+        timestamp_ms, details["timestamp_ms"] = None, str(timestamp_ms)
     return {
         "id": letter.id,
         "group_id": letter.group_id,
@@ -98,11 +109,11 @@ def as_row(letter: DeadLetter) -> dict[str, Any]:
         "step": letter.step,
         "error_class": letter.error_class,
         "error": letter.error,
-        "details": list(letter.details.items()),
+        "details": list(details.items()),
         "topic": None if origin is None else origin.topic_partition.topic,
         "partition": None if origin is None else origin.topic_partition.partition,
         "offset": None if origin is None else origin.offset,
-        "timestamp": None if origin is None else origin.timestamp_ms,
+        "timestamp": timestamp_ms,
         "key": letter.key,
         "value": letter.value,
         "headers": [{"key": key, "value": value} for key, value in letter.headers],
@@ -111,9 +122,7 @@ def as_row(letter: DeadLetter) -> dict[str, Any]:
 
 def _origin(failure: Mapping[str, Any]) -> Origin | None:
     topic, partition, offset = (failure.get(name) for name in ("topic", "partition", "offset"))
-    if topic is None or partition is None or offset is None:
-        return None
-    return Origin(TopicPartition(topic, partition), offset, failure.get("timestamp"))
+    return None if topic is None else origin_of(printable(topic), partition, offset, failure.get("timestamp"))
 
 
 def _hex(value: bytes) -> str:

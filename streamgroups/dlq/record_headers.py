@@ -8,13 +8,18 @@ Connect (KIP-298).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from streamgroups.dlq.letter import DeadLetter, Origin
+from streamgroups.json_values import MAX_INT32, MAX_INT64
 from streamgroups.partitions import TopicPartition
 
 #: The prefix of the headers of the failure. Headers with this prefix in the original record are replaced.
 PREFIX = "streamgroups.dlq."
+#: The maximum number of failures that a letter records. A record that has failed more often has this number.
+MAX_ATTEMPT = 1_000
+_NUMBER = re.compile("-?[0-9]{1,19}")
 
 
 def to_headers(letter: DeadLetter) -> tuple[tuple[str, bytes | None], ...]:
@@ -55,9 +60,21 @@ def without_facts(headers: Sequence[tuple[str, bytes | None]]) -> tuple[tuple[st
 
 
 def parse_headers(
-    headers: Sequence[tuple[str, bytes | None]], *, key: bytes | None, value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]],
+    *,
+    key: bytes | None,
+    value: bytes | None,
+    timestamp_ms: int | None = None,
 ) -> DeadLetter | None:
     """Returns the letter of a record; ``None`` if the record is not a dead letter of this library.
+
+    Any client can write to a queue. A number that is out of range counts as unknown, so that it hides no letter.
+
+    Args:
+        headers: the headers of the record.
+        key: its key.
+        value: its value.
+        timestamp_ms: its timestamp: the time of the failure if the header with that time has no number.
 
     Raises:
         ValueError: if a header of the failure is malformed or missing.
@@ -70,8 +87,8 @@ def parse_headers(
             id=facts["id"],
             group_id=facts["group_id"],
             query=facts["query"],
-            failed_at_ms=int(facts["failed_at_ms"]),
-            attempt=int(facts["attempt"]),
+            failed_at_ms=_or(number_in(facts["failed_at_ms"]), timestamp_ms or 0),
+            attempt=valid_attempt(number_in(facts["attempt"])),
             step=facts["step"],
             error_class=facts["error_class"],
             error=facts["error"],
@@ -86,23 +103,60 @@ def parse_headers(
 
 
 def attempt_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Returns how often a source record has failed before. A redrive keeps this header.
+    """Returns how often a source record has failed before. A redrive keeps this header, and any producer can set it.
 
-    >>> attempt_of([("streamgroups.dlq.attempt", b"2")]), attempt_of([])
-    (2, 0)
+    >>> attempt_of([("streamgroups.dlq.attempt", b"2")]), attempt_of([]), attempt_of([("streamgroups.dlq.attempt", b"9" * 5_000)])
+    (2, 0, 0)
     """
     for name, value in headers:
-        if name == PREFIX + "attempt" and value is not None and value.isdigit():
-            return int(value)
+        if name == PREFIX + "attempt" and value is not None:
+            return valid_attempt(number_in(value.decode("ascii", "replace")))
     return 0
+
+
+def valid_attempt(number: int | None) -> int:
+    """Returns a number of failures. One that no redrive can have written is 0.
+
+    >>> valid_attempt(1_000), valid_attempt(1_001), valid_attempt(-1), valid_attempt(None)
+    (1000, 0, 0, 0)
+    """
+    return number if number is not None and 0 <= number <= MAX_ATTEMPT else 0
+
+
+def number_in(text: str | None) -> int | None:
+    """Returns the number of a header that any client can have written; ``None`` if it has not 64 bits.
+
+    >>> number_in("-7"), number_in("9" * 5_000), number_in("\u0663")
+    (-7, None, None)
+    """
+    # Python converts no text with more than 4,300 digits.
+    if text is None or _NUMBER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if abs(number) <= MAX_INT64 else None
 
 
 def _origin(facts: Mapping[str, str]) -> Origin | None:
     if "offset" not in facts:
         return None
-    timestamp_ms = facts.get("timestamp_ms")
-    return Origin(
-        TopicPartition(facts["topic"], int(facts["partition"])),
-        int(facts["offset"]),
-        None if timestamp_ms is None else int(timestamp_ms),
+    return origin_of(
+        facts["topic"],
+        number_in(facts["partition"]),
+        number_in(facts["offset"]),
+        number_in(facts.get("timestamp_ms")),
     )
+
+
+def origin_of(topic: str, partition: int | None, offset: int | None, timestamp_ms: int | None) -> Origin | None:
+    """Returns an origin of facts that any client can have written. ``None`` if they are no place of Kafka.
+
+    >>> origin_of("flights", -1, 7, None) is None
+    True
+    """
+    if partition is None or offset is None or not 0 <= partition <= MAX_INT32 or not 0 <= offset <= MAX_INT64:
+        return None
+    return Origin(TopicPartition(topic, partition), offset, timestamp_ms)
+
+
+def _or(number: int | None, otherwise: int) -> int:
+    return otherwise if number is None else number

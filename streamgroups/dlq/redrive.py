@@ -21,6 +21,8 @@ from streamgroups.partitions import TopicPartition
 MAX_ATTEMPTS = 5
 #: The details of a letter whose value is missing: its row as JSON, and the size of a value that is too large.
 _WITHOUT_VALUE = frozenset(("record", "value_bytes"))
+#: The details of a letter whose key or headers are missing, because its sink could not store them.
+_WITHOUT_PARTS = frozenset(("key_bytes", "headers_bytes"))
 _TRANSACTION_RECORDS = 500
 _TRANSACTION_BYTES = 4 << 20
 
@@ -34,7 +36,7 @@ class State(Enum):
     REDRIVEN = "redriven"
     #: Its record has failed so often that a redrive leaves it out.
     PARKED = "parked"
-    #: It does not contain the value of its record: the row had no such column, comes from several records, or was too large.
+    #: It does not contain its record: the row had no value, comes from several records, or a part of it was too large.
     NO_RECORD = "no-record"
 
 
@@ -141,7 +143,9 @@ def state_of(letter: DeadLetter, redriven: Collection[str], max_attempts: int = 
 
 
 def _has_record(letter: DeadLetter) -> bool:
-    """Whether the letter contains the value of its record. A null value of a known record is a tombstone."""
+    """Whether the letter contains the whole record. A null value of a known record is a tombstone."""
+    if _WITHOUT_PARTS & letter.details.keys():
+        return False
     return letter.value is not None or (letter.origin is not None and not _WITHOUT_VALUE & letter.details.keys())
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.record_headers import parse_headers
-from streamgroups.json_values import MAX_INT32, time_ms, time_ms_or_none, whole
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 
@@ -92,7 +91,7 @@ def stored(record: Message) -> StoredLetter | Foreign:
     Foreign(topic_partition=TopicPartition(topic='dlq', partition=0), offset=7, problem=None)
     """
     try:
-        letter = parse_headers(record.headers, key=record.key, value=record.value)
+        letter = parse_headers(record.headers, key=record.key, value=record.value, timestamp_ms=record.timestamp_ms)
         if letter is not None:
             check_facts(letter)
     except (ValueError, RecursionError) as e:
@@ -103,19 +102,13 @@ def stored(record: Message) -> StoredLetter | Foreign:
 
 
 def check_facts(letter: DeadLetter) -> None:
-    """Checks the facts of a letter. Any client can write to a queue, also numbers that no broker stores.
+    """Checks the details of a letter. Any client can write to a queue.
 
     Raises:
-        ValueError: if a fact is out of range or of another type.
+        ValueError: if the details are of another type.
     """
-    time_ms(letter.failed_at_ms)
-    whole(letter.attempt, most=MAX_INT32)
     if not isinstance(letter.details, dict) or not all(isinstance(it, str) for it in letter.details.values()):
         raise ValueError("The details are no map of texts.")
-    if letter.origin is not None:
-        whole(letter.origin.topic_partition.partition, most=MAX_INT32)
-        whole(letter.origin.offset)
-        time_ms_or_none(letter.origin.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

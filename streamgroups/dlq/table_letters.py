@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from streamgroups.dlq.letter import DeadLetter, Origin
+from streamgroups.dlq.record_headers import origin_of, valid_attempt
 from streamgroups.dlq.redrive import State
 from streamgroups.dlq.stored import Foreign, StoredLetter, TableLetter, check_facts
 from streamgroups.json_values import read_json
-from streamgroups.partitions import TopicPartition
 
 #: A row of a table of dead letters, by its columns. ``failed_at_ms`` and ``timestamp_ms`` are in milliseconds since the
 #: epoch, ``details`` and ``headers`` are JSON texts.
@@ -123,7 +123,7 @@ def letter_of(row: Row, table: str) -> TableLetter | ForeignRow:
             group_id=_text(row, "group_id"),
             query=_text(row, "query"),
             failed_at_ms=_number(row, "failed_at_ms"),
-            attempt=_number(row, "attempt"),
+            attempt=valid_attempt(_number(row, "attempt")),
             step=_text(row, "step"),
             error_class=_text(row, "error_class"),
             error=_text(row, "error"),
@@ -173,8 +173,7 @@ def plan_table_purge(
 def _origin(row: Row) -> Origin | None:
     if row["topic"] is None or row["partition"] is None or row["offset"] is None:
         return None
-    topic_partition = TopicPartition(_text(row, "topic"), _number(row, "partition"))
-    return Origin(topic_partition, _number(row, "offset"), row["timestamp_ms"])
+    return origin_of(_text(row, "topic"), _number(row, "partition"), _number(row, "offset"), row["timestamp_ms"])
 
 
 def _headers(text: str | None) -> Iterator[tuple[str, bytes | None]]:

@@ -215,11 +215,6 @@ def test_P4_a_record_of_the_queue_is_a_letter_or_foreign() -> None:
         ("details", b"[1]"),
         ("details", b'{"at": 1}'),
         ("details", b"[" * 100_000),
-        ("failed_at_ms", b"9" * 30),
-        ("attempt", b"-1"),
-        ("partition", b"9" * 12),
-        ("offset", b"-1"),
-        ("timestamp_ms", b"9" * 30),
         ("error", b"\xff"),
     ],
 )
@@ -229,6 +224,30 @@ def test_P4_a_letter_with_invalid_facts_is_foreign(header: str, value: bytes) ->
     headers[f"streamgroups.dlq.{header}"] = value
     record = Message("orders.dlq", 0, 5, 9, b"k", b"{", tuple(headers.items()))
     assert isinstance(stored(record), Foreign)
+
+
+@pytest.mark.parametrize("number", [b"9" * 30, b"9" * 5_000, b"-1", b"", b"x", b"\xd9\xa3", b"1e9", b"9" * 12])
+@pytest.mark.parametrize("header", ["failed_at_ms", "attempt", "partition", "offset", "timestamp_ms"])
+def test_P4_a_number_that_is_out_of_range_hides_no_letter(header: str, number: bytes) -> None:
+    headers = dict(to_headers(letter(1)))
+    headers[f"streamgroups.dlq.{header}"] = number
+    found = stored(Message("orders.dlq", 0, 5, 9, b"k", b"{", tuple(headers.items())))
+    assert isinstance(found, StoredLetter)
+    assert 0 <= found.letter.attempt <= 1_000
+    assert abs(found.letter.failed_at_ms) < 2**63
+    assert document_of(found.letter)["id"] == letter(1).id
+    origin = found.letter.origin
+    assert origin is None or (0 <= origin.topic_partition.partition < 2**31 and 0 <= origin.offset < 2**63)
+    for planned in plan_redrive([found], frozenset(), to="orders"):
+        assert planned.record.topic == "orders"
+
+
+@pytest.mark.parametrize("part", ["key_bytes", "headers_bytes", "value_bytes"])
+def test_P5_a_letter_without_a_part_of_its_record_is_not_sent_unless_it_is_repaired(part: str) -> None:
+    reduced = stored_letter(replace(letter(1), value=None, details={part: "1048400"}), 1)
+    assert [it.state for it in plan_redrive([reduced], frozenset())] == [State.NO_RECORD]
+    repaired = {reduced.letter.id: Repaired(b"k", b"{}")}
+    assert [it.topic for it in plan_redrive([reduced], frozenset(), repaired=repaired)] == ["orders"]
 
 
 def test_P5_a_purge_ends_at_the_first_letter_that_must_remain() -> None:

@@ -58,9 +58,6 @@ def test_P4_null_details_and_headers_are_empty() -> None:
     [
         ("id", None, "column 'id' is null"),
         ("step", 1, "column 'step' has a value of type int"),
-        ("failed_at_ms", 10**30, "10000"),
-        ("attempt", -1, "-1"),
-        ("offset", -1, "-1"),
         ("value", "text", "column 'value' has a value of type str"),
         ("details", "[1]", "The details are no map of texts"),
         ("details", "{", "Expecting"),
@@ -75,6 +72,16 @@ def test_P4_a_row_with_an_invalid_column_is_foreign(column: str, value: Any, pro
     assert isinstance(found, ForeignRow)
     assert problem in found.problem
     assert found.place == "a row of table public.letters"
+
+
+@pytest.mark.parametrize(
+    ("column", "number"), [("attempt", -1), ("attempt", 2**31 - 1), ("offset", -1), ("partition", -1)]
+)
+def test_P4_a_number_that_is_out_of_range_hides_no_letter(column: str, number: int) -> None:
+    found = letter_of(row_of(LETTER) | {column: number}, TABLE)
+    assert isinstance(found, TableLetter)
+    assert found.letter.attempt in (0, LETTER.attempt)
+    assert (found.letter.origin is None) == (column != "attempt")
 
 
 def test_P5_tables_with_different_names_are_different_queues() -> None:

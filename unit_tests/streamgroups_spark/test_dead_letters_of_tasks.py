@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +11,11 @@ import pytest
 
 from streamgroups.dlq.letter import LETTER, DeadLetter, Origin
 from streamgroups.dlq.record_headers import parse_headers
-from streamgroups.errors import TooManyDeadLetters
+from streamgroups.errors import RecordRejected, TooManyDeadLetters
 from streamgroups.partitions import TopicPartition
 from streamgroups_spark.sinks import splitting
 from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
-from streamgroups_spark.sinks.letters import as_records, as_rows, letter_schema
+from streamgroups_spark.sinks.letters import as_records, as_rows, letter_schema, staged
 from streamgroups_spark.sinks.splitting import Split, failures_in, query_of
 from unit_tests.extreme_times import EXTREME_TIMES_MS, EXTREME_TIMES_US, extreme_timestamps
 
@@ -142,3 +142,52 @@ def test_a_letter_can_have_texts_of_any_bytes() -> None:
     assert failure["step"] == failure["error"] == failure["topic"] == "\\xff"
     assert failure["details"] == [("\\xff", "\\xff")]
     assert failure["headers"] == [{"key": "h", "value": b"\xff"}]
+
+
+class PickySink:
+    """A table that rejects values of some columns."""
+
+    def __init__(self, rejects: Callable[[dict[str, Any]], bool]) -> None:
+        self._rejects = rejects
+        self.stages: dict[int, list[dict[str, Any]]] = {}
+
+    def begin(self, schema: pa.Schema, stage: str) -> str:
+        assert schema == letter_schema()
+        return stage
+
+    def write(self, stage: str, records: Iterator[pa.RecordBatch], attempt: int) -> list[dict[str, Any]]:
+        assert attempt not in self.stages, "a rejected call can have staged a part of its rows"
+        rows = [row for batch in records for row in batch.to_pylist()]
+        self.stages[attempt] = rows
+        if any(map(self._rejects, rows)):
+            raise RecordRejected("The value of a column is too long.", remedy="Correct it.")
+        return rows
+
+    def discard(self, stage: str) -> None:
+        self.stages.clear()
+
+
+def test_a_letter_that_a_table_rejects_is_written_without_the_rejected_field() -> None:
+    letters = [replace(LETTER_ONE, id=str(n), key=b"long" if n % 3 == 0 else b"k") for n in range(7)]
+    with staged(PickySink(lambda row: row["key"] == b"long"), letters) as parts:
+        rows = [row for part in parts for row in part]
+    assert [row["id"] for row in rows] == [str(n) for n in range(7)]
+    assert [row["key"] for row in rows] == [None, b"k", b"k", None, b"k", b"k", None]
+    assert all(row["value"] == LETTER_ONE.value for row in rows)
+    details = dict(rows[0]["details"])
+    assert details == {"why": "late", "key_bytes": "4", "rejected": "key: The value of a column is too long."}
+
+
+def test_a_table_that_rejects_every_letter_ends_the_query() -> None:
+    sink = PickySink(lambda _: True)
+    with pytest.raises(RecordRejected, match="too long"), staged(sink, [LETTER_ONE]):
+        pass
+    assert not sink.stages, "the stage is discarded"
+
+
+def test_a_table_receives_letters_with_any_time() -> None:
+    names = EXTREME_TIMES_MS.items()
+    letters = [replace(LETTER_ONE, id=name, origin=Origin(TopicPartition("t", 0), 7, ms)) for name, ms in names]
+    times = dict(zip(EXTREME_TIMES_MS, as_rows(letters)["timestamp"].cast(pa.int64()).to_pylist(), strict=True))
+    assert times["the year 294,000"] == EXTREME_TIMES_US["the year 294,000"]
+    assert times["-2^63"] is None

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from streamgroups.dlq.letter import COLUMN as LETTER_COLUMN
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import Session, Shape
+from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.monitoring.query_progress import LATE_COUNTS
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.event_time import watermark_column
@@ -80,7 +81,9 @@ def split(df: DataFrame, rule: LateRule) -> tuple[DataFrame, DataFrame]:
 
 
 def _time_us(rule: LateRule) -> Column:
-    return F.unix_micros(column(rule.on))
+    # Sums with a window must not overflow: see streamgroups_state.event_times.
+    time_us, most_us = F.unix_micros(column(rule.on)), MAX_TIME_MS * _US_PER_MS
+    return F.when(time_us.between(-most_us, most_us), time_us)
 
 
 def _watermark_us() -> Column:
@@ -105,7 +108,7 @@ def _is_adjusted(rule: LateRule) -> Column:
 
 
 def _why(rule: LateRule) -> Column:
-    no_time = F.when(column(rule.on).isNull(), Why.UNREADABLE.value)
+    no_time = F.when(_time_us(rule).isNull(), Why.UNREADABLE.value)
     if rule.policy is OnViolation.KEEP:
         return no_time.when(_end_us(rule) <= _watermark_us(), Why.LATE.value)
     return no_time.when(_violates(rule) & ~_is_adjusted(rule), Why.VIOLATION.value)

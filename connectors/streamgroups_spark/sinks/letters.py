@@ -7,17 +7,22 @@ checks their limits. Then it writes them: as Kafka records, or as rows of a tabl
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
+from streamgroups.dlq.isolation import Failed, isolate
 from streamgroups.dlq.letter import LETTER, DeadLetter
 from streamgroups.dlq.limits import LetterLimits, check_limits, count_letters
 from streamgroups.dlq.record_headers import to_headers
+from streamgroups.dlq.reduction import fitting, reductions
+from streamgroups.errors import RecordRejected
+from streamgroups.printable import printable
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.sinks.batch_info import BatchInfo, time_ms_of
 from streamgroups_spark.sinks.letter_types import arrow_fields
@@ -86,19 +91,19 @@ def as_records(letters: Iterable[DeadLetter], max_bytes: int) -> pa.RecordBatch:
 
     Args:
         letters: the letters.
-        max_bytes: the maximum size of a record batch. A letter that does not fit has no value, and its details contain
-            the size of the value.
+        max_bytes: the maximum size of a record batch. A letter that does not fit is reduced: see
+            :func:`streamgroups.dlq.reduction.fitting`.
     """
-    fitting = [_fitting(it, max_bytes - _OVERHEAD_BYTES) for it in letters]
+    fit = [fitting(it, max_bytes - _OVERHEAD_BYTES) for it in letters]
     return pa.record_batch(
         {
-            "key": pa.array([it.key for it in fitting], pa.binary()),
-            "value": pa.array([it.value for it in fitting], pa.binary()),
+            "key": pa.array([it.key for it in fit], pa.binary()),
+            "value": pa.array([it.value for it in fit], pa.binary()),
             "headers": pa.array(
-                [[{"key": name, "value": value} for name, value in to_headers(it)] for it in fitting],
+                [[{"key": name, "value": value} for name, value in to_headers(it)] for it in fit],
                 pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
             ),
-            "timestamp": pa.array([it.failed_at_ms for it in fitting], pa.timestamp("ms", "UTC")),
+            "timestamp": pa.array([it.failed_at_ms for it in fit], pa.timestamp("ms", "UTC")),
         }
     )
 
@@ -123,14 +128,6 @@ def write_to_topic(letters: Sequence[DeadLetter], client: Any, dead: SinkOptions
         write_records(iter([records]), client, OutputSettings(dead.topic, dead.batches), transaction, task=0)
 
 
-def _fitting(letter: DeadLetter, most_bytes: int) -> DeadLetter:
-    headers = sum(len(name) + len(value or b"") + 8 for name, value in to_headers(letter))
-    if headers + len(letter.key or b"") + len(letter.value or b"") <= most_bytes:
-        return letter
-    missing = {"value_bytes": str(len(letter.value or b""))}
-    return replace(letter, value=None, details={**letter.details, **missing})
-
-
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
@@ -141,7 +138,7 @@ def letter_schema() -> pa.Schema:
 
 def as_rows(letters: Iterable[DeadLetter]) -> pa.RecordBatch:
     """Returns dead letters as rows of a table."""
-    rows = [as_row(it) for it in letters]
+    rows = [as_row(_storable(it)) for it in letters]
     columns = []
     for field in letter_schema():
         values = [row[field.name] for row in rows]
@@ -150,6 +147,16 @@ def as_rows(letters: Iterable[DeadLetter]) -> pa.RecordBatch:
         else:
             columns.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=letter_schema())
+
+
+def _storable(letter: DeadLetter) -> DeadLetter:
+    """A letter whose headers are a JSON document of PostgreSQL: it contains no NUL."""
+    if not any("\0" in name for name, _ in letter.headers):
+        return letter
+    names = [name for name, _ in letter.headers if "\0" in name]
+    headers = tuple((name.replace("\0", r"\x00"), value) for name, value in letter.headers)
+    details = {**letter.details, "escaped_headers": ", ".join(map(printable, names))}
+    return replace(letter, headers=headers, details=details)
 
 
 @contextmanager
@@ -165,6 +172,34 @@ def staged(sink: Any, letters: Sequence[DeadLetter]) -> Iterator[list[Any]]:
         return
     stage = sink.begin(letter_schema(), uuid.uuid4().hex)
     try:
-        yield [sink.write(stage, iter([as_rows(letters)]), 0)]
+        yield list(_written(lambda some, number: sink.write(stage, iter([as_rows(some)]), number), letters))
     finally:
         sink.discard(stage)
+
+
+def _written(write: Callable[[Sequence[DeadLetter], int], Any], letters: Sequence[DeadLetter]) -> Iterator[Any]:
+    """Stages all letters. One that the sink rejects is staged without the rejected field."""
+    # Each call stages under a number of its own, so nothing of a rejected call becomes output.
+    numbers = count()
+    for outcome in isolate(
+        len(letters),
+        lambda first, end: write(letters[first:end], next(numbers)),
+        isolate_on=(RecordRejected,),
+    ):
+        yield (
+            _reduced(write, letters[outcome.at], outcome.error, numbers)
+            if isinstance(outcome, Failed)
+            else outcome.result
+        )
+
+
+def _reduced(
+    write: Callable[[Sequence[DeadLetter], int], Any], letter: DeadLetter, error: Exception, numbers: Iterator[int]
+) -> Any:
+    why = redacted(getattr(error, "what", ""), ())
+    for reduced in reductions(letter, why):
+        try:
+            return write([reduced], next(numbers))
+        except RecordRejected:
+            continue
+    raise error
