@@ -34,6 +34,7 @@ the error as the cause of a failed query::
     ├── RegistryUnreachable     the schema registry did not answer                           (retriable)
     ├── SchemaRejected          a schema is missing in the registry, or the registry rejected it
     ├── FunctionFailed          a function of the user raised an error, or returned a wrong table
+    ├── AggregateOverflow       the result of an aggregate exceeds its type
     ├── QueryUnknown            the process that started a query reports no facts about it   (retriable)
     ├── QueryGivenUp            a supervised query failed permanently, or too often
     ├── InvalidCursor           a cursor was altered, or created with another key or by another process
@@ -321,6 +322,12 @@ class FunctionFailed(StreamGroupsError):
     """A function of the user has raised an error, or has returned another table than it must. Nothing was written."""
 
     code = "function_failed"
+
+
+class AggregateOverflow(StreamGroupsError):
+    """The result of an aggregate of windows exceeds its type, as in Spark's ARITHMETIC_OVERFLOW. Nothing was written."""
+
+    code = "aggregate_overflow"
 
 
 class QueryUnknown(StreamGroupsError):

@@ -7,7 +7,7 @@ partial aggregate of each column: ``p0``, ``p1`` and so on, and ``n0`` the numbe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups.event_time.windows import Hopping, Session, Shape
+from streamgroups_state.plain_values import numbers_of
+from streamgroups_state.spark_values import comparable, exact, has_nan, narrowed, with_nan, without_nan
 
 Aggregates: TypeAlias = Sequence[SqlAggregate | PythonAggregate]
 
@@ -96,21 +98,56 @@ def add_up(aggregates: Aggregates, table: pa.Table, by: Sequence[str], also: Seq
         table: the rows with partial aggregates.
         by: the columns that identify a pane.
         also: other columns, and Arrow's function to combine them.
+
+    Raises:
+        AggregateOverflow: if a sum has no value of its type, as Spark's ARITHMETIC_OVERFLOW.
     """
     parts = [name for name in table.column_names if name[0] in "pn" and name[1:].isdigit()]
-    wanted = [*also, *((part, how) for part in parts if (how := _how(aggregates, part)) is not None)]
-    lists = [part for part in parts if _how(aggregates, part) is None]
+    combined = {part: how for part in parts if (how := _how(aggregates, part)) is not None}
+    lists = [part for part in parts if part not in combined]
+    values, nans = _arguments(aggregates, table, combined)
+    wanted = [*also, *combined.items(), *((name, "max") for name in nans)]
     if lists:
         # Arrow builds no lists of lists, so it only collects the rows of each group.
-        table = table.append_column("row", pa.array(np.arange(table.num_rows)))
+        values = values.append_column("row", pa.array(np.arange(table.num_rows)))
         wanted.append(("row", "list"))
-    grouped = table.group_by(list(by), use_threads=False).aggregate(wanted)
+    grouped = values.group_by(list(by), use_threads=False).aggregate(wanted)
     columns = {name: grouped[name] for name in by}
-    columns |= {
-        name: grouped[f"{name}_{how}"].cast(table.schema.field(name).type) for name, how in wanted if how != "list"
-    }
+    columns |= {name: grouped[f"{name}_{how}"].cast(table.schema.field(name).type) for name, how in also}
+    results_of = {name: grouped[f"{name}_{how}"] for name, how in wanted}
+    for part, how in combined.items():
+        found = with_nan(results_of, part, how) if f"{part}_nan" in nans else results_of[part]
+        columns[part] = narrowed(found, table.schema.field(part).type, _call(aggregates, part))
     columns |= {part: _chained(table[part], grouped["row_list"]) for part in lists}
     return pa.table(columns)
+
+
+def _arguments(aggregates: Aggregates, table: pa.Table, combined: Mapping[str, str]) -> tuple[pa.Table, list[str]]:
+    """The partial aggregates for Arrow's functions, and the names of columns with which of them are NaN."""
+    nans: list[str] = []
+    for part, how in combined.items():
+        given = values = table[part]
+        if how == "sum":
+            values = values if part[0] == "n" or _wraps(aggregates, part) else exact(values)
+        elif has_nan(values):
+            values, is_nan = without_nan(values)
+            nans.append(f"{part}_nan")
+            table = table.append_column(nans[-1], is_nan)
+        else:
+            values = comparable(values)
+        if values is not given:
+            table = table.set_column(table.schema.get_field_index(part), part, values)
+    return table, nans
+
+
+def _wraps(aggregates: Aggregates, part: str) -> bool:
+    aggregate = aggregates[int(part[1:])]
+    return isinstance(aggregate, SqlAggregate) and aggregate.wraps
+
+
+def _call(aggregates: Aggregates, part: str) -> str:
+    aggregate = aggregates[int(part[1:])]
+    return str(aggregate) if isinstance(aggregate, SqlAggregate) else part
 
 
 def _chained(lists: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.Array:
@@ -160,7 +197,7 @@ def results(aggregates: Aggregates, types: pa.Schema, panes: pa.Table) -> dict[s
     for i, aggregate in enumerate(aggregates):
         parts = panes[f"p{i}"]
         if isinstance(aggregate, PythonAggregate):
-            values = [aggregate.function(values) for values in parts.to_pylist()]
+            values = [aggregate.function(values) for values in numbers_of(parts)]
             found[f"r{i}"] = pa.array(values, type=types.field(f"r{i}").type)
         elif aggregate.function is Function.AVG:
             found[f"r{i}"] = pc.divide(parts, panes[f"n{i}"].cast(pa.float64()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -38,10 +38,15 @@ class SqlAggregate:
     Args:
         function: the function.
         argument: a Spark SQL expression over the columns of a record; ``None`` for ``count(*)``.
+        wraps: whether a sum of integers wraps around, as with ``spark.sql.ansi.enabled=false``. Otherwise it is an error.
     """
 
     function: Function
     argument: str | None
+    wraps: bool = field(default=False, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.function.value}({self.argument or _EVERYTHING})"
 
 
 @dataclass(frozen=True, slots=True)

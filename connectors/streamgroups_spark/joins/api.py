@@ -23,6 +23,7 @@ from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.state.chains import check_result_time, operator_before, operators_before
+from streamgroups_spark.state.key_values import check_key_values, key_column
 from streamgroups_spark.state.placement import (
     PLACE,
     check_is_stream,
@@ -101,6 +102,7 @@ def join(
     check_key_columns(df.schema, by, [on])
     _check_names(df, by)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned)
+    check_key_values(df.schema, by)
     before = operator_before(df, name, _CALLED)
     check_place(df, name, _CALLED)
     if before is None:
@@ -117,7 +119,7 @@ def join(
         *PLACE,
         # A column of another name without the watermark metadata: otherwise Spark would drop late records first.
         F.unix_micros(column(on)).alias("time"),
-        *(column(it).alias(f"k{i}") for i, it in enumerate(by)),
+        *(key_column(df.schema, it).alias(f"k{i}") for i, it in enumerate(by)),
         F.struct(*map(column, others)).alias("record"),
     )
     record = records.schema["record"].dataType

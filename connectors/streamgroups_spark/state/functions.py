@@ -17,6 +17,7 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.state.chains import operator_before
+from streamgroups_spark.state.key_values import check_key_values, with_key_values
 from streamgroups_spark.state.placement import (
     arrow_schema,
     check_bounded,
@@ -102,6 +103,7 @@ def stateful(
         raise InvalidOption("Option 'by' is empty.", remedy="Pass the key columns, such as ['key'].")
     before = operator_before(df, name, _CALLED)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned)
+    check_key_values(df.schema, by)
     check_place(df, name, _CALLED)
     if not callable(function):
         raise InvalidOption(f"Option 'function' is {function!r}.", remedy="Pass a function of (state, records, time).")
@@ -111,6 +113,7 @@ def stateful(
     emitted = _columns("output", output)
     for columns in (df.columns, [*rows.names, UPDATED], emitted.names):
         _check_names(columns)
+    df = with_key_values(df, by)
     spark = df.sparkSession
     operator = FunctionOperator(
         name,

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
+from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
+from streamgroups_spark.state.key_values import check_key_values
 from streamgroups_spark.state.placement import (
     PLACE,
     arrow_schema,
@@ -29,7 +30,13 @@ from streamgroups_spark.state.placement import (
 )
 from streamgroups_spark.windows.chain_checks import check_behind
 from streamgroups_spark.windows.checks import watermark_delay_ms
-from streamgroups_spark.windows.query_columns import output_columns, output_rows, record_columns, result_type
+from streamgroups_spark.windows.query_columns import (
+    output_columns,
+    output_rows,
+    parsed_aggregates,
+    record_columns,
+    result_type,
+)
 from streamgroups_state.window_operator import WindowOperator
 from streamgroups_state.windows.definition import state_schema
 
@@ -56,7 +63,8 @@ def by_offset(
     chained: bool,
 ) -> DataFrame:
     """Returns windows of each partition, of a stream or of bounded data. The arguments are those of ``sg.windows``."""
-    parsed = {n: parse_aggregate(n, a) if isinstance(a, str) else a for n, a in aggregate.items()}
+    check_key_values(df.schema, by)
+    parsed = parsed_aggregates(df, aggregate)
     before = operator_before(df, name, _CALLED)
     check_place(df, name, _CALLED, otherwise=_EXCLUSIVE)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned, otherwise=_EXCLUSIVE)

@@ -10,15 +10,22 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from streamgroups.event_time.aggregates import PythonAggregate, parse_aggregate
+from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.internals.spark_api import FEATURES, to_arrow_schema
+from streamgroups_spark.state.key_values import check_key_values, key_column
 from streamgroups_spark.windows.checks import check_state
 from streamgroups_spark.windows.columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.windows.processor import WindowProcessor, time_mode
-from streamgroups_spark.windows.query_columns import output_columns, output_rows, record_columns, result_type
+from streamgroups_spark.windows.query_columns import (
+    output_columns,
+    output_rows,
+    parsed_aggregates,
+    record_columns,
+    result_type,
+)
 
 
 def by_store(
@@ -35,9 +42,10 @@ def by_store(
 ) -> DataFrame:
     if not FEATURES.has_arrow_api:
         raise FEATURES.needs("sg.windows with the state of Spark", "4.1", otherwise="set time='partition'")
-    parsed = {name: parse_aggregate(name, a) if isinstance(a, str) else a for name, a in aggregate.items()}
+    check_key_values(df.schema, by)
+    parsed = parsed_aggregates(df, aggregate)
     check_state(df)
-    keys = [column(name) for name in by]
+    keys = [key_column(df.schema, name) for name in by]
     bucket = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(buckets)).cast("int").alias("bucket")
     until_ms = [] if until is None else [F.unix_millis(column(until)).alias("until")]
     records = df.select(bucket, *until_ms, *record_columns(df, on, by, parsed, dead_letters=dead_letters))

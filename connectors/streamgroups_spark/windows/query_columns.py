@@ -7,32 +7,42 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
+    ArrayType,
     DataType,
+    DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     IntegralType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
+from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate, parse_aggregate
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.internals.columns import column
 from streamgroups_spark.repartition.key_columns import MARK
 from streamgroups_spark.state.chains import ResultTime
-from streamgroups_spark.state.placement import NESTED
+from streamgroups_spark.state.key_values import COMPARABLE, has_collation, key_column
+
+#: The digits of a decimal whose sum has 38 digits at most, for 10 billion values.
+_SUMMABLE = 28
 
 
 def late_and_closed() -> list[Column]:
@@ -44,21 +54,21 @@ def late_and_closed() -> list[Column]:
 
 
 def argument(df: DataFrame, name: str, aggregate: SqlAggregate | PythonAggregate) -> Column:
-    """Returns the argument of an aggregate, of the type of its sum."""
+    """Returns the argument of an aggregate, of the type of its sum.
+
+    Raises:
+        InvalidOption: if the results would not be those of Spark SQL, or a Python aggregate would receive times.
+    """
     column = F.expr(str(aggregate.argument))
-    if isinstance(aggregate, PythonAggregate) or aggregate.function is Function.COUNT:
-        return column
     given = df.select(column).schema[0].dataType
+    if isinstance(aggregate, PythonAggregate):
+        _check_python_values(name, given)
+        return column
     function = aggregate.function
-    allowed: tuple[type[DataType], ...] = (IntegralType, FloatType, DoubleType)
-    if function is Function.SUM:
-        allowed = (*allowed, DecimalType)
-    wrong = isinstance(given, NESTED) if function in (Function.MIN, Function.MAX) else not isinstance(given, allowed)
-    if wrong:
-        raise InvalidOption(
-            f"Aggregate '{name}' cannot compute {function.value} of type {given.simpleString()}.",
-            remedy="Cast the column, for example to double.",
-        )
+    if function is Function.COUNT:
+        # Arrow has no type for some types of Spark, and their values do not matter here.
+        return column if isinstance(given, COMPARABLE) else F.when(column.isNotNull(), F.lit(1))
+    _check_aggregate(name, aggregate, given)
     if function is Function.AVG:
         return column.cast(DoubleType())
     if function is Function.SUM and isinstance(given, DecimalType):
@@ -66,6 +76,64 @@ def argument(df: DataFrame, name: str, aggregate: SqlAggregate | PythonAggregate
     if function is Function.SUM:
         return column.cast(LongType() if isinstance(given, IntegralType) else DoubleType())
     return column
+
+
+def _check_aggregate(name: str, aggregate: SqlAggregate, given: DataType) -> None:
+    function = aggregate.function
+    allowed: tuple[type[DataType], ...] = (IntegralType, FloatType, DoubleType)
+    if function in (Function.MIN, Function.MAX):
+        allowed = COMPARABLE
+    elif function is Function.SUM:
+        allowed = (*allowed, DecimalType)
+    if not isinstance(given, allowed) or has_collation(given):
+        raise InvalidOption(
+            f"Aggregate '{name}' cannot compute {function.value} of type {given.simpleString()}.",
+            remedy="Cast the column, for example to double, or to string COLLATE UTF8_BINARY.",
+        )
+    if function is Function.SUM and aggregate.wraps and isinstance(given, DecimalType) and given.precision > _SUMMABLE:
+        raise InvalidOption(
+            f"Aggregate '{name}' computes the sum of type {given.simpleString()}, and spark.sql.ansi.enabled is false. A sum "
+            "that exceeds 38 digits would be null.",
+            remedy=f"Cast the column to a decimal of at most {_SUMMABLE} digits, or set spark.sql.ansi.enabled=true.",
+        )
+
+
+def _check_python_values(name: str, given: DataType) -> None:
+    if _has_times(given):
+        raise InvalidOption(
+            f"Aggregate '{name}' passes values of type {given.simpleString()} to a Python function. Python has no object for "
+            "each time of a record.",
+            remedy="Pass a number: unix_micros(column) of a timestamp, unix_date(column) of a date.",
+        )
+
+
+def _has_times(of: DataType) -> bool:
+    if isinstance(of, ArrayType):
+        return _has_times(of.elementType)
+    if isinstance(of, MapType):
+        return _has_times(of.keyType) or _has_times(of.valueType)
+    if isinstance(of, StructType):
+        return any(_has_times(field.dataType) for field in of.fields)
+    return isinstance(of, DateType | TimestampType | TimestampNTZType | DayTimeIntervalType)
+
+
+def parsed_aggregates(
+    df: DataFrame, aggregate: Mapping[str, str | PythonAggregate]
+) -> dict[str, SqlAggregate | PythonAggregate]:
+    """Returns the aggregates of the user.
+
+    Args:
+        df: the records. Its session decides whether sums wrap around.
+        aggregate: the output columns and their aggregates.
+
+    Raises:
+        InvalidOption: if a call cannot be computed from partial results.
+    """
+    wraps = str(df.sparkSession.conf.get("spark.sql.ansi.enabled")).lower() != "true"
+    return {
+        name: replace(parse_aggregate(name, it), wraps=wraps) if isinstance(it, str) else it
+        for name, it in aggregate.items()
+    }
 
 
 def result_type(records: StructType, number: int, aggregate: SqlAggregate | PythonAggregate) -> DataType:
@@ -119,7 +187,7 @@ def record_columns(
     time = F.lit(None).cast("long") if on is None else F.unix_millis(column(on))
     return [
         time.alias("time"),
-        *(column(name).alias(f"k{i}") for i, name in enumerate(by)),
+        *(key_column(df.schema, name).alias(f"k{i}") for i, name in enumerate(by)),
         *(argument(df, n, a).alias(f"a{i}") for i, (n, a) in enumerate(aggregates.items()) if a.argument is not None),
         *([F.struct(*map(column, df.columns)).alias("record")] if dead_letters else []),
     ]
