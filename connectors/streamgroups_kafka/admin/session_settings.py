@@ -56,8 +56,9 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
         "socket_connection_setup_timeout_ms": timeout_ms,
         # The default backoff is up to 30 s, longer than the timeouts of admin requests.
         "reconnect_backoff_max_ms": int(properties.get("reconnect.backoff.max.ms", RECONNECT_MAX_MS)),
-        # Admin responses grow with the cluster. Requests to one broker are pipelined.
-        "receive_message_max_bytes": 1_000_000_000,
+        # The default of librdkafka. The client reserves the memory that a peer announces, before any login.
+        "receive_message_max_bytes": int(properties.get("receive.message.max.bytes", 100_000_000)),
+        # Requests to one broker are pipelined.
         "max_in_flight_requests_per_connection": 64,
     }
     if protocol in ("SSL", "SASL_SSL"):

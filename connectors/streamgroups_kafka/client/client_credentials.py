@@ -7,11 +7,11 @@ Used by :mod:`streamgroups_kafka.client.tokens`. Sources: RFC 6749 (sections 2.3
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamgroups.errors import NotAuthorized, StreamGroupsError, TokenUnavailable
+from streamgroups.json_values import read_json
 from streamgroups.tokens import OAuthBearerToken
 from streamgroups_kafka.client.clock import now_ms
 
@@ -105,7 +105,7 @@ class ClientCredentials:
 
     def _token(self, body: bytes, sent_ms: int) -> OAuthBearerToken:
         try:
-            answer = json.loads(body)
+            answer = read_json(body.decode())
             token, life_s = str(answer["access_token"]), float(answer.get("expires_in", _DEFAULT_LIFE_S))
             return OAuthBearerToken(token, sent_ms + int(life_s * 1000), self._id, self._extensions)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as e:
@@ -135,7 +135,7 @@ class ClientCredentials:
 def _reason(error: urllib.error.HTTPError) -> str:
     """The error of an OAuth 2.0 server (RFC 6749, section 5.2), else the text of the status."""
     try:
-        answer = json.loads(error.read(_MAX_ANSWER_BYTES))
+        answer = read_json(error.read(_MAX_ANSWER_BYTES).decode())
         found = ": ".join(str(answer[name]) for name in ("error", "error_description") if answer.get(name))
     except (OSError, ValueError, TypeError, AttributeError):
         found = ""

@@ -358,9 +358,13 @@ SECRET = words(
     """
 )
 _IN_TEXT = re.compile(
-    r"""(?P<jwt>\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*) | (?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
+    r"""(?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
     re.IGNORECASE | re.VERBOSE,
 )
+#: Words that dots join, of which three adjacent ones can be a JSON Web Token. An expression of its three parts would read
+#: a text again for each of its possible beginnings, and a producer chooses texts.
+_DOTTED = re.compile(r"[\w.-]+")
+_TOKEN_HEADER = re.compile(r"(?:^|(?<=-))eyJ[\w-]{8,}", re.IGNORECASE)
 _SHORTEST_SECRET = 4  # the redaction of a shorter one would remove half of every text
 
 
@@ -398,12 +402,20 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
     """
     for secret in secrets:
         text = text.replace(secret, "***")
-    return _IN_TEXT.sub(_masked, text)
+    return _IN_TEXT.sub(_masked, _DOTTED.sub(_without_tokens, text))
+
+
+def _without_tokens(match: re.Match[str]) -> str:
+    """Replaces JSON Web Tokens: three words, of which the first one ends with a header in base64, and the last can be empty."""
+    words, found, at = match[0].split("."), [], 0
+    while at < len(words):
+        header = _TOKEN_HEADER.search(words[at]) if at + 2 < len(words) and words[at + 1] else None
+        found.append(words[at] if header is None else words[at][: header.start()] + "***")
+        at += 1 if header is None else 3
+    return ".".join(found)
 
 
 def _masked(match: re.Match[str]) -> str:
-    if match["jwt"]:
-        return "***"
     return f"{match['name']}***" if match["name"] else f"{match['url']}***@"
 
 

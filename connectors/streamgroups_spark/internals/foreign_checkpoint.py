@@ -10,7 +10,6 @@ in ``sources/<source>/0``, where the Kafka source stores its initial offset afte
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -98,7 +97,7 @@ def _operator(files: FileSystem, directory: FileInfo) -> str:
     try:
         with files.open_input_stream(f"{metadata}/metadata" if newest is None else newest.path) as stored:
             _version, _, value = stored.read().decode().partition("\n")
-        return f"{directory.base_name} ({json.loads(value)['operatorInfo']['operatorName']})"
+        return f"{directory.base_name} ({read_json(value)['operatorInfo']['operatorName']})"
     except (OSError, ValueError, KeyError, TypeError):
         return str(directory.base_name)
 
