@@ -39,12 +39,10 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 
 
 def doctor(installation: Installation, bootstrap: str) -> dict[str, dict[str, Any]]:
-    """The results of ``streamgroups doctor`` by subject, without those about the machine and Spark's own files."""
+    """The results of ``streamgroups doctor`` by subject, without that about the machine."""
     result = installation.run("streamgroups", "doctor", "-o", "json", "-b", bootstrap)
     assert result.returncode == 0, result.stdout + result.stderr
-    return {
-        it["about"]: it for it in json.loads(result.stdout)["findings"] if it["about"] not in ("machine", "bytecode")
-    }
+    return {it["about"]: it for it in json.loads(result.stdout)["findings"] if it["about"] != "machine"}
 
 
 def read(installation: Installation, bootstrap: str, topic: str) -> str:

@@ -47,7 +47,6 @@ app = lazy_app(
         "state": "streamgroups_cli.state:app",
         "metrics": "streamgroups_cli.metrics:metrics",
         "doctor": "streamgroups_cli.doctor:doctor",
-        "precompile": "streamgroups_cli.precompile:precompile",
     },
     name="streamgroups",
     callback=_options,

@@ -124,7 +124,6 @@ def _local_findings(script: Path | None, worker_python: str | None) -> list[Find
     from streamgroups_cli import _this_python
     from streamgroups_kafka.probes.client import probe_client, probe_reader
     from streamgroups_spark.ops.probe import probe_spark_home, probe_workers, pyspark_without_pip
-    from streamgroups_spark.ops.pyspark_zip import has_bytecode, pyspark_zip
 
     version = platform.python_version()
     # Checks that start other programs or read all jars run while the client is loaded here.
@@ -141,8 +140,6 @@ def _local_findings(script: Path | None, worker_python: str | None) -> list[Find
     home = probe_spark_home()
     pyspark_version = by_name["pyspark"].installed if "pyspark" in by_name else pyspark_without_pip()
     spark_home = home and machine.judge_spark_home(home, pyspark_version)
-    zip_file = pyspark_zip()
-    bytecode = zip_file and machine.judge_pyspark_zip(machine.PySparkZip(str(zip_file), has_bytecode(zip_file)))
     return [
         *_own_findings(version, _this_python.distribution()),
         *([installation.judge_reader(probe_reader())] if isinstance(client, installation.ClientLibrary) else []),
@@ -150,7 +147,6 @@ def _local_findings(script: Path | None, worker_python: str | None) -> list[Find
         machine.judge_java(java.result()),
         *installation.judge_packages(packages),
         *([spark_home] if spark_home else []),
-        *([bytecode] if bytecode else []),
         machine.judge_workers(workers.result(), version),
         machine.judge_names(names),
         machine.judge_embedded_kafka(kafka.result()),

@@ -1,7 +1,7 @@
 """Values for Arrow's aggregates, so that their results are those of Spark SQL.
 
 Called by ``aggregates``. Arrow's sums wrap around, its ``min`` and ``max`` ignore NaN, and it has none for durations. A
-column is changed only if its values need it: a look at their bounds is much cheaper than the aggregation. Source: Spark's
+column is changed only if its values need it: a check of their bounds is much cheaper than the aggregation. Source: Spark's
 ``Sum`` with ``spark.sql.ansi.enabled``; Spark's documentation, "NaN Semantics"; Arrow's ``hash_sum`` and ``hash_min_max``.
 """
 

@@ -84,19 +84,6 @@ class SparkHome:
 
 
 @dataclass(frozen=True, slots=True)
-class PySparkZip:
-    """The ``pyspark.zip`` of Spark's home, from which Python processes import PySpark.
-
-    Args:
-        path: the file.
-        compiled: whether it contains the bytecode of this Python.
-    """
-
-    path: str
-    compiled: bool
-
-
-@dataclass(frozen=True, slots=True)
 class EmbeddedKafka:
     """The jars of the embedded broker.
 
@@ -194,22 +181,6 @@ def judge_spark_home(home: SparkHome, pyspark_version: str | None) -> Finding | 
         what = f"SPARK_HOME is {home.path}, Spark {home.version}; PySpark is {pyspark_version}."
         return problem("spark", what, remedy, home.version)
     return None
-
-
-def judge_pyspark_zip(file: PySparkZip) -> Finding:
-    """Checks whether Python processes of Spark compile PySpark again.
-
-    >>> judge_pyspark_zip(PySparkZip("/opt/spark/python/lib/pyspark.zip", compiled=False)).remedy
-    'Run: streamgroups precompile, as the owner of the file.'
-    """
-    if file.compiled:
-        return ok("bytecode", f"{file.path} contains the bytecode of this Python.")
-    return warning(
-        "bytecode",
-        f"{file.path} contains no bytecode of this Python. Each Python process of Spark compiles PySpark again, which "
-        "takes half a second.",
-        "Run: streamgroups precompile, as the owner of the file.",
-    )
 
 
 def shadowing(

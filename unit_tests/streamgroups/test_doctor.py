@@ -15,7 +15,6 @@ from streamgroups.doctor.machine import (
     JavaFound,
     JavaUnusable,
     Machine,
-    PySparkZip,
     SparkHome,
     WorkerPython,
 )
@@ -157,18 +156,6 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
         State.PROBLEM,
         "Spark 3.5.1; PySpark is 4.2.0",
         "Unset SPARK_HOME",
-    ),
-    "pyspark.zip with bytecode": (
-        lambda: machine.judge_pyspark_zip(PySparkZip("/s/pyspark.zip", compiled=True)),
-        State.OK,
-        "/s/pyspark.zip contains the bytecode",
-        "",
-    ),
-    "pyspark.zip without bytecode": (
-        lambda: machine.judge_pyspark_zip(PySparkZip("/s/pyspark.zip", compiled=False)),
-        State.WARNING,
-        "/s/pyspark.zip contains no bytecode",
-        "streamgroups precompile",
     ),
     "no name hidden": (lambda: machine.judge_names([]), State.OK, "No file", ""),
     "names hidden": (

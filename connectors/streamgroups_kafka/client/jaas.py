@@ -361,7 +361,7 @@ _IN_TEXT = re.compile(
     r"""(?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
     re.IGNORECASE | re.VERBOSE,
 )
-#: Words that dots join, of which three adjacent ones can be a JSON Web Token. An expression of its three parts would read
+#: Words that dots join, where three adjacent ones can be a JSON Web Token. An expression of its three parts would read
 #: a text again for each of its possible beginnings, and a producer chooses texts.
 _DOTTED = re.compile(r"[\w.-]+")
 _TOKEN_HEADER = re.compile(r"(?:^|(?<=-))eyJ[\w-]{8,}", re.IGNORECASE)
@@ -406,7 +406,7 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 
 def _without_tokens(match: re.Match[str]) -> str:
-    """Replaces JSON Web Tokens: three words, of which the first one ends with a header in base64, and the last can be empty."""
+    """Replaces JSON Web Tokens: three words, where the first one ends with a header in base64, and the last can be empty."""
     words, found, at = match[0].split("."), [], 0
     while at < len(words):
         header = _TOKEN_HEADER.search(words[at]) if at + 2 < len(words) and words[at + 1] else None
