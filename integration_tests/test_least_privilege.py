@@ -316,7 +316,7 @@ FEATURES = {
             Acl("Read", "Topic", f"{name}.redriven"),
             Acl("DescribeConfigs", "Topic", f"{name}.redriven"),
         ),
-        lambda place: place.command("dlq", "redrive", place.name, "--execute"),
+        lambda place: place.command("dlq", "redrive", place.name, "--source", f"{place.name}-target", "--execute"),
         _a_letter_and_the_ids,
     ),
     "dlq redrive, without a topic of ids": Feature(
@@ -326,7 +326,7 @@ FEATURES = {
             # The first request after the creation describes the topic.
             Acl("Write", "Topic", f"{name}.redriven", "Read"),
         ),
-        lambda place: place.command("dlq", "redrive", place.name, "--execute"),
+        lambda place: place.command("dlq", "redrive", place.name, "--source", f"{place.name}-target", "--execute"),
         _a_letter_without_the_ids,
     ),
     "GroupCursors": Feature(

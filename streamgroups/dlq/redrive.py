@@ -7,7 +7,7 @@ written in the transaction that sends the letters. Source: SEMANTICS P5; KIP-98.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -189,11 +189,51 @@ class Planned:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The topics to which the records of letters can return.
+
+    Each client with Write on the queue can write a letter, with any topic, key and value. Its topic must therefore be one that
+    the group of the letter reads, or one that the user has named.
+
+    Args:
+        queue: the name of the queue: a topic, or the name of a table.
+        named: the topics that the user has named.
+        read: the topics that each group has read.
+    """
+
+    queue: str
+    named: Collection[str] = ()
+    read: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def has(self, letter: DeadLetter, topic: str) -> bool:
+        """Returns whether the record of a letter can be sent to a topic.
+
+        >>> letter = DeadLetter(id="b/t/0/7/decode", group_id="b", query="q", failed_at_ms=9, attempt=1, step="decode",
+        ...                     error_class="ValueError", error="no JSON")
+        >>> targets = Targets("dlq", read={"b": ["t", "dlq.redriven"]})
+        >>> [it for it in ("t", "payments", "dlq.redriven") if targets.has(letter, it)]
+        ['t']
+        """
+        known = topic in self.named or topic in self.read.get(letter.group_id, ())
+        return known and not is_reserved(topic, self.queue)
+
+
+def is_reserved(topic: str, queue: str) -> bool:
+    """Returns whether a topic is of the queue itself, or internal to Kafka.
+
+    >>> is_reserved("flights", "dlq"), is_reserved("dlq.redriven", "dlq"), is_reserved("__consumer_offsets", "dlq")
+    (False, True, True)
+    """
+    return topic in (queue, redriven_topic(queue)) or topic.startswith("__")
+
+
 def plan_redrive(
     letters: Iterable[StoredLetter | TableLetter],
     redriven: Collection[str],
     *,
     to: str | None = None,
+    targets: Targets | None = None,
     max_attempts: int = MAX_ATTEMPTS,
     include_parked: bool = False,
     repaired: Mapping[str, Repaired] | None = None,
@@ -204,6 +244,7 @@ def plan_redrive(
         letters: the selected letters.
         redriven: the ids of redriven letters.
         to: the topic of all records. ``None``: each record returns to its topic.
+        targets: the topics to which records can return. ``None`` for any. Other letters are waiting, and are not sent.
         max_attempts: a record that has failed this number of times is parked.
         include_parked: whether parked records are sent too.
         repaired: new keys and values by the id of a letter. ``None``: all records are unchanged.
@@ -221,6 +262,7 @@ def plan_redrive(
         is_sent = state is State.WAITING or (state is State.PARKED and include_parked)
         if is_sent and target is None:
             state = State.NO_RECORD
+        is_sent = is_sent and (to is not None or targets is None or target is None or targets.has(letter, target))
         plan[letter.id] = Planned(stored, state, target if is_sent else None, change)
     return list(plan.values())
 

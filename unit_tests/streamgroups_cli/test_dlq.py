@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
 from streamgroups.errors import BrokerUnreachable, FencedMember, NotAuthorized, StreamGroupsError
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.exits import ExitCode
@@ -84,9 +85,14 @@ LETTERS = [letter(0), letter(1, error_class="KeyError"), letter(2, attempt=5), l
 def dlq(cli: CommandLine) -> CommandLine:
     cli.cluster.create_topic("orders", 2)
     cli.cluster.create_topic(DLQ, 2)
+    reads(cli, "board", "orders")
     for it in LETTERS:
         put(cli, it)
     return cli
+
+
+def reads(cli: CommandLine, group_id: str, topic: str) -> None:
+    cli.admin.alter_offsets(group_id, {TopicPartition(topic, 0): Committed(0)})
 
 
 def put(cli: CommandLine, letter: DeadLetter, partition: int = 0) -> None:
@@ -296,6 +302,23 @@ def test_P5_a_letter_is_redriven_once(redrives: FakeRedrives) -> None:
     assert len(sent(cli, "orders.retry")) == 4
     states = {it["state"] for it in json.loads(cli("dlq", "list", DLQ, "-o", "json").out)["letters"]}
     assert states == {"redriven"}
+
+
+@pytest.mark.parametrize("topic", ["payments", DLQ, redriven_topic(DLQ), "__consumer_offsets"])
+@pytest.mark.parametrize("group_id", ["board", "unknown", "", "x" * 300])
+def test_P5_a_forged_letter_does_not_choose_the_topic(redrives: FakeRedrives, topic: str, group_id: str) -> None:
+    cli = redrives.cli
+    for name in {"payments", redriven_topic(DLQ), "__consumer_offsets"}:
+        cli.cluster.create_topic(name, 1)
+    before = sent(cli, topic)
+    forged = replace(letter(9), id="forged", group_id=group_id, origin=Origin(TopicPartition(topic, 0), 9))
+    put(cli, forged)
+    result = cli("dlq", "redrive", DLQ, "--execute")
+    assert "3 letters redriven." in result.err, "the others are not held up"
+    assert "1 letters name a topic that their group does not read" in result.err
+    assert len(sent(cli, topic)) == len(before) + (1 if topic == DLQ else 3 if topic == redriven_topic(DLQ) else 0)
+    named = cli("dlq", "redrive", DLQ, "--source", topic, "--execute")
+    assert ("1 letter redriven." in named.err) == (topic == "payments")
 
 
 def test_P5_a_run_that_fails_after_some_transactions_is_continued(

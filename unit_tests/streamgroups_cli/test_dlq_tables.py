@@ -18,6 +18,7 @@ from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
 from streamgroups.dlq.table_letters import Row
 from streamgroups.errors import SinkUnreachable
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq import tables
@@ -79,6 +80,8 @@ IDS = [f"board/orders/0/{it}/decode" for it in range(3)]
 @pytest.fixture
 def table(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> FakeTable:
     cli.cluster.create_topic("orders")
+    for group_id in ("board", "test"):
+        cli.admin.alter_offsets(group_id, {TopicPartition("orders", 0): Committed(0)})
     fake = FakeTable([row(0), row(1), row(2, attempt=5)])
     monkeypatch.setattr(tables, "find_table", fake.find)
 

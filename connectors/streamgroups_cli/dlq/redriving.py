@@ -7,13 +7,14 @@ run sends the rest. ``streamgroups_cli.dlq`` imports it. Source: SEMANTICS P5, O
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from streamgroups.dlq.letter_files import parse_lines
-from streamgroups.dlq.redrive import Planned, Repaired, State, plan_redrive, redriven_topic, transactions
+from streamgroups.dlq.redrive import Planned, Repaired, State, Targets, is_reserved, plan_redrive, transactions
 from streamgroups.dlq.stored import Selection
 from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
@@ -27,7 +28,6 @@ from streamgroups_cli.dlq.queue import (
     MaxAttemptsOption,
     Queue,
     SelectOptions,
-    TopicQueue,
     committed,
     queue_of,
 )
@@ -69,7 +69,13 @@ def redrive(
         redriven = queue.redriven()
         letters, repaired = _letters(queue, select.selection, lines, str(from_file))
         plan = plan_redrive(
-            letters, redriven, to=to, max_attempts=max_attempts, include_parked=include_parked, repaired=repaired
+            letters,
+            redriven,
+            to=to,
+            targets=None if to is not None else _targets(cluster, queue.name, letters, select.selection),
+            max_attempts=max_attempts,
+            include_parked=include_parked,
+            repaired=repaired,
         )
         sent = [it for it in plan if it.topic is not None]
         _check_topics(cluster, sorted({str(it.topic) for it in sent}))
@@ -85,9 +91,28 @@ def redrive(
 
 
 def _check_target(queue: Queue, to: str | None) -> None:
-    own = [redriven_topic(queue.name), *([queue.dlq] if isinstance(queue, TopicQueue) else [])]
-    if to in own:
-        raise InvalidOption(f"--to {to} is a topic of the queue itself.", remedy="Name a topic that a query reads.")
+    if to is not None and is_reserved(to, queue.name):
+        raise InvalidOption(
+            f"--to {to} is a topic of the queue itself, or internal to Kafka.",
+            remedy="Name a topic that a query reads.",
+        )
+
+
+def _targets(cluster: Cluster, queue: str, letters: Sequence[AnyLetter], selection: Selection) -> Targets:
+    """The topics to which records can return: those of ``--source``, and those that the groups of the letters read."""
+    named = frozenset(selection.sources or ())
+    others = {
+        it.letter.group_id
+        for it in letters
+        if it.letter.origin is not None and it.letter.origin.topic_partition.topic not in named
+    }
+    read = {}
+    # A letter can name any group, and one that is invalid must not hide the others.
+    for group_id in sorted(others):
+        with suppress(StreamGroupsError):
+            committed_by = cluster.groups.committed_offsets([group_id])
+            read[group_id] = frozenset(tp.topic for tp in committed_by.get(group_id, {}))
+    return Targets(queue, named, read)
 
 
 def _lines(file: Path) -> list[str]:
@@ -147,6 +172,11 @@ def _warn(plan: Sequence[Planned], to: str | None) -> None:
         say(f"{counts[State.REDRIVEN]} letters are already redriven, and are left out.")
     if counts[State.PARKED]:
         say(f"{counts[State.PARKED]} records are parked: they failed too often. --include-parked sends them too.")
+    if counts[State.WAITING]:
+        say(
+            f"{counts[State.WAITING]} letters name a topic that their group does not read, so another client may have written "
+            "them. Check them, and name the topic with --source or --to. Topics of the queue and internal ones are left out."
+        )
     if counts[State.NO_RECORD]:
         say(
             f"{counts[State.NO_RECORD]} letters do not contain their records. Repair their values, or name a topic with --to."
