@@ -79,7 +79,7 @@ def table(random: Random, cases: int, bigints: list[Any]) -> pa.Table:
 
 
 def aggregates() -> dict[str, str]:
-    calls = {}
+    calls: dict[str, str] = {}
     for type_ in VALUES:
         functions = ["count", "min", "max"]
         functions += ["sum", "avg"] if type_ in NUMBERS else ["sum"] if type_.startswith("decimal") else []

@@ -22,8 +22,8 @@ from streamgroups.groups.applied_reset import AppliedReset, new_reset_id
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
-from unit_tests.work import work_of
 from streamgroups.ports import Committed
+from unit_tests.work import work_of
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
 TIMES = st.integers(0, 2**42)
