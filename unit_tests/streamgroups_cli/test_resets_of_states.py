@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamgroups.groups.commit_metadata import position_of
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.state.lookup import Position
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import NOW_MS, P0, P1, States
 from unit_tests.streamgroups_cli.test_changing_groups import Query
@@ -139,6 +143,11 @@ def test_a_group_without_states_needs_no_location(cli: CommandLine, states: Stat
         assert (result.code, "STATE" in result.out, "Warning" in result.err) == (0, False, False)
 
 
+def _positions(committed: Mapping[TopicPartition, Committed]) -> list[Position]:
+    """The offsets with their states. The mark of a tool differs from that of a member."""
+    return [position_of(tp, it.next_offset, it.metadata) for tp, it in sorted(committed.items())]
+
+
 def undo_of(result: Result) -> str:
     (file,) = re.findall(r"The previous offsets are stored in (\S+)", result.err)
     return str(file)
@@ -149,7 +158,10 @@ def test_an_undo_names_the_state_again_and_needs_no_location(cli: CommandLine, s
     result = reset(cli, states, 17, "--execute")
     assert result.err.rstrip().endswith(f" --execute --state-location {states.location}")
     undone = cli("groups", "import", undo_of(result), "--execute")
-    assert (undone.code, cli.admin.committed_offsets(["board"])) == (0, before)
+    assert (undone.code, _positions(cli.admin.committed_offsets(["board"])["board"])) == (
+        0,
+        _positions(before["board"]),
+    )
     other = cli("groups", "import", undo_of(result), "--state-location", str(states.location), "-o", "json")
     assert planned(other) == ("stored", 20, 0)
 
