@@ -50,8 +50,10 @@ class RegistryContract:
         latest = RegistryClient(registry).latest(subject, "AVRO")
         assert (latest.id, json.loads(latest.text)) == (ids[1], json.loads(second))
 
-    def test_an_unknown_id(self, registry: SchemaRegistry) -> None:
-        assert RegistryClient(registry).by_id(UNKNOWN_ID, "AVRO") is None
+    @pytest.mark.parametrize("schema_id", [0, UNKNOWN_ID, 2**31 - 1, 2**31, 2**32 - 1])
+    @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF", "JSON"])
+    def test_an_unknown_id(self, registry: SchemaRegistry, schema_id: int, kind: str) -> None:
+        assert RegistryClient(registry).by_id(schema_id, kind) is None
 
     def test_a_schema_that_is_not_compatible_is_rejected(self, registry: SchemaRegistry, subject: str) -> None:
         client = RegistryClient(registry)

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 _JSON = "application/vnd.schemaregistry.v1+json"
+_MAX_INTEGER = 2**31 - 1
 
 
 class FakeSchemaRegistry:
@@ -39,6 +40,8 @@ class FakeSchemaRegistry:
         self.requests: list[str] = []
         #: A status that each request is answered with, such as 503; ``None`` for real answers.
         self.fails_with: int | None = None
+        #: A status and an error code that each request for an id is answered with; ``None`` for real answers.
+        self.answers_ids_with: tuple[int, int] | None = None
         #: Subjects that accept no further schema (409).
         self.incompatible: set[str] = set()
         registry = self
@@ -101,13 +104,15 @@ class FakeSchemaRegistry:
                 versions.append(schema_id)
             return schema_id
 
-    def _respond(self, method: str, path: str, body: dict[str, Any], login: str | None) -> tuple[int, dict[str, Any]]:
+    def _respond(self, method: str, path: str, body: dict[str, Any], login: str | None) -> tuple[int, Any]:
         parts = [unquote(it) for it in urlsplit(path).path.strip("/").split("/")]
         self.requests.append(f"{method} {urlsplit(path).path}")
         if self._login is not None and login != "Basic " + base64.b64encode(self._login.encode()).decode():
             return HTTPStatus.UNAUTHORIZED, {"error_code": 401, "message": "Unauthorized"}
         if self.fails_with is not None:
             return self.fails_with, {"error_code": self.fails_with, "message": "The test requires this error"}
+        if method == "GET" and parts == ["schemas", "types"]:
+            return HTTPStatus.OK, ["JSON", "PROTOBUF", "AVRO"]
         if method == "GET" and parts[:2] == ["schemas", "ids"]:
             return self._by_id(int(parts[2]))
         if parts[0] == "subjects" and len(parts) >= 2:
@@ -118,6 +123,12 @@ class FakeSchemaRegistry:
         return HTTPStatus.NOT_FOUND, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def _by_id(self, schema_id: int) -> tuple[int, dict[str, Any]]:
+        if self.answers_ids_with is not None:
+            status, code = self.answers_ids_with
+            return status, {"error_code": code, "message": "The test requires this error"}
+        if schema_id > _MAX_INTEGER:
+            # The id is no Integer of Java, so JAX-RS answers: SchemasResource.getSchema, @PathParam("id") Integer.
+            return HTTPStatus.NOT_FOUND, {"error_code": 404, "message": "HTTP 404 Not Found"}
         if not 1 <= schema_id <= len(self._schemas):
             return HTTPStatus.NOT_FOUND, {"error_code": 40403, "message": f"Schema {schema_id} not found"}
         return HTTPStatus.OK, _shown(self._schemas[schema_id - 1])

@@ -38,6 +38,8 @@ _SETTINGS = {
     "retries.max.wait.ms": True,
     "cache.capacity": True,
 }
+#: The largest id of a schema: an ``Integer`` of Java in Confluent's REST API. The wire format has space for larger ones.
+MAX_SCHEMA_ID = 2**31 - 1
 #: The client itself waits indefinitely.
 _DEFAULTS: Mapping[str, float] = {"timeout": 30}
 
@@ -66,8 +68,7 @@ settings={'basic.auth.user.info': '<user>:<password>'} instead.
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for url in self.urls:
-            _check_url(url)
+        _check_urls(self.url, self.urls)
         self.configuration()
 
     def __hash__(self) -> int:
@@ -119,22 +120,33 @@ class SchemaSource(Protocol):
         """
 
 
-def _check_url(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.username or parts.password:
+def _check_urls(given: str, urls: tuple[str, ...]) -> None:
+    # A password can contain a comma, so the login is searched before the URLs are split.
+    if "@" in given:
         raise InvalidOption(
             "The URL of the schema registry contains a login.",
             remedy="Set settings={'basic.auth.user.info': '<user>:<password>'} instead.",
         )
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidOption(
-            f"The URL of the schema registry is '{url}'.", remedy="Write it as in http://localhost:8081."
-        )
+    for url in urls:
+        try:
+            parts = urlsplit(url)
+            is_complete = parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            is_complete = False
+        if not is_complete:
+            raise InvalidOption(
+                f"The URL of the schema registry is '{url}'.", remedy="Write it as in http://localhost:8081."
+            )
 
 
 def _number(name: str, value: str) -> float:
     try:
         number = float(value)
+        if not 0 <= number < float("inf"):
+            raise ValueError
     except ValueError:
-        raise InvalidOption(f"Setting '{name}' is '{value}'.", remedy="It must be a number.") from None
+        # The value can be that of another setting, a secret.
+        raise InvalidOption(
+            f"Setting '{name}' of the schema registry is no number of 0 or more.", remedy="Set a number."
+        ) from None
     return int(number) if number.is_integer() else number

@@ -9,7 +9,7 @@ import pytest
 
 from streamgroups.decoding.registry import SchemaRegistry
 from streamgroups.errors import InvalidOption, NotAuthorized, RegistryUnreachable, SchemaRejected
-from streamgroups_kafka.schema_registry.client import RegistryClient, client_of
+from streamgroups_kafka.schema_registry.client import RegistryClient, client_of, secrets_of
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 from unit_tests.registry_contract import RegistryContract
 
@@ -42,6 +42,60 @@ def test_a_process_requests_a_schema_once(fake: FakeSchemaRegistry) -> None:
         client = client_of(pickle.loads(pickle.dumps(SchemaRegistry(fake.url, AT_ONCE))))
         assert client.by_id(added, "AVRO") is not None
     assert fake.requests == [f"GET /schemas/ids/{added}"]
+
+
+def test_P4_an_id_above_the_integers_of_a_registry_costs_no_request(fake: FakeSchemaRegistry) -> None:
+    client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE))
+    assert [client.by_id(it, "AVRO") for it in (2**31, 2**32 - 1)] == [None, None]
+    assert fake.requests == []
+
+
+@pytest.mark.parametrize("status", [404, 422])
+@pytest.mark.parametrize("code", [404, 422, 40499, -1])
+def test_P4_each_404_and_422_of_a_registry_is_about_the_id(fake: FakeSchemaRegistry, status: int, code: int) -> None:
+    fake.answers_ids_with = status, code
+    client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE))
+    assert [client.by_id(it, "AVRO") for it in (1, 2)] == [None, None]
+    assert fake.requests == ["GET /schemas/ids/1", "GET /schemas/types", "GET /schemas/ids/2"]
+
+
+def test_an_outage_after_a_404_is_retriable(fake: FakeSchemaRegistry) -> None:
+    fake.answers_ids_with = 404, 404
+    client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE))
+    assert client.by_id(1, "AVRO") is None
+    fake.fails_with = 503
+    with pytest.raises(RegistryUnreachable):
+        client.by_id(2, "AVRO")
+
+
+def test_P4_unknown_ids_cost_one_request_for_ten_seconds(fake: FakeSchemaRegistry) -> None:
+    now = [0.0]
+    client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE), timer=lambda: now[0])
+    for now[0] in (0.0, 5.0, 9.9):
+        assert [client.by_id(1000 + it, "AVRO") for it in range(300)] == [None] * 300
+    assert len(fake.requests) == 300
+    now[0] = 11.0
+    added = [fake.add("flights-value", f'{{"type": "fixed", "name": "F", "size": {it}}}') for it in range(1, 1001)][-1]
+    found = client.by_id(added, "AVRO")
+    assert found is not None
+    assert found.id == added == 1000
+
+
+def test_forms_of_one_schema_are_not_mixed(fake: FakeSchemaRegistry) -> None:
+    added = fake.add("flights-value", "CgFh", "PROTOBUF")
+    client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE))
+    for kind in ("AVRO", "PROTOBUF", "AVRO", "PROTOBUF"):
+        assert client.by_id(added, kind) is not None
+    assert fake.requests == [f"GET /schemas/ids/{added}"] * 2, "one request for each form"
+
+
+def test_P4_a_schema_with_a_deleted_reference_is_unknown(fake: FakeSchemaRegistry) -> None:
+    added = fake.add("flights-value", "flight", references=[{"name": "Code", "subject": "codes", "version": 3}])
+    client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE))
+    assert [client.by_id(added, "AVRO") for _ in range(2)] == [None, None]
+    assert len(fake.requests) == 2, "one for the schema, and one for its reference"
+    with pytest.raises(SchemaRejected, match="does not have version 3 of subject 'codes'"):
+        client.latest("flights-value", "AVRO")
 
 
 def test_references_come_after_those_that_they_refer_to(fake: FakeSchemaRegistry) -> None:
@@ -92,13 +146,17 @@ def test_P3_a_login_is_sent_and_never_shown() -> None:
     ("settings", "names"),
     [
         ({"basic.auth.user.inf": "a:b"}, "Did you mean 'basic.auth.user.info'?"),
-        ({"timeout": "soon"}, "Setting 'timeout' is 'soon'"),
+        ({"timeout": "hunter2"}, "Setting 'timeout' of the schema registry is no number of 0 or more."),
+        ({"timeout": "nan"}, "Setting 'timeout'"),
+        ({"max.retries": "-1"}, "Setting 'max.retries'"),
+        ({"cache.capacity": "1e400"}, "Setting 'cache.capacity'"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, str], names: str) -> None:
     with pytest.raises(InvalidOption) as error:
         SchemaRegistry("http://localhost:8081", settings)
     assert names in str(error.value)
+    assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +174,27 @@ def test_P3_settings_that_the_client_rejects_are_not_shown(settings: dict[str, s
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize("proxy", ["http://carol:secret%20word@[proxy", "carol:secret word@proxy", "http://secret@a:1"])
+def test_P3_a_login_of_a_proxy_is_not_shown(fake: FakeSchemaRegistry, proxy: str) -> None:
+    with pytest.raises((InvalidOption, RegistryUnreachable)) as error:
+        RegistryClient(SchemaRegistry(fake.url, {**AT_ONCE, "proxy": proxy})).by_id(1, "AVRO")
+    assert "secret" not in str(error.value)
+
+
+def test_P3_parts_of_a_login_are_not_shown() -> None:
+    secrets = secrets_of({"url": "http://a:1", "basic.auth.user.info": "carol:hunter2", "proxy": "http://p:p%20w@x"})
+    assert {"hunter2", "carol:hunter2", "p%20w", "p w"} <= set(secrets)
+    with pytest.raises(InvalidOption, match="contains a login") as error:
+        SchemaRegistry("http://carol:hun,ter2@registry:8081")
+    assert "ter2" not in str(error.value)
+
+
 def test_a_prefix_of_java_is_accepted() -> None:
     registry = SchemaRegistry("http://localhost:8081", {"schema.registry.basic.auth.user.info": "a:b"})
     assert registry.configuration() == {"url": "http://localhost:8081", "timeout": 30, "basic.auth.user.info": "a:b"}
 
 
-@pytest.mark.parametrize("url", ["localhost:8081", "http://", "ftp://registry", "http://a:8081,", ""])
+@pytest.mark.parametrize("url", ["localhost:8081", "http://", "ftp://registry", "http://a:8081,", "", "http://[a:8081"])
 def test_a_url_must_be_complete(url: str) -> None:
     with pytest.raises(InvalidOption, match="The URL of the schema registry is"):
         SchemaRegistry(url)

@@ -1,28 +1,37 @@
 """Requests to a schema registry, by Confluent's client.
 
 Called by ``streamgroups_spark.decoding``, on the driver and in tasks. A process has one client for each registry, which
-caches schemas. Source: ``confluent_kafka.schema_registry``; the errors of Confluent's REST API.
+caches schemas, and for some seconds the ids that the registry does not have. Source: ``confluent_kafka.schema_registry``;
+the errors of Confluent's REST API.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
-from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
+from streamgroups.decoding.registry import MAX_SCHEMA_ID, RegisteredSchema, SchemaRegistry
 from streamgroups.errors import InvalidOption, NotAuthorized, RegistryUnreachable, SchemaRejected, StreamGroupsError
 from streamgroups.extras import explained
 
 _T = TypeVar("_T")
 
-#: Error codes of the REST API.
-_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
+#: Error codes of the REST API: no such subject, version, schema.
+_NO_SUCH = (40401, 40402, 40403)
+#: Statuses that concern the id in the URL of a schema. Confluent's JAX-RS answers some ids itself, with other error codes.
+_ABOUT_THE_ID = (404, 422)
 #: Statuses of an overloaded or restarting registry.
 _PASSING = (408, 429)
 #: Protobuf: a descriptor instead of the text of the file, which this library does not parse.
 _FORM = {"PROTOBUF": "serialized"}
 _MAX_TEXT = 300
+#: A producer chooses the ids in its values, so unknown ones are remembered: at most these, and for this time.
+_MAX_UNKNOWN_IDS = 100_000
+_UNKNOWN_S = 10.0
 
 
 class RegistryClient:
@@ -36,48 +45,73 @@ class RegistryClient:
         MissingExtra: if a package of the extra ``registry`` is not installed.
     """
 
-    def __init__(self, registry: SchemaRegistry) -> None:
+    def __init__(self, registry: SchemaRegistry, *, timer: Callable[[], float] = time.monotonic) -> None:
         try:
+            from cachetools import TTLCache
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as e:
             raise explained(e, "sg.SchemaRegistry") from e
         self._url = registry.url
-        self._secrets = [str(value) for value in registry.settings.values() if len(str(value)) > 1]
+        self._secrets = secrets_of(registry.configuration())
         try:
-            self._client: Any = SchemaRegistryClient(registry.configuration())
+            # Its cache does not distinguish the forms of a schema.
+            self._clients: dict[str | None, Any] = {
+                form: SchemaRegistryClient(registry.configuration()) for form in (None, *_FORM.values())
+            }
         except (ValueError, TypeError, OSError) as e:
             raise InvalidOption(
                 f"The settings of the schema registry '{self._url}' are rejected: {self._text(e)}.",
                 remedy="Correct the settings of sg.SchemaRegistry.",
             ) from None
+        self._has_answered = False
+        self._unknown: Any = TTLCache(_MAX_UNKNOWN_IDS, _UNKNOWN_S, timer)
+        self._lock = threading.Lock()
 
     def by_id(self, schema_id: int, kind: str) -> RegisteredSchema | None:
-        """Returns the schema with an id; ``None`` if the registry has no such schema.
+        """Returns the schema with an id; ``None`` if the registry has no such schema, or not all of its references.
+
+        An id that the registry does not have is not requested again for ten seconds.
 
         Args:
             schema_id: the id.
             kind: ``AVRO``, ``PROTOBUF`` or ``JSON``.
         """
-        try:
-            schema = self._call(lambda: self._client.get_schema(schema_id, fmt=_FORM.get(kind)))
-        except _Absent:
+        # Registries count ids as integers of 32 bits, and reject larger ones as malformed.
+        if not 0 <= schema_id <= MAX_SCHEMA_ID:
             return None
-        return self._registered(schema_id, schema, kind)
+        with self._lock:
+            if schema_id in self._unknown:
+                return None
+        try:
+            schema = self._call(
+                kind, lambda client: client.get_schema(schema_id, fmt=_FORM.get(kind)), about=_ABOUT_THE_ID
+            )
+            return self._registered(schema_id, schema, kind)
+        except _Absent:
+            with self._lock:
+                self._unknown[schema_id] = True
+            return None
 
     def latest(self, subject: str, kind: str) -> RegisteredSchema:
         """Returns the latest schema of a subject.
 
         Raises:
-            SchemaRejected: if the subject has none.
+            SchemaRejected: if the subject has none, or a schema that it refers to was deleted.
         """
         try:
-            found = self._call(lambda: self._client.get_latest_version(subject, fmt=_FORM.get(kind)))
+            found = self._call(kind, lambda client: client.get_latest_version(subject, fmt=_FORM.get(kind)))
         except _Absent:
             raise SchemaRejected(
                 f"The registry '{self._url}' has no subject '{subject}'.",
                 remedy="Correct 'subject'. Its name is usually '<topic>-value'.",
             ) from None
-        return self._registered(found.schema_id, found.schema, kind)
+        try:
+            return self._registered(found.schema_id, found.schema, kind)
+        except _Absent as e:
+            raise SchemaRejected(
+                f"The registry '{self._url}' does not have {e}, which the latest schema of subject '{subject}' refers to.",
+                remedy="Register it again, or pass another schema.",
+            ) from None
 
     def id_of(self, subject: str, kind: str, text: str, *, register: bool) -> int:
         """Returns the id of a schema in a subject.
@@ -96,8 +130,8 @@ class RegistryClient:
         schema = Schema(text, kind)
         try:
             if register:
-                return int(self._call(lambda: self._client.register_schema(subject, schema)))
-            return int(self._call(lambda: self._client.lookup_schema(subject, schema)).schema_id)
+                return int(self._call(kind, lambda client: client.register_schema(subject, schema)))
+            return int(self._call(kind, lambda client: client.lookup_schema(subject, schema)).schema_id)
         except _Absent:
             raise SchemaRejected(
                 f"Subject '{subject}' of the registry '{self._url}' does not have this schema.",
@@ -113,32 +147,54 @@ class RegistryClient:
         for it in schema.references or ():
             if it.name in found:
                 continue
+            where = f"version {it.version} of subject '{it.subject}'"
             version = self._call(
-                lambda it=it: self._client.get_version(it.subject, it.version, True, _FORM.get(kind))  # type: ignore[misc]
+                kind,
+                lambda client, it=it: client.get_version(it.subject, it.version, True, _FORM.get(kind)),  # type: ignore[misc]
+                about=_ABOUT_THE_ID,
+                what=where,
             )
             self._add_references(version.schema, kind, found)
             found[it.name] = version.schema.schema_str
 
-    def _call(self, request: Callable[[], _T]) -> _T:
+    def _call(self, kind: str, request: Callable[[Any], _T], *, about: tuple[int, ...] = (), what: str = "it") -> _T:
+        """Returns the answer of the registry.
+
+        Args:
+            kind: the type of the schema.
+            request: calls a method of the client.
+            about: the statuses that mean that the registry does not have what is requested, with any error code.
+            what: what is requested.
+        """
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            return request()
+            answer = request(self._clients[_FORM.get(kind)])
         except SchemaRegistryError as e:
+            if e.error_code in _NO_SUCH or (e.http_status_code in about and self._is_registry()):
+                self._has_answered = True
+                raise _Absent(what) from None
             raise self._error(e) from None
-        except (_Absent, StreamGroupsError):
-            raise
         except Exception as e:
             # Network errors of the HTTP client, and answers that are no JSON of a registry.
             raise RegistryUnreachable(
                 f"The schema registry '{self._url}' did not answer: {type(e).__name__}: {self._text(e)}.",
                 remedy="Check its URL and that it runs.",
             ) from None
+        self._has_answered = True
+        return answer
 
-    def _error(self, error: Any) -> Exception:
-        status, code, text = error.http_status_code, error.error_code, self._text(error.error_message)
-        if code in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA):
-            return _Absent()
+    def _is_registry(self) -> bool:
+        """Returns whether the URL is one of a registry. Another service answers each request with the status 404."""
+        if not self._has_answered:
+            try:
+                self._call("AVRO", lambda client: client.get_schema_types())
+            except SchemaRejected:
+                return False
+        return self._has_answered
+
+    def _error(self, error: Any) -> StreamGroupsError:
+        status, text = error.http_status_code, self._text(error.error_message)
         if status in (401, 403):
             return NotAuthorized(
                 f"The schema registry '{self._url}' rejected the login: {text}.",
@@ -163,6 +219,23 @@ class RegistryClient:
 
 class _Absent(Exception):
     """The registry does not have the subject, the version or the id."""
+
+
+def secrets_of(configuration: Mapping[str, object]) -> list[str]:
+    """Returns the texts that errors do not contain: texts of settings, and the parts of logins. The longest first.
+
+    >>> secrets_of({"url": "http://a:1", "basic.auth.user.info": "carol:hunter2", "timeout": 5})
+    ['carol%3Ahunter2', 'carol:hunter2', 'hunter2', 'carol']
+    """
+    found: set[str] = set()
+    for name, value in configuration.items():
+        if name == "url" or not isinstance(value, str):
+            continue
+        address = value.rpartition("://")[2]
+        logins = (address, address.rpartition("@")[0])
+        texts = {value, *logins, *(part for login in logins for part in login.split(":", 1))}
+        found |= {form for text in texts for form in (text, quote(text, safe=""), unquote(text))}
+    return sorted((it for it in found if len(it) > 1), key=lambda it: (-len(it), it))
 
 
 @lru_cache(maxsize=16)
