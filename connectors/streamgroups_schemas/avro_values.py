@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import fastavro
 import pyarrow as pa
@@ -17,10 +18,16 @@ from streamgroups.decoding.problems import CannotDecode, Kind
 from streamgroups.decoding.registry import RegisteredSchema, SchemaSource
 from streamgroups.decoding.wire_format import header, split_header
 from streamgroups.errors import InvalidOption
-from streamgroups_schemas.avro_types import arrow_type, parsed
-from streamgroups_schemas.results import apply
+from streamgroups_schemas.avro_encoding import to_written
+from streamgroups_schemas.avro_guards import reader_of
+from streamgroups_schemas.avro_resolution import Mismatch, check_defaults, converter
+from streamgroups_schemas.avro_schemas import References, parsed
+from streamgroups_schemas.avro_types import arrow_type
+from streamgroups_schemas.results import apply, with_numbers
 
 AVRO = "AVRO"
+#: The text and the references of a schema.
+_Key: TypeAlias = tuple[str, References]
 
 
 def decode_avro(values: pa.Array, reader: RegisteredSchema, schemas: SchemaSource | None) -> pa.Array:
@@ -38,18 +45,26 @@ def decode_avro(values: pa.Array, reader: RegisteredSchema, schemas: SchemaSourc
         RegistryUnreachable: if the registry does not answer.
     """
     type_ = arrow_type(reader.text, reader.references)
-    own = parsed(reader.text, reader.references)
-    if schemas is None:
-        return apply(values, lambda value: _read(value, own, None), type_, Kind.MALFORMED)
-    one = _Registered(reader, own, schemas)
+    own = _key(reader)
+    one = _reader(own, own) if schemas is None else _Registered(own, schemas)
     return apply(values, one, type_, Kind.MALFORMED)
+
+
+def check_reader(reader: RegisteredSchema) -> None:
+    """Checks a schema of results.
+
+    Raises:
+        InvalidOption: if it has a type without an equivalent, or a default of another type than its field.
+    """
+    arrow_type(reader.text, reader.references)
+    check_defaults(_key(reader))
 
 
 class _Registered:
     """Decodes values with a schema id. Each schema is requested once for an array."""
 
-    def __init__(self, reader: RegisteredSchema, own: Any, schemas: SchemaSource) -> None:
-        self._reader, self._own, self._schemas = reader, own, schemas
+    def __init__(self, own: _Key, schemas: SchemaSource) -> None:
+        self._own, self._schemas = own, schemas
         self._readers: dict[int, Callable[[bytes], Any]] = {}
 
     def __call__(self, value: bytes) -> Any:
@@ -57,38 +72,48 @@ class _Registered:
         read = self._readers.get(schema_id)
         if read is None:
             read = self._readers[schema_id] = self._reader_of(schema_id)
-        return read(payload)
+        try:
+            return read(payload)
+        except CannotDecode as e:
+            raise CannotDecode(e.problem.kind, e.problem.text, schema_id=str(schema_id)) from None
+        except Exception as e:
+            text = f"The value does not have schema {schema_id}: {type(e).__name__}: {e}"
+            raise CannotDecode(Kind.MALFORMED, " ".join(text.split()), schema_id=str(schema_id)) from None
 
     def _reader_of(self, schema_id: int) -> Callable[[bytes], Any]:
         found = self._schemas.by_id(schema_id, AVRO)
+        if found is None:
+            return _raising(Kind.UNKNOWN_SCHEMA, f"The registry has no schema {schema_id}.")
+        if found.type != AVRO:
+            text = f"Schema {schema_id} has the type {found.type}, and not {AVRO}."
+            return _raising(Kind.SCHEMA_MISMATCH, text)
         try:
-            if found is None:
-                raise CannotDecode(Kind.UNKNOWN_SCHEMA, f"The registry has no schema {schema_id}.", **_at(schema_id))
-            if found.type != AVRO:
-                text = f"Schema {schema_id} has the type {found.type}, and not AVRO."
-                raise CannotDecode(Kind.SCHEMA_MISMATCH, text, **_at(schema_id))
-            try:
-                writer = parsed(found.text, found.references)
-            except InvalidOption as e:
-                raise CannotDecode(Kind.SCHEMA_MISMATCH, str(e), **_at(schema_id)) from None
-        except CannotDecode as e:
-            return _raising(e)
-        is_same = (found.text, found.references) == (self._reader.text, self._reader.references)
-        own = None if is_same else self._own
+            return _reader(_key(found), self._own)
+        except InvalidOption as e:
+            return _raising(Kind.SCHEMA_MISMATCH, str(e))
 
-        def read(payload: bytes) -> Any:
-            try:
-                return _read(payload, writer, own)
-            except CannotDecode as e:
-                raise CannotDecode(e.problem.kind, e.problem.text, **_at(schema_id)) from None
-            except fastavro.read.SchemaResolutionError as e:
-                text = f"Schema {schema_id} of the value cannot be read with the reader's schema: {e}"
-                raise CannotDecode(Kind.SCHEMA_MISMATCH, " ".join(text.split()), **_at(schema_id)) from None
-            except Exception as e:
-                text = f"The value does not have schema {schema_id}: {type(e).__name__}: {e}"
-                raise CannotDecode(Kind.MALFORMED, " ".join(text.split()), **_at(schema_id)) from None
 
-        return read
+@lru_cache(maxsize=1000)
+def _reader(written: _Key, own: _Key) -> Callable[[bytes], Any]:
+    """Returns the function that reads values of a schema as those of the reader's schema."""
+    schema, convert = parsed(*written), converter(written, own)
+    if isinstance(convert, Mismatch):
+        return _raising(Kind.SCHEMA_MISMATCH, convert.text)
+    read_raw = reader_of(schema.readable, is_recursive=schema.is_recursive)
+
+    def read(payload: bytes) -> Any:
+        data = io.BytesIO(payload)
+        try:
+            value = read_raw(data)
+            if data.tell() != len(payload):
+                raise CannotDecode(Kind.TRAILING, f"{len(payload) - data.tell()} more bytes follow the value.")
+            return value if convert is None else convert(value)
+        except EOFError:
+            raise CannotDecode(Kind.MALFORMED, "The value ends too early.") from None
+        except UnicodeDecodeError:
+            raise CannotDecode(Kind.NOT_UTF8, "A text in the value is not valid UTF-8.") from None
+
+    return read
 
 
 def encode_avro(values: pa.Array, schema: RegisteredSchema, *, has_header: bool) -> pa.Array:
@@ -103,36 +128,24 @@ def encode_avro(values: pa.Array, schema: RegisteredSchema, *, has_header: bool)
         Structs with the fields ``result``, binary, and ``problem``.
     """
     own = parsed(schema.text, schema.references)
+    convert = to_written(own)
     first = header(schema.id) if has_header else b""
 
     def one(value: Any) -> bytes:
         out = io.BytesIO()
         out.write(first)
-        fastavro.schemaless_writer(out, own, value)
+        fastavro.schemaless_writer(out, own.writable, value if convert is None else convert(value))
         return out.getvalue()
 
-    return apply(values, one, pa.binary(), Kind.NOT_ENCODABLE)
+    return apply(with_numbers(values), one, pa.binary(), Kind.NOT_ENCODABLE)
 
 
-def _read(payload: bytes, writer: Any, reader: Any) -> Any:
-    data = io.BytesIO(payload)
-    try:
-        value = fastavro.schemaless_reader(data, writer, reader)
-    except EOFError:
-        raise CannotDecode(Kind.MALFORMED, "The value ends too early.") from None
-    except UnicodeDecodeError:
-        raise CannotDecode(Kind.NOT_UTF8, "A text in the value is not valid UTF-8.") from None
-    if left := len(payload) - data.tell():
-        raise CannotDecode(Kind.TRAILING, f"{left} more bytes follow the value.")
-    return value
+def _key(schema: RegisteredSchema) -> _Key:
+    return schema.text, schema.references
 
 
-def _raising(error: CannotDecode) -> Callable[[bytes], Any]:
+def _raising(kind: Kind, text: str) -> Callable[[bytes], Any]:
     def read(_: bytes) -> Any:
-        raise error
+        raise CannotDecode(kind, text)
 
     return read
-
-
-def _at(schema_id: int) -> dict[str, str]:
-    return {"schema_id": str(schema_id)}

@@ -50,6 +50,26 @@ def apply(values: pa.Array, one: Callable[[Any], Any], type_: pa.DataType, other
     return _result(_array(results, problems, type_), problems, type_)
 
 
+def with_numbers(values: pa.Array) -> pa.Array:
+    """Returns values with days and microseconds instead of dates and times, which Python has to the year 9999 only."""
+    type_ = _with_numbers(values.type)
+    return values if type_ == values.type else values.cast(type_)
+
+
+def _with_numbers(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
+        return pa.int64()
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    if pa.types.is_struct(type_):
+        return pa.struct([it.with_type(_with_numbers(it.type)) for it in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_with_numbers(type_.value_type)))
+    if pa.types.is_map(type_):
+        return pa.map_(_with_numbers(type_.key_type), type_.item_field.with_type(_with_numbers(type_.item_type)))
+    return type_
+
+
 def _array(results: list[Any], problems: list[Problem | None], type_: pa.DataType) -> pa.Array:
     try:
         return pa.array(results, type_)

@@ -16,7 +16,8 @@ from streamgroups.decoding.registry import RegisteredSchema
 from streamgroups.decoding.wire_format import header
 from streamgroups.errors import InvalidOption, RegistryUnreachable
 from streamgroups_schemas.avro_types import arrow_type
-from streamgroups_schemas.avro_values import AVRO, decode_avro, encode_avro
+from streamgroups_schemas.avro_values import AVRO, check_reader, decode_avro, encode_avro
+from streamgroups_schemas.results import with_numbers
 
 
 def record(name: str = "Flight", **fields: Any) -> dict[str, Any]:
@@ -229,14 +230,189 @@ def test_each_kind_of_bad_value_has_its_class() -> None:
     ]
 
 
-def test_a_time_that_arrow_cannot_store_is_out_of_range() -> None:
-    reader = schema(t=logical("long", "timestamp-micros"))
-    late = encoded({"t": datetime(9999, 1, 1, tzinfo=timezone.utc)}, reader)
-    # The next value is year 300,000.
-    values = pa.array([late, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"], pa.binary())
-    [(result, error), (_, other)] = outcome(decode_avro(values, reader, None))
-    assert (result["t"].year, error) == (9999, None)
-    assert other in ("Malformed", "OutOfRange")
+@pytest.mark.parametrize("name", ["timestamp-millis", "local-timestamp-millis"])
+def test_a_time_that_spark_cannot_store_is_out_of_range(name: str) -> None:
+    reader = schema(t=logical("long", name))
+    year_300_000 = 9_404_843_904_000_000
+    values = [as_long(it) for it in (0, year_300_000, -year_300_000, 2**63 - 1, -(2**63), 2**63 // 1000 + 1)]
+    found = decode_avro(pa.array(values, pa.binary()), reader, None)
+    assert [error for _, error in outcome(found)] == [None, *["OutOfRange"] * 5]
+
+
+def test_times_after_the_year_9999_are_decoded() -> None:
+    times = [2**63 - 1, -(2**63), 253_402_300_800_000_000, -62_135_596_800_000_001]
+    for name in ("timestamp-micros", "local-timestamp-micros"):
+        reader = schema(t=logical("long", name))
+        found = decode_avro(pa.array([as_long(it) for it in times], pa.binary()), reader, None)
+        assert found.field("problem").null_count == len(times)
+        assert with_numbers(found.field("result")).to_pylist() == [{"t": it} for it in times]
+        again = encode_avro(found.field("result"), reader, has_header=False)
+        assert again.field("result").to_pylist() == [as_long(it) for it in times]
+
+
+def as_long(number: int) -> bytes:
+    number, parts = (number << 1) ^ (number >> 63), bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def test_a_decimal_costs_no_more_than_its_bytes() -> None:
+    reader = schema(t=logical("bytes", "decimal", precision=38, scale=2))
+    numbers = [b"\x7f" * 2_000_000, b"\x80" + bytes(2_000_000), b"\xff" * 2_000_000, bytes(2_000_000) + b"\x05", b""]
+    values = [as_long(len(it)) + it for it in numbers]
+    assert outcome(decode_avro(pa.array(values, pa.binary()), reader, None)) == [
+        (None, "OutOfRange"),
+        (None, "OutOfRange"),
+        ({"t": Decimal("-0.01")}, None),
+        ({"t": Decimal("0.05")}, None),
+        (None, "Malformed"),
+    ]
+
+
+@pytest.mark.parametrize("index", [-1, -2, -3, -4, -(2**31), -(2**63), 2, 3, 2**31, 2**63 - 1])
+def test_an_index_that_a_type_does_not_have_is_malformed(index: int) -> None:
+    enum, inner = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}, record("Inner", x="int")
+    for type_ in (enum, ["null", "int"], ["int", "long"], ["null", enum], ["null", inner]):
+        values = pa.array([as_long(index) + b"\x00\x00"[: type_ != enum]], pa.binary())
+        assert outcome(decode_avro(values, schema(a=type_), None)) == [(None, "Malformed")], type_
+    writer = schema(2, a=["null", "int", "string", enum, inner], b="int")
+    written = pa.array([header(2) + as_long(index if index < 0 else index + 5) + b"\x00\x00"], pa.binary())
+    assert outcome(decode_avro(written, schema(1, b="int"), Registry(writer))) == [(None, "Malformed")]
+
+
+def doubled(levels: int, leaf: Any) -> str:
+    """A small schema: each record has two fields of the one before it."""
+    fields = [{"name": "a", "type": record("R0", x=leaf)}]
+    for level in range(1, levels + 1):
+        inner = record(f"R{level}", a=f"R{level - 1}", b=f"R{level - 1}")
+        fields.append({"name": f"f{level}", "type": ["null", inner]})
+    return json.dumps({"type": "record", "name": "Flight", "fields": [*fields, {"name": "delay", "type": "int"}]})
+
+
+@pytest.mark.parametrize("levels", [10, 40, 200])
+def test_each_type_of_a_schema_is_judged_once(levels: int) -> None:
+    writer, reader = RegisteredSchema(2, AVRO, doubled(levels, "int")), schema(1, delay="long")
+    value = header(2) + b"\x02" + b"\x00" * levels + b"\x0a"
+    assert outcome(decode_avro(pa.array([value], pa.binary()), reader, Registry(writer))) == [({"delay": 5}, None)]
+    if levels > 10:
+        with pytest.raises(InvalidOption, match="more than 10,000 fields"):
+            arrow_type(writer.text)
+
+
+@pytest.mark.parametrize("leaf", ["null", {"type": "fixed", "name": "Nothing", "size": 0}])
+def test_a_value_is_no_work_without_bytes(leaf: Any) -> None:
+    writer = RegisteredSchema(2, AVRO, doubled(40, leaf))
+    value = pa.array([header(2) + b"\x00" * 40], pa.binary())
+    assert outcome(decode_avro(value, schema(1, delay="int"), Registry(writer))) == [(None, "SchemaMismatch")]
+
+
+def test_a_recursive_field_that_the_reader_leaves_out_is_read() -> None:
+    items = {"type": "array", "items": "Flight"}
+    fields = {"before": ["null", "Flight"], "others": items, "kind": ["null", "int", "Flight"], "delay": "int"}
+    writer, reader = schema(2, **fields), schema(1, delay="long")
+    leaf = b"\x00\x00\x00\x08"
+    nested = b"\x02" + leaf + b"\x04" + leaf + leaf + b"\x00" + b"\x04" + leaf + b"\x0a"
+    values = [header(2) + it for it in (leaf, nested, b"\x02" * 1_000_000, b"\xff" * 1_000_000, b"\x01" + leaf)]
+    assert outcome(decode_avro(pa.array(values, pa.binary()), reader, Registry(writer))) == [
+        ({"delay": 4}, None),
+        ({"delay": 5}, None),
+        (None, "Malformed"),
+        (None, "Malformed"),
+        (None, "Malformed"),
+    ]
+
+
+EPOCH_2020 = datetime(2020, 1, 1, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "number", "expected"),
+    [
+        ("long", logical("long", "timestamp-millis"), 1_577_836_800_000, EPOCH_2020),
+        ("long", logical("long", "timestamp-micros"), 1_577_836_800_000_000, EPOCH_2020),
+        ("long", logical("long", "local-timestamp-millis"), 1_577_836_800_000, EPOCH_2020.replace(tzinfo=None)),
+        ("int", logical("long", "timestamp-millis"), 1, datetime(1970, 1, 1, 0, 0, 0, 1000, timezone.utc)),
+        ("int", logical("int", "date"), 18_262, date(2020, 1, 1)),
+        (logical("int", "date"), "int", 18_262, 18_262),
+        (logical("int", "date"), "long", 18_262, 18_262),
+        (logical("long", "timestamp-millis"), "long", 5, 5),
+        # Two units of one time are one time.
+        (logical("long", "timestamp-millis"), logical("long", "timestamp-micros"), 1_577_836_800_000, EPOCH_2020),
+        (logical("long", "timestamp-micros"), logical("long", "timestamp-millis"), 1_577_836_800_000_000, EPOCH_2020),
+    ],
+)
+def test_the_logical_type_of_the_reader(written: Any, read: Any, number: int, expected: Any) -> None:
+    values = pa.array([header(2) + as_long(number)], pa.binary())
+    assert outcome(decode_avro(values, schema(1, t=read), Registry(schema(2, t=written)))) == [({"t": expected}, None)]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (logical("long", "timestamp-millis"), logical("long", "local-timestamp-millis")),
+        (logical("int", "date"), logical("long", "timestamp-millis")),
+        (logical("bytes", "decimal", precision=9, scale=2), logical("bytes", "decimal", precision=9, scale=3)),
+    ],
+)
+def test_two_logical_types_with_other_meanings_are_a_mismatch(written: Any, read: Any) -> None:
+    assert classes([header(2) + b"\x02\x02"], schema(1, t=read), schema(2, t=written)) == ["SchemaMismatch"]
+
+
+def test_defaults_have_the_types_of_the_reader() -> None:
+    fields = [
+        {"name": "at", "type": logical("long", "timestamp-millis"), "default": 1_577_836_800_000},
+        {"name": "price", "type": logical("bytes", "decimal", precision=4, scale=1), "default": "\u00ff"},
+        {"name": "data", "type": "bytes", "default": "\u00e9\u0000"},
+        {"name": "four", "type": {"type": "fixed", "name": "Two", "size": 2}, "default": "\u00fe\u00ff"},
+    ]
+    reader = RegisteredSchema(1, AVRO, json.dumps({"type": "record", "name": "Flight", "fields": fields}))
+    values = pa.array([header(2) + b"\x02"], pa.binary())
+    expected = {"at": EPOCH_2020, "price": Decimal("-0.1"), "data": b"\xe9\x00", "four": b"\xfe\xff"}
+    assert outcome(decode_avro(values, reader, Registry(schema(2, x="int")))) == [(expected, None)]
+
+
+def test_an_invalid_annotation_is_ignored() -> None:
+    oracle_number = logical("bytes", "decimal", precision=64, scale=127)
+    large = logical("bytes", "decimal", precision=50, scale=2)
+    assert arrow_type(schema(a=oracle_number).text) == pa.struct([("a", pa.binary())])
+    writer = schema(2, a=oracle_number, b=large, c="int")
+    value = header(2) + b"\x02\x01\x02\x01\x0a"
+    assert classes([value], schema(1, c="int"), writer) == [None]
+    assert classes([value], schema(1, b=logical("bytes", "decimal", precision=38, scale=2)), writer) == [None]
+
+
+def test_a_double_in_a_union_of_numbers_keeps_its_digits() -> None:
+    own = schema(1, a=["null", "float", "double"])
+    array = pa.array([{"a": 0.1}, {"a": None}], arrow_type(own.text))
+    written = encode_avro(array, own, has_header=False).field("result")
+    assert outcome(decode_avro(written, own, None)) == [({"a": 0.1}, None), ({"a": None}, None)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "default"),
+    [
+        ("int", 2**31),
+        ("int", "1"),
+        ("long", 1.5),
+        ("boolean", 1),
+        ("bytes", "\u0100"),
+        ({"type": "fixed", "name": "Two", "size": 2}, "a"),
+        ({"type": "enum", "name": "Kind", "symbols": ["A"]}, "B"),
+        (["null", "string"], 5),
+        (record("Inner", x="int"), {}),
+        ({"type": "array", "items": "int"}, ["a"]),
+        ({"type": "map", "values": "int"}, []),
+        (logical("bytes", "decimal", precision=4), ""),
+        ("double", 10**400),
+    ],
+)
+def test_a_default_of_another_type_is_rejected(type_: Any, default: Any) -> None:
+    fields = [{"name": "a", "type": type_, "default": default}]
+    reader = RegisteredSchema(1, AVRO, json.dumps({"type": "record", "name": "Flight", "fields": fields}))
+    with pytest.raises(InvalidOption, match=r"The default of field 'Flight\.a' in the Avro schema is wrong"):
+        check_reader(reader)
 
 
 def test_a_writers_schema_is_resolved_with_the_readers() -> None:

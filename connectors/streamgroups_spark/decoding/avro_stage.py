@@ -16,7 +16,7 @@ from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.schema_registry.client import RegistryClient, client_of
 from streamgroups_schemas.avro_types import arrow_type
-from streamgroups_schemas.avro_values import AVRO, decode_avro, encode_avro
+from streamgroups_schemas.avro_values import AVRO, check_reader, decode_avro, encode_avro
 from streamgroups_spark.decoding.encodable import check_encodable
 from streamgroups_spark.decoding.python_values import Codec
 from streamgroups_spark.internals.shipping import Shipped
@@ -54,6 +54,7 @@ def decoder(avro: Avro) -> tuple[Codec, DataType]:
         StreamGroupsError: if the registry does not answer, or does not have the subject.
     """
     reader = _schema(avro)
+    check_reader(reader)
     return AvroDecoder(reader, avro.registry), _type(reader)
 
 

@@ -1,0 +1,109 @@
+"""Conversions of Avro values: promotions, and logical types to the values of Arrow.
+
+Called by ``avro_resolution``. Source: the Avro specification 1.12, "Schema Resolution" and "Logical Types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Context, Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from streamgroups.decoding.problems import CannotDecode, Kind
+from streamgroups_schemas.avro_schemas import Logical
+
+#: Converts a value; ``None`` for one that is right as it is.
+Converter: TypeAlias = Callable[[Any], Any] | None
+#: Times that differ in their units only.
+_TIMES = {
+    "timestamp-millis": ("timestamp", 0),
+    "timestamp-micros": ("timestamp", 0),
+    "local-timestamp-millis": ("local-timestamp", 0),
+    "local-timestamp-micros": ("local-timestamp", 0),
+}
+#: Microseconds in a unit.
+_UNITS = {"timestamp-millis": 1000, "timestamp-micros": 1, "local-timestamp-millis": 1000, "local-timestamp-micros": 1}
+_MAX_DECIMAL_BYTES = 16
+_DIGITS = Context(prec=60)
+_INT, _LONG = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
+
+
+def of_items(one: Converter) -> Converter:
+    """Returns the converter of lists."""
+    return None if one is None else lambda value: [one(it) for it in value]
+
+
+def of_values(one: Converter) -> Converter:
+    """Returns the converter of maps."""
+    return None if one is None else lambda value: {key: one(it) for key, it in value.items()}
+
+
+def nullable(null: Converter, one: Converter) -> Converter:
+    """Returns the converter of null and of other values."""
+    if one is None and null is None:
+        return None
+
+    def convert(value: Any) -> Any:
+        it = null if value is None else one
+        return value if it is None else it(value)
+
+    return convert
+
+
+def _checked(value: int, limits: tuple[int, int]) -> int:
+    if not limits[0] <= value <= limits[1]:
+        raise CannotDecode(Kind.MALFORMED, "A number has more bits than its type.")
+    return value
+
+
+#: Pairs of types: the writer's, the reader's.
+PROMOTIONS: dict[tuple[str, str], Converter] = {
+    ("int", "long"): lambda value: _checked(value, _INT),
+    ("int", "float"): lambda value: float(np.int64(_checked(value, _INT)).astype(np.float32)),
+    ("int", "double"): lambda value: float(_checked(value, _INT)),
+    ("long", "float"): lambda value: float(np.int64(_checked(value, _LONG)).astype(np.float32)),
+    ("long", "double"): float,
+    ("float", "double"): None,
+    ("string", "bytes"): lambda value: value.encode(),
+    ("bytes", "string"): lambda value: value.decode(),
+}
+
+
+# ---- logical types ---------------------------------------------------------------------------------------------------
+
+
+def logical_converter(logical: Logical) -> Converter:
+    """Returns the converter of the values of a logical type to those of Arrow: days, microseconds, or decimals."""
+    if logical.name == "decimal":
+        return _decimal(logical.scale)
+    unit = _UNITS.get(logical.name, 1)
+    return None if unit == 1 else lambda value: value * unit
+
+
+def is_same(theirs: Logical, ours: Logical) -> bool:
+    """Whether both have one meaning. Units of times are converted, scales of decimals are not: "Schema Resolution"."""
+    meanings = [_TIMES.get(it.name, (it.name, it.scale)) for it in (theirs, ours)]
+    return meanings[0] == meanings[1]
+
+
+def _decimal(scale: int) -> Converter:
+    def convert(data: bytes) -> Decimal:
+        if len(data) > _MAX_DECIMAL_BYTES:
+            data = _trimmed(data)
+        if not data:
+            raise CannotDecode(Kind.MALFORMED, "A decimal has no bytes.")
+        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _DIGITS)
+
+    return convert
+
+
+def _trimmed(data: bytes) -> bytes:
+    """Returns the number without bytes that repeat its sign."""
+    sign = b"\xff" if data[0] >= 0x80 else b"\x00"
+    rest = data.lstrip(sign)
+    if len(rest) > _MAX_DECIMAL_BYTES:
+        # The time of Python's conversion grows with the square of the length.
+        raise CannotDecode(Kind.OUT_OF_RANGE, f"A decimal has {len(rest):,} bytes. Spark's have at most 38 digits.")
+    return sign + rest
