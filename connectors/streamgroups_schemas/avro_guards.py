@@ -145,7 +145,7 @@ def _guarded_union(schema: list[Any]) -> _Branches:
 
 
 def _has_names(schema: Any) -> bool:
-    """Returns whether a definition has a union of several types, of which one has a name."""
+    """Returns whether a definition has a union of several types with a named one."""
     found = [schema]
     for part in found:
         if isinstance(part, _Branches):

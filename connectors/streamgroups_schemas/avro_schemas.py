@@ -30,7 +30,7 @@ _LOGICAL = {
     "local-timestamp-millis": ("long",),
     "local-timestamp-micros": ("long",),
 }
-#: Properties that fastavro does not know. It rejects some valid defaults, and ignores the logical types of readers.
+#: Properties without a meaning for fastavro. It rejects some valid defaults, and ignores the logical types of readers.
 LOGICAL, DEFAULT, ALIASES = "streamgroups.logical", "streamgroups.default", "streamgroups.aliases"
 _MAX_INT = 2**31 - 1
 #: fastavro raises errors of Python for schemas whose parts have other types than they must.
@@ -74,7 +74,7 @@ class AvroSchema:
     is_recursive: bool
 
     def definition(self, schema: Any) -> Any:
-        """Returns a type, of which ``schema`` can be the name."""
+        """Returns the definition of a type or of its name."""
         return self.named.get(schema, schema) if isinstance(schema, str) else schema
 
 

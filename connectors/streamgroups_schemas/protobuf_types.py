@@ -6,43 +6,14 @@ Type") and "Well-Known Types"; Confluent's serializer for schemas in a registry.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from google.protobuf import (
-    any_pb2,
-    api_pb2,
-    descriptor_pb2,
-    descriptor_pool,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    source_context_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    type_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError
 
 from streamgroups.errors import InvalidOption
 
-_WELL_KNOWN = (
-    any_pb2,
-    source_context_pb2,
-    type_pb2,
-    api_pb2,
-    duration_pb2,
-    empty_pb2,
-    field_mask_pb2,
-    struct_pb2,
-    timestamp_pb2,
-    wrappers_pb2,
-)
 _F = FieldDescriptor
 _SCALARS = {
     _F.TYPE_BOOL: pa.bool_(),
@@ -67,62 +38,22 @@ WRAPPERS = frozenset(
     f"google.protobuf.{it}Value"
     for it in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
 )
-#: Types of one group can replace each other.
-_SAME_BYTES = {
-    **dict.fromkeys(
-        (_F.TYPE_INT32, _F.TYPE_UINT32, _F.TYPE_INT64, _F.TYPE_UINT64, _F.TYPE_BOOL, _F.TYPE_ENUM), "varint"
-    ),
-    **dict.fromkeys((_F.TYPE_SINT32, _F.TYPE_SINT64), "zigzag"),
-    **dict.fromkeys((_F.TYPE_FIXED32, _F.TYPE_SFIXED32), "fixed32"),
-    **dict.fromkeys((_F.TYPE_FIXED64, _F.TYPE_SFIXED64), "fixed64"),
-    **dict.fromkeys((_F.TYPE_STRING, _F.TYPE_BYTES), "bytes"),
+#: Types of the reader that have each value of a type of the writer, with the same bytes.
+_WIDER = {
+    _F.TYPE_BOOL: (_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64),
+    _F.TYPE_INT32: (_F.TYPE_INT64,),
+    _F.TYPE_UINT32: (_F.TYPE_INT64, _F.TYPE_UINT64),
+    _F.TYPE_SINT32: (_F.TYPE_SINT64,),
+    _F.TYPE_ENUM: (_F.TYPE_INT32, _F.TYPE_INT64),
+    _F.TYPE_STRING: (_F.TYPE_BYTES,),
+    # Other bytes than UTF-8 are no text, so their value is malformed.
+    _F.TYPE_BYTES: (_F.TYPE_STRING,),
 }
+#: A few messages, each used twice by the next, are more fields than Spark can plan.
+_MAX_FIELDS = 10_000
 
 #: A ``FieldDescriptor``. Its type of a message or enum is set for some kinds of fields only, which type checkers ignore.
 Field: TypeAlias = Any
-#: Files that a schema imports: names and descriptors in base64, each after those that it imports.
-References = tuple[tuple[str, str], ...]
-
-
-@lru_cache(maxsize=1000)
-def registered_file(text: str, references: References = ()) -> Any:
-    """Returns the file descriptor of a schema in a registry.
-
-    Args:
-        text: the descriptor in base64.
-        references: the files that it imports.
-
-    Raises:
-        InvalidOption: if it is no descriptor.
-    """
-    pool = _pool()
-    for name, reference in references:
-        if not name.startswith("google/protobuf/"):
-            _add(pool, reference, name)
-    return _add(pool, text, "streamgroups.schema.proto")
-
-
-def message_of_set(descriptor_set: bytes, name: str) -> Descriptor:
-    """Returns a message of the output of ``protoc --include_imports --descriptor_set_out``.
-
-    Raises:
-        InvalidOption: if the set is malformed, or does not have the message.
-    """
-    try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
-    except DecodeError as e:
-        raise _not_a_descriptor(e) from None
-    pool = descriptor_pool.DescriptorPool()
-    try:
-        for file in files:
-            pool.Add(file)
-        return pool.FindMessageTypeByName(name)
-    except (KeyError, TypeError) as e:
-        names = sorted(f"{it.package}.{m.name}".lstrip(".") for it in files for m in it.message_type)
-        raise InvalidOption(
-            f"The descriptor set has no message '{name}': {e}.",
-            remedy=f"Its messages are: {', '.join(names)}. Create it with protoc --include_imports.",
-        ) from None
 
 
 def message_at(file: Any, indexes: tuple[int, ...]) -> Descriptor | None:
@@ -158,98 +89,93 @@ def is_map(field: Field) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def arrow_type(message: Descriptor, path: tuple[str, ...] = (), within: tuple[str, ...] = ()) -> pa.DataType:
+def arrow_type(message: Descriptor) -> pa.DataType:
     """Returns the type of a message.
-
-    Args:
-        message: the message.
-        path: the field that has this type, for errors.
-        within: the messages that contain it.
 
     Raises:
         InvalidOption: if a field has a type without an equivalent. The error names it.
     """
-    where = f"field '{'.'.join(path)}'" if path else "the message"
-    if message.full_name in within:
-        raise _no_type(where, message.full_name, "The message contains itself.")
-    if not message.fields:
-        raise _no_type(where, message.full_name, "The message has no fields.")
-    inner = (*within, message.full_name)
-    return pa.struct([(it.name, _field_type(it, (*path, it.name), inner)) for it in message.fields])
+    return _Types().message(message, (), ())
 
 
-def mismatch(written: Descriptor, read: Descriptor, seen: frozenset[str] = frozenset()) -> str | None:
-    """Returns the first field that a reader would ignore silently, because the writer has given its number another type.
+def mismatch(written: Descriptor, read: Descriptor) -> str | None:
+    """Returns the first field with a type of the writer that has other values than the type of the reader.
 
     >>> from google.protobuf import timestamp_pb2, wrappers_pb2
     >>> mismatch(wrappers_pb2.StringValue.DESCRIPTOR, wrappers_pb2.Int64Value.DESCRIPTOR)
     'value'
     >>> mismatch(wrappers_pb2.Int32Value.DESCRIPTOR, wrappers_pb2.Int64Value.DESCRIPTOR) is None
     True
+    >>> mismatch(wrappers_pb2.Int64Value.DESCRIPTOR, wrappers_pb2.Int32Value.DESCRIPTOR)
+    'value'
     """
-    if read.full_name in seen:
-        return None
+    return _mismatch(written, read, {})
+
+
+def _mismatch(written: Descriptor, read: Descriptor, found: dict[tuple[str, str], str | None]) -> str | None:
+    """Each pair of messages is compared once."""
+    pair = (written.full_name, read.full_name)
+    if pair not in found:
+        found[pair] = None
+        found[pair] = _first_mismatch(written, read, found)
+    return found[pair]
+
+
+def _first_mismatch(written: Descriptor, read: Descriptor, found: dict[tuple[str, str], str | None]) -> str | None:
     ours: Field
     theirs: Field
     for number, ours in read.fields_by_number.items():
         theirs = written.fields_by_number.get(number)
         if theirs is None:
             continue
-        bytes_of = [_SAME_BYTES.get(it.type, it.type) for it in (theirs, ours)]
-        if bytes_of[0] != bytes_of[1] or is_repeated(theirs) != is_repeated(ours):
+        is_wider = ours.type == theirs.type or ours.type in _WIDER.get(theirs.type, ())
+        if not is_wider or is_repeated(theirs) != is_repeated(ours) or is_map(theirs) != is_map(ours):
             return str(ours.name)
         if ours.message_type is not None:
-            nested = mismatch(theirs.message_type, ours.message_type, seen | {read.full_name})
+            nested = _mismatch(theirs.message_type, ours.message_type, found)
             if nested is not None:
                 return f"{ours.name}.{nested}"
     return None
 
 
-def _field_type(field: Field, path: tuple[str, ...], within: tuple[str, ...]) -> pa.DataType:
-    if is_map(field):
-        key, value = (field.message_type.fields_by_name[it] for it in ("key", "value"))
-        return pa.map_(_one_type(key, path, within), _one_type(value, path, within))
-    one = _one_type(field, path, within)
-    return pa.list_(one) if is_repeated(field) else one
+class _Types:
+    """The types of one message."""
 
+    def __init__(self) -> None:
+        self._fields = 0
 
-def _one_type(field: Field, path: tuple[str, ...], within: tuple[str, ...]) -> pa.DataType:
-    if field.type == _F.TYPE_GROUP:
-        raise _no_type(f"field '{'.'.join(path)}'", "group", "Groups are deprecated.")
-    if field.message_type is None:
-        return _SCALARS[field.type]
-    name = field.message_type.full_name
-    if name == TIMESTAMP:
-        return pa.timestamp("us", "UTC")
-    if name == DURATION:
-        return pa.duration("us")
-    if name in WRAPPERS:
-        return _SCALARS[field.message_type.fields_by_name["value"].type]
-    return arrow_type(field.message_type, path, within)
+    def message(self, message: Descriptor, path: tuple[str, ...], within: tuple[str, ...]) -> pa.DataType:
+        where = f"field '{'.'.join(path)}'" if path else "the message"
+        if message.full_name in within:
+            raise _no_type(where, message.full_name, "The message contains itself.")
+        if not message.fields:
+            raise _no_type(where, message.full_name, "The message has no fields.")
+        self._fields += len(message.fields)
+        if self._fields > _MAX_FIELDS:
+            raise _no_type("the message", path[0], f"It has more than {_MAX_FIELDS:,} fields, with those of each use.")
+        inner = (*within, message.full_name)
+        return pa.struct([(it.name, self._field(it, (*path, it.name), inner)) for it in message.fields])
 
+    def _field(self, field: Field, path: tuple[str, ...], within: tuple[str, ...]) -> pa.DataType:
+        if is_map(field):
+            key, value = (field.message_type.fields_by_name[it] for it in ("key", "value"))
+            return pa.map_(self._one(key, path, within), self._one(value, path, within))
+        one = self._one(field, path, within)
+        return pa.list_(one) if is_repeated(field) else one
 
-def _pool() -> descriptor_pool.DescriptorPool:
-    pool = descriptor_pool.DescriptorPool()
-    for module in _WELL_KNOWN:
-        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-    return pool
-
-
-def _add(pool: descriptor_pool.DescriptorPool, text: str, name: str) -> Any:
-    try:
-        proto = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-        proto.name = name
-        pool.Add(proto)
-        return pool.FindFileByName(name)
-    except (binascii.Error, ValueError, DecodeError, TypeError, KeyError) as e:
-        raise _not_a_descriptor(e) from None
-
-
-def _not_a_descriptor(error: Exception) -> InvalidOption:
-    return InvalidOption(
-        f"The Protobuf schema is no descriptor: {type(error).__name__}: {error}.",
-        remedy="The registry must support the parameter format=serialized. Or pass a descriptor set of protoc.",
-    )
+    def _one(self, field: Field, path: tuple[str, ...], within: tuple[str, ...]) -> pa.DataType:
+        if field.type == _F.TYPE_GROUP:
+            raise _no_type(f"field '{'.'.join(path)}'", "group", "Groups are deprecated.")
+        if field.message_type is None:
+            return _SCALARS[field.type]
+        name = field.message_type.full_name
+        if name == TIMESTAMP:
+            return pa.timestamp("us", "UTC")
+        if name == DURATION:
+            return pa.duration("us")
+        if name in WRAPPERS:
+            return _SCALARS[field.message_type.fields_by_name["value"].type]
+        return self.message(field.message_type, path, within)
 
 
 def _no_type(where: str, kind: str, reason: str) -> InvalidOption:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from streamgroups.decoding.problems import CannotDecode, Kind
 from streamgroups.decoding.registry import RegisteredSchema, SchemaSource
 from streamgroups.decoding.wire_format import header, joined_indexes, split_header, split_indexes
 from streamgroups.errors import InvalidOption
+from streamgroups_schemas.protobuf_files import message_of_set, registered_file, with_open_enums
 from streamgroups_schemas.protobuf_types import (
     DURATION,
     TIMESTAMP,
@@ -31,15 +32,11 @@ from streamgroups_schemas.protobuf_types import (
     is_map,
     is_repeated,
     message_at,
-    message_of_set,
     mismatch,
-    registered_file,
 )
-from streamgroups_schemas.results import apply
+from streamgroups_schemas.results import apply, with_numbers
 
 PROTOBUF = "PROTOBUF"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MICROSECOND = timedelta(microseconds=1)
 _UNSIGNED = (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64)
 
 
@@ -94,9 +91,16 @@ def decode_protobuf(values: pa.Array, reader: MessageSchema, schemas: SchemaSour
     Raises:
         RegistryUnreachable: if the registry does not answer.
     """
+    message, type_, read = _compiled(reader)
+    return apply(values, read if schemas is None else _Registered(message, read, schemas), type_, Kind.MALFORMED)
+
+
+@lru_cache(maxsize=100)
+def _compiled(reader: MessageSchema) -> tuple[Descriptor, pa.DataType, Callable[[bytes], Any]]:
+    """Returns the message, its type, and the function that reads one value."""
     message = reader.message()
     type_ = arrow_type(message)
-    make, convert = GetMessageClass(message), _reader(message)
+    make, convert = GetMessageClass(with_open_enums(message)), _reader(message)
 
     def read(payload: bytes) -> Any:
         try:
@@ -104,7 +108,7 @@ def decode_protobuf(values: pa.Array, reader: MessageSchema, schemas: SchemaSour
         except DecodeError as e:
             raise CannotDecode(Kind.MALFORMED, f"The value is no message '{message.full_name}': {e}") from None
 
-    return apply(values, read if schemas is None else _Registered(message, read, schemas), type_, Kind.MALFORMED)
+    return message, type_, read
 
 
 class _Registered:
@@ -171,7 +175,7 @@ def encode_protobuf(values: pa.Array, schema: MessageSchema) -> pa.Array:
         _fill(filled, value)
         return first + filled.SerializeToString(deterministic=True)
 
-    return apply(values, one, pa.binary(), Kind.NOT_ENCODABLE)
+    return apply(with_numbers(values), one, pa.binary(), Kind.NOT_ENCODABLE)
 
 
 # ---- messages to values ----------------------------------------------------------------------------------------------
@@ -255,10 +259,13 @@ def _fill_map(message: Any, field: Field, value: dict[Any, Any]) -> None:
 def _fill_message(target: Any, value: Any) -> None:
     name = target.DESCRIPTOR.full_name
     if name == TIMESTAMP:
-        target.seconds, micros = divmod((value - _EPOCH) // _MICROSECOND, 1_000_000)
+        target.seconds, micros = divmod(value, 1_000_000)
         target.nanos = micros * 1_000
     elif name == DURATION:
-        target.FromTimedelta(value)
+        # Seconds and nanoseconds have one sign.
+        seconds, micros = divmod(abs(value), 1_000_000)
+        sign = -1 if value < 0 else 1
+        target.seconds, target.nanos = sign * seconds, sign * micros * 1_000
     elif name in WRAPPERS:
         target.value = _scalar(target.DESCRIPTOR.fields_by_name["value"], value)
     else:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import base64
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
+from google.protobuf import descriptor_pb2, duration_pb2, json_format, struct_pb2, timestamp_pb2, wrappers_pb2
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.decoding.registry import RegisteredSchema
 from streamgroups.decoding.wire_format import header, joined_indexes
 from streamgroups.errors import InvalidOption, RegistryUnreachable
-from streamgroups_schemas.protobuf_types import arrow_type, message_at, registered_file
+from streamgroups_schemas.protobuf_files import registered_file
+from streamgroups_schemas.protobuf_types import arrow_type, message_at, mismatch
 from streamgroups_schemas.protobuf_values import PROTOBUF, MessageSchema, decode_protobuf, encode_protobuf
 
 _F = descriptor_pb2.FieldDescriptorProto
@@ -295,6 +298,152 @@ def test_an_unreachable_registry_is_no_problem_of_a_value() -> None:
 
     with pytest.raises(RegistryUnreachable):
         decode_protobuf(pa.array([header(1) + b"\x00"], pa.binary()), SCHEMA, Unreachable())
+
+
+SCALARS = [it for it in T if it not in ("group", "message")]
+EDGES: dict[str, list[Any]] = {
+    "float": [0.0, 1.5, float("inf")],
+    "double": [0.0, 0.1, 1e300],
+    "bool": [False, True],
+    "string": ["", "JFK", "\u00e9"],
+    "bytes": [b"", b"JFK", b"\xff"],
+    "enum": [0, 1, 7, -1, 2**31 - 1],
+}
+
+
+def of_type(type_: str, *, repeated: bool = False) -> MessageSchema:
+    one = field("a", 1, type_, repeated=repeated, of=".board.Kind" if type_ == "enum" else "")
+    return MessageSchema("board.M", registered=registered(1, file(message("M", one), enums=(KIND,))))
+
+
+def edges(type_: str) -> list[Any]:
+    if type_ in EDGES:
+        return EDGES[type_]
+    limits = (0, 2 ** int(type_[-2:])) if type_ in ("uint32", "uint64", "fixed32", "fixed64") else None
+    low, high = limits or (-(2 ** (int(type_[-2:]) - 1)), 2 ** (int(type_[-2:]) - 1))
+    return [it for it in (low, -1, 0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, high - 1) if low <= it < high]
+
+
+def plain(value: Any) -> Any:
+    if value in ("A", "B"):
+        return "AB".index(value)
+    if isinstance(value, str):
+        return int(value) if value.lstrip("-").isdigit() else value.encode()
+    return value
+
+
+@pytest.mark.parametrize("written", SCALARS)
+@pytest.mark.parametrize("read", SCALARS)
+@pytest.mark.parametrize("repeated", [False, True])
+def test_P4_a_value_of_another_type_is_the_same_value_or_a_mismatch(written: str, read: str, repeated: bool) -> None:
+    writer, reader = of_type(written, repeated=repeated), of_type(read, repeated=repeated)
+    assert writer.registered is not None
+    make = GetMessageClass(writer.message())
+    registry = Registry(writer.registered)
+    for value in edges(written):
+        made = make(a=[value] if repeated else value)
+        found = decode_protobuf(pa.array([header(1) + b"\x00" + made.SerializeToString()]), reader, registry)
+        [(result, error)] = outcome(found)
+        if error is None:
+            got = result["a"][0] if repeated else result["a"]
+            assert plain(got) == plain(value), (written, read, value)
+        else:
+            assert error == (
+                "Malformed" if (written, read, value) == ("bytes", "string", b"\xff") else "SchemaMismatch"
+            )
+            assert written != read
+
+
+@pytest.mark.parametrize("pair", ["int32 int64", "uint32 int64", "uint32 uint64", "sint32 sint64", "string bytes"])
+def test_a_wider_type_is_read(pair: str) -> None:
+    written, read = pair.split()
+    assert mismatch(of_type(written).message(), of_type(read).message()) is None
+    assert mismatch(of_type(read).message(), of_type(written).message()) in (None if "bytes" in pair else "a", "a")
+
+
+def test_an_unknown_value_of_a_closed_enum_is_its_number() -> None:
+    made = file(
+        message(
+            "M", field("one", 1, "enum", of=".board.Kind"), field("many", 2, "enum", repeated=True, of=".board.Kind")
+        ),
+        enums=(KIND,),
+    )
+    made.syntax = "proto2"
+    made.message_type[0].field[0].default_value = "B"
+    schema = MessageSchema("board.M", descriptor_set(made))
+    values = pa.array([b"\x08\x07\x10\x00\x10\x09\x10\x01", b"", b"\x08\x00"], pa.binary())
+    assert outcome(decode_protobuf(values, schema, None)) == [
+        ({"one": "7", "many": ["A", "9", "B"]}, None),
+        ({"one": None, "many": []}, None),
+        ({"one": "A", "many": []}, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("imported", "type_"),
+    [
+        ("google/protobuf/timestamp.proto", ".google.protobuf.Timestamp"),
+        ("google/protobuf/descriptor.proto", ""),
+        ("google/protobuf/compiler/plugin.proto", ""),
+        ("google/type/date.proto", ".google.type.Date"),
+        ("google/type/money.proto", ".google.type.Money"),
+        ("google/type/datetime.proto", ".google.type.TimeZone"),
+        ("confluent/meta.proto", ""),
+        ("confluent/type/decimal.proto", ".confluent.type.Decimal"),
+    ],
+)
+def test_files_that_clients_of_registries_have(imported: str, type_: str) -> None:
+    made = descriptor_pb2.FileDescriptorProto(name="flights.proto", package="board", syntax="proto3")
+    made.dependency.append(imported)
+    more = [field("at", 2, "message", of=type_)] if type_ else []
+    made.message_type.append(message("M", field("a", 1, "string"), *more))
+    registry_schema = registered(1, made)
+    schema = MessageSchema("board.M", registered=registry_schema)
+    values = pa.array([header(1) + b"\x00\x0a\x01x"], pa.binary())
+    [(result, error)] = outcome(decode_protobuf(values, schema, Registry(registry_schema)))
+    assert (result["a"], error) == ("x", None)
+
+
+def test_an_imported_file_that_is_missing_is_named() -> None:
+    made = file(message("M", field("a", 1, "string")))
+    made.dependency.append("google/protobuf/../../x.proto")
+    with pytest.raises(InvalidOption, match=r"google/protobuf/\.\./\.\./x\.proto, which is imported, is missing"):
+        MessageSchema("board.M", registered=registered(1, made)).message()
+
+
+@pytest.mark.parametrize("levels", [10, 60])
+def test_each_message_of_a_schema_is_compared_once(levels: int) -> None:
+    messages = [message("M0", field("a", 1, "int32"))]
+    for level in range(1, levels + 1):
+        of = f".board.M{level - 1}"
+        messages.append(message(f"M{level}", field("a", 1, "message", of=of), field("b", 2, "message", of=of)))
+    written = registered_file(registered(1, file(*messages)).text)
+    read = registered_file(registered(2, file(*messages)).text)
+    name = f"board.M{levels}"
+    both = [it.pool.FindMessageTypeByName(name) for it in (written, read)]
+    assert mismatch(*both) is None
+    with pytest.raises(InvalidOption, match="more than 10,000 fields") if levels > 12 else nullcontext():
+        arrow_type(both[1])
+
+
+@given(st.lists(rows, max_size=3))
+def test_P4_values_of_generated_code(values: list[Any]) -> None:
+    """Google's JSON of a message is the oracle."""
+    make = GetMessageClass(SCHEMA.message())
+    array = pa.array(values, arrow_type(SCHEMA.message()))
+    payloads = encode_protobuf(array, MessageSchema("board.Flight", descriptor_set(FILE))).field("result")
+    for value, payload in zip(values, payloads.to_pylist(), strict=True):
+        shown = json_format.MessageToDict(
+            make.FromString(payload), preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        for name in ("airport", "delay", "unsigned", "flag", "kind", "gates", "places"):
+            assert shown[name] == value[name]
+        for name in ("long", "wide", "boxed"):
+            assert (int(shown[name]) if name in shown else None) == value[name]
+        assert base64.b64decode(shown["data"]) == value["data"]
+        assert {key: int(it) for key, it in shown["counts"].items()} == value["counts"]
+        for name in ("place", "maybe"):
+            assert shown.get(name) == value[name]
 
 
 def test_a_schema_imports_another_file() -> None:
