@@ -1,24 +1,38 @@
 """P4: the contract of the client of schema registries, with a real registry.
 
-``STREAMGROUPS_SCHEMA_REGISTRY=http://localhost:8081`` names it: Confluent's Schema Registry, Karapace, Apicurio
-(``/apis/ccompat/v7``) or Redpanda. Without it, ``unit_tests/streamgroups_kafka/test_schema_registry.py`` runs the same tests
-with a fake registry.
+``unit_tests/streamgroups_kafka/test_schema_registry.py`` runs the same tests with a fake registry. The real one is Apicurio,
+or the one that ``STREAMGROUPS_SCHEMA_REGISTRY=http://localhost:8081`` names.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from streamgroups.decoding.registry import SchemaRegistry
+from streamgroups_testkit.apicurio import ApicurioRegistry
 from unit_tests.registry_contract import RegistryContract
 
 VARIABLE = "STREAMGROUPS_SCHEMA_REGISTRY"
 
 
-@pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} names no registry")
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    if VARIABLE in os.environ:
+        yield os.environ[VARIABLE]
+        return
+    with ApicurioRegistry() as server:
+        yield server.url
+
+
 class TestRealRegistry(RegistryContract):
     @pytest.fixture
-    def registry(self) -> SchemaRegistry:
-        return SchemaRegistry(os.environ[VARIABLE], {"max.retries": "0"})
+    def registry(self, url: str) -> SchemaRegistry:
+        return SchemaRegistry(url, {"max.retries": "0"})
+
+    def forbid_changes(self, registry: SchemaRegistry, subject: str) -> None:
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            client.set_compatibility(subject, "BACKWARD")

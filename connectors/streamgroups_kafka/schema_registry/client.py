@@ -35,7 +35,7 @@ _UNKNOWN_S = 10.0
 
 
 class RegistryClient:
-    """A connection to one registry.
+    """A connection to one registry. As a context manager it is closed at the end.
 
     Args:
         registry: its URL and settings.
@@ -54,10 +54,9 @@ class RegistryClient:
         self._url = registry.url
         self._secrets = secrets_of(registry.configuration())
         try:
-            # Its cache does not distinguish the forms of a schema.
-            self._clients: dict[str | None, Any] = {
-                form: SchemaRegistryClient(registry.configuration()) for form in (None, *_FORM.values())
-            }
+            # One for each form of schemas, because its cache does not distinguish them. The second one is created when needed.
+            self._new_client: Callable[[], Any] = lambda: SchemaRegistryClient(registry.configuration())
+            self._clients: dict[str | None, Any] = {None: self._new_client()}
         except (ValueError, TypeError, OSError) as e:
             raise InvalidOption(
                 f"The settings of the schema registry '{self._url}' are rejected: {self._text(e)}.",
@@ -66,6 +65,13 @@ class RegistryClient:
         self._has_answered = False
         self._unknown: Any = TTLCache(_MAX_UNKNOWN_IDS, _UNKNOWN_S, timer)
         self._lock = threading.Lock()
+
+    def __enter__(self) -> RegistryClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients.values():
+            client.close()
 
     def by_id(self, schema_id: int, kind: str) -> RegisteredSchema | None:
         """Returns the schema with an id; ``None`` if the registry has no such schema, or not all of its references.
@@ -169,7 +175,7 @@ class RegistryClient:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            answer = request(self._clients[_FORM.get(kind)])
+            answer = request(self._client_of(kind))
         except SchemaRegistryError as e:
             if e.error_code in _NO_SUCH or (e.http_status_code in about and self._is_registry()):
                 self._has_answered = True
@@ -183,6 +189,13 @@ class RegistryClient:
             ) from None
         self._has_answered = True
         return answer
+
+    def _client_of(self, kind: str) -> Any:
+        form = _FORM.get(kind)
+        with self._lock:
+            if form not in self._clients:
+                self._clients[form] = self._new_client()
+            return self._clients[form]
 
     def _is_registry(self) -> bool:
         """Returns whether the URL is one of a registry. Another service answers each request with the status 404."""

@@ -79,7 +79,8 @@ def _schema(avro: Avro) -> RegisteredSchema:
     assert avro.registry is not None
     assert avro.subject is not None
     # The client of this process has cached the latest schema of an earlier query.
-    latest = RegistryClient(avro.registry).latest(avro.subject, AVRO)
+    with RegistryClient(avro.registry) as client:
+        latest = client.latest(avro.subject, AVRO)
     if latest.type != AVRO:
         raise InvalidOption(
             f"The latest schema of subject '{avro.subject}' has the type {latest.type}, and not {AVRO}.",

@@ -83,7 +83,8 @@ def _latest(protobuf: Protobuf) -> MessageSchema:
     assert protobuf.registry is not None
     assert protobuf.subject is not None
     # The client of this process has cached the latest schema of an earlier query.
-    registered = RegistryClient(protobuf.registry).latest(protobuf.subject, PROTOBUF)
+    with RegistryClient(protobuf.registry) as client:
+        registered = client.latest(protobuf.subject, PROTOBUF)
     if registered.type != PROTOBUF:
         raise InvalidOption(
             f"The latest schema of subject '{protobuf.subject}' has the type {registered.type}, and not {PROTOBUF}.",
