@@ -41,8 +41,8 @@ def find_checks(connection: psycopg.Connection, table: TableName, columns: Seque
 
 def add_checks(
     connection: psycopg.Connection, stage: TableName, checks: Sequence[Check], delete_marker: str | None
-) -> None:
-    """Adds constraints to a stage whose columns have the names of the table.
+) -> int:
+    """Adds constraints to a stage whose columns have the names of the table. Returns their number.
 
     Args:
         connection: a connection in a transaction.
@@ -50,11 +50,14 @@ def add_checks(
         checks: the constraints.
         delete_marker: the column of rows that only delete. They satisfy all constraints.
     """
+    n_added = 0
     for check in checks:
         # PostgreSQL needs more privileges to parse an expression than to evaluate it. A constraint that cannot be added
         # remains one of the commit.
         with suppress(psycopg.ProgrammingError, psycopg.NotSupportedError), connection.transaction():
             connection.execute(add_check(stage, check, delete_marker))
+            n_added += 1
+    return n_added
 
 
 def add_check(stage: TableName, check: Check, delete_marker: str | None) -> sql.Composed:

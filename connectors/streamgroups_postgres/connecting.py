@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -85,6 +86,26 @@ def check_conninfo(conninfo: str, option: str = "conninfo") -> None:
         raise InvalidOption(f"Option '{option}' has an invalid sslmode.", remedy=f"Use {', '.join(_SSL_MODES)}.")
 
 
+class _Connection(psycopg.Connection):
+    """Sends names and values of a composed statement unchanged, whatever characters they contain."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> psycopg.Cursor:
+        return super().execute(query if params is None else escaped(query), params, **options)
+
+
+def escaped(query: Any) -> Any:
+    """Escapes the names and values of a composed statement for psycopg, which replaces ``%s`` also inside of them.
+
+    >>> escaped(sql.SQL("SELECT {} WHERE id = %s").format(sql.Identifier("load %"))).as_string()
+    'SELECT "load %%" WHERE id = %s'
+    """
+    if isinstance(query, sql.Composed):
+        return sql.Composed([escaped(part) for part in query])
+    if isinstance(query, sql.Identifier | sql.Literal):
+        return sql.SQL(query.as_string().replace("%", "%%"))
+    return query
+
+
 @contextmanager
 def connected(conninfo: str, doing: str) -> Iterator[psycopg.Connection]:
     """Connects for the duration of a block, as :func:`connect`. Uncommitted changes are rolled back at its end."""
@@ -111,7 +132,7 @@ def connect(conninfo: str, doing: str) -> psycopg.Connection:
     settings = defaults | conninfo_to_dict(conninfo) | {"client_encoding": "UTF8"}
     try:
         # Prepared statements do not work with all poolers, and no statement here runs five times.
-        connection = psycopg.connect(autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
+        connection = _Connection.connect(autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
     except psycopg.Error as e:
         # The original error is not chained: the text of libpq can contain values of the connection string.
         raise connection_error(_without_values(str(e), settings), doing) from None
@@ -193,6 +214,9 @@ _MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
     ),
     "3F": (SinkRejected, "Create the schema, or use another one."),
     "23": (RecordRejected, "Filter out such records, or change the constraint."),
+    # A row or an entry of an index that is larger than a page.
+    "54000": (RecordRejected, "Filter out such records, or shorten the value."),
+    "P0001": (RecordRejected, "A function of the table has raised this error: filter out such records, or change it."),
     "22": (RecordRejected, "Filter out such records, correct the value in the query, or alter the column's type."),
     "21": (RecordRejected, "Use a key whose values the table's unique index compares in the same way as the sink."),
     "44": (RecordRejected, "Filter out such records."),

@@ -12,11 +12,13 @@ from functools import partial
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import errors, sql
 
 from streamgroups.errors import RecordRejected, SinkRejected, StreamGroupsError
 from streamgroups_postgres.blocks import encode_blocks
 from streamgroups_postgres.column_types import record_columns
+from streamgroups_postgres.column_values import unwrapped
 from streamgroups_postgres.connecting import describe, set_up, translated
 from streamgroups_postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
 from streamgroups_postgres.copy_text import copy_text
@@ -52,6 +54,7 @@ def copy_into(
                     copying.write(HEADER)
                 for batch in batches:
                     _check(batch, stage)
+                    batch = _without_unused(batch, stage)
                     for start in range(0, len(batch), _ROWS_AT_ONCE):
                         some = batch.slice(start, _ROWS_AT_ONCE)
                         numbers = [pa.array(range(n_rows, n_rows + len(some)))] if stage.is_numbered else []
@@ -85,6 +88,21 @@ def _check(batch: pa.RecordBatch, stage: PostgresStage) -> None:
             f" {', '.join(f'{name} ({kind.value})' for name, kind in wanted)}.",
             remedy="Begin the batch with the schema of its records.",
         )
+
+
+def _without_unused(batch: pa.RecordBatch, stage: PostgresStage) -> pa.RecordBatch:
+    """Removes the values of rows that only delete, except those of the key. The table need not accept them."""
+    if stage.delete_marker is None:
+        return batch
+    deletes = pc.fill_null(unwrapped(batch.column(stage.delete_marker)), False)
+    if not pc.any(deletes).as_py():
+        return batch
+    used = {*stage.key, stage.delete_marker}
+    rows = pc.if_else(deletes, pa.nulls(len(batch), pa.int64()), pa.array(range(len(batch))))
+    columns = [
+        it if name in used else it.take(rows) for name, it in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _copy_error(error: psycopg.Error, stage: PostgresStage) -> StreamGroupsError:

@@ -10,7 +10,6 @@ PostgreSQL's documentation, "SAVEPOINT", "SET CONSTRAINTS".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import psycopg
@@ -20,7 +19,8 @@ from streamgroups.dlq.isolation import Failed, isolate
 from streamgroups.errors import RecordRejected
 from streamgroups.ledgers.staging import Isolated, RejectedRow
 from streamgroups_postgres.connecting import set_up, telling
-from streamgroups_postgres.merging import Piece, PostgresPieces, TaskRows, check_staged, write_piece, writing
+from streamgroups_postgres.merging import PostgresPieces, check_staged, index_rows, write_piece, writing
+from streamgroups_postgres.pieces import Piece, TaskRows, count, cut, rows_of
 from streamgroups_postgres.stages import PostgresStage, PostgresStaged, StageColumn
 
 #: The types for whose values psycopg always has an object. It has no time after the year 9999, nor 24:00.
@@ -39,61 +39,35 @@ def isolate_rows(connection: psycopg.Connection, staged: Sequence[PostgresStaged
     if not tasks:
         return Isolated([], 0, ())
     stage, pieces, found = tasks[0].stage, list[Piece](), list[tuple[TaskRows, RecordRejected]]()
-    ends = list(accumulate(one.n_rows for one in tasks))
-    _index(connection, stage)
+    rows = rows_of(tasks)
+    n_staged, doing = count(rows), f"Finding the rows that {stage.table} rejects"
+    with telling(doing), connection.transaction():
+        set_up(connection)
+        index_rows(connection, stage)
 
     def write(first: int, end: int) -> Piece:
-        piece = rows_of(tasks, first, end)
+        piece = cut(rows, first, end)
         with writing(stage), connection.transaction():
             write_piece(connection, stage, piece)
         return piece
 
-    with telling(f"Finding the rows that {stage.table} rejects"), connection.transaction(force_rollback=True):
+    with telling(doing), connection.transaction(force_rollback=True):
         set_up(connection)
         # A deferred constraint would reject the rows of all pieces at the end.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        check_staged(connection, stage, [one.attempt for one in tasks], ends[-1])
-        for outcome in isolate(ends[-1], write, isolate_on=(RecordRejected,)):
+        check_staged(connection, stage, [one.attempt for one in tasks], n_staged)
+        for outcome in isolate(n_staged, write, isolate_on=(RecordRejected,)):
             if not isinstance(outcome, Failed):
                 pieces.append(outcome.result)
                 continue
             assert isinstance(outcome.error, RecordRejected)
-            (row,) = rows_of(tasks, outcome.at, outcome.at + 1)
+            (row,) = cut(rows, outcome.at, outcome.at + 1)
             found.append((row, outcome.error))
             if len(found) > most:
                 break
     rejected = tuple(RejectedRow(_values(connection, stage, row), error) for row, error in found)
     attempts = tuple(one.attempt for one in tasks)
-    return Isolated([PostgresPieces(stage, tuple(pieces), attempts, ends[-1])], ends[-1] - len(rejected), rejected)
-
-
-def rows_of(tasks: Sequence[PostgresStaged], first: int, end: int) -> Piece:
-    """Returns the staged rows with these numbers among all rows of the tasks.
-
-    Args:
-        tasks: the output of the tasks, in order.
-        first: the number of the first row.
-        end: the number after that of the last row.
-    """
-    found, before = [], 0
-    for task in tasks:
-        here = TaskRows(task.attempt, max(first - before, 0), min(end - before, task.n_rows))
-        if here.first < here.end:
-            found.append(here)
-        before += task.n_rows
-    return tuple(found)
-
-
-def _index(connection: psycopg.Connection, stage: PostgresStage) -> None:
-    """A small piece must not read the whole stage. The server has no statistics of it."""
-    with telling(f"Finding the rows that {stage.table} rejects"), connection.transaction():
-        set_up(connection)
-        connection.execute(
-            sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (attempt, row_number)").format(
-                sql.Identifier(f"{stage.name.name}_rows"), stage.name.identifier
-            )
-        )
-        connection.execute(sql.SQL("ANALYZE {}").format(stage.name.identifier))
+    return Isolated([PostgresPieces(stage, tuple(pieces), attempts, n_staged)], n_staged - len(rejected), rejected)
 
 
 def _values(connection: psycopg.Connection, stage: PostgresStage, row: TaskRows) -> dict[str, Any]:

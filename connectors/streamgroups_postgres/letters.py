@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from streamgroups.dlq.letter import LETTER
 from streamgroups.dlq.table_letters import Row, queue_name
 from streamgroups.errors import SinkRejected
-from streamgroups_postgres.connecting import check_conninfo, connected, set_up, telling
+from streamgroups_postgres.connecting import check_conninfo, connected, escaped, set_up, telling
 from streamgroups_postgres.names import TableName
 
 #: A row can be as large as a record of Kafka.
@@ -82,7 +82,7 @@ class PostgresLetters:
             set_up(connection)
             with connection.cursor("letters", row_factory=dict_row) as cursor:
                 cursor.itersize = _ROWS_PER_FETCH
-                cursor.execute(query, [list(ids)] if ids else None)
+                cursor.execute(escaped(query) if ids else query, [list(ids)] if ids else None)
                 yield from cursor
 
     def delete(self, letters: Sequence[tuple[str, int]]) -> int:

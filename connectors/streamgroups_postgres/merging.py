@@ -1,12 +1,13 @@
 """Writes staged rows to the table, in the transaction of the ledger.
 
-Called by ``ledger`` and ``isolating``. An append writes all rows. An upsert writes the last record of each key, in the order of the tasks
-and their records. A record with the delete marker deletes the row. Rows are written in the order of their keys, so that
-members with equal keys rarely conflict. Source: PostgreSQL's documentation, "INSERT" (ON CONFLICT), "WITH Queries".
+Called by ``ledger`` and ``isolating``. The result is that of the records one by one, in the order of the tasks and their
+records. ``ways`` decides how many statements that needs, and ``statements`` contains them. A record with the delete marker
+deletes the row of its key. Source: PostgreSQL's documentation, "INSERT" (ON CONFLICT), "SET CONSTRAINTS".
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,26 +18,14 @@ from psycopg import errors, sql
 
 from streamgroups_postgres.blocks import write_blocks
 from streamgroups_postgres.connecting import telling
-from streamgroups_postgres.stages import PostgresStage, PostgresStaged, lost
+from streamgroups_postgres.pieces import Break, Piece, Run, count, cut, rows_of, runs
+from streamgroups_postgres.stages import PostgresStage, PostgresStaged, Way, lost
+from streamgroups_postgres.statements import append_all, breaks, delete, insert, upsert_last
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
-class TaskRows:
-    """Adjacent staged rows of one attempt of a task.
-
-    Args:
-        attempt: the number of the attempt.
-        first: the number of the first row.
-        end: the number after that of the last row.
-    """
-
-    attempt: int
-    first: int
-    end: int
-
-
-#: Rows that one statement writes, in order.
-Piece: TypeAlias = tuple[TaskRows, ...]
+#: With fewer statements than this, each one can read the whole stage.
+_INDEXED_FROM = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +68,8 @@ def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: st
         if isinstance(one, PostgresPieces):
             with writing(one.stage):
                 check_staged(connection, one.stage, one.attempts, one.n_staged)
-                for piece in one.pieces:
-                    write_piece(connection, one.stage, piece)
+                check_at_once(connection, one.stage)
+                _report(one.stage, sum(write_piece(connection, one.stage, piece) for piece in one.pieces))
         elif one.n_rows:
             by_stage.setdefault(one.stage, []).append(one)
     for stage, parts in by_stage.items():
@@ -106,11 +95,12 @@ def _merge(
     attempts, expected = [part.attempt for part in parts], sum(part.n_rows for part in parts)
     if stage.in_blocks:
         _check_count(stage, write_blocks(connection, stage, attempts, conninfo), expected)
-    elif stage.key:
-        check_staged(connection, stage, attempts, expected)
-        connection.execute(upsert(stage), [attempts])
+    elif not stage.key and stage.way is Way.TOGETHER:
+        _check_count(stage, connection.execute(append_all(stage), [attempts]).rowcount, expected)
     else:
-        _check_count(stage, connection.execute(append(stage), [attempts]).rowcount, expected)
+        check_staged(connection, stage, attempts, expected)
+        check_at_once(connection, stage)
+        _report(stage, write_piece(connection, stage, rows_of(parts)))
 
 
 def check_staged(connection: psycopg.Connection, stage: PostgresStage, attempts: Sequence[int], expected: int) -> None:
@@ -119,8 +109,8 @@ def check_staged(connection: psycopg.Connection, stage: PostgresStage, attempts:
     Raises:
         StageLost: if it does not.
     """
-    count = sql.SQL("SELECT count(*) FROM {} WHERE attempt = ANY (%s)").format(stage.name.identifier)
-    row = connection.execute(count, [list(attempts)]).fetchone()
+    query = sql.SQL("SELECT count(*) FROM {} WHERE attempt = ANY (%s)").format(stage.name.identifier)
+    row = connection.execute(query, [list(attempts)]).fetchone()
     _check_count(stage, row[0] if row else 0, expected)
 
 
@@ -130,96 +120,61 @@ def _check_count(stage: PostgresStage, n_rows: int, expected: int) -> None:
         raise lost(stage, f"it contains {n_rows} of {expected} rows")
 
 
-def write_piece(connection: psycopg.Connection, stage: PostgresStage, piece: Piece) -> None:
-    """Writes the rows of a piece, in order."""
-    statement = upsert(stage, rows=_OF_PIECE) if stage.key else _append_piece(stage)
-    connection.execute(statement, [[it.attempt for it in piece], [it.first for it in piece], [it.end for it in piece]])
+def check_at_once(connection: psycopg.Connection, stage: PostgresStage) -> None:
+    """Makes deferred constraints check each statement, as the transactions of single records would.
 
-
-#: Which staged rows a statement writes, and in which order: those of whole attempts, or those of a piece.
-_OF_ATTEMPTS = sql.SQL("unnest(%s::bigint[]) WITH ORDINALITY AS task (number, place) ON attempt = task.number")
-_OF_PIECE = sql.SQL(
-    "unnest(%s::bigint[], %s::bigint[], %s::bigint[]) WITH ORDINALITY AS task (number, first_row, end_row, place)"
-    " ON attempt = task.number AND row_number >= task.first_row AND row_number < task.end_row"
-)
-
-
-def _append_piece(stage: PostgresStage) -> sql.Composed:
-    return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} JOIN {} ORDER BY task.place, row_number").format(
-        stage.table.identifier,
-        _names(_written(stage)),
-        _staged(stage, _written(stage)),
-        stage.name.identifier,
-        _OF_PIECE,
-    )
-
-
-def append(stage: PostgresStage) -> sql.Composed:
-    """Returns the statement of an append. Its parameter contains the attempts."""
-    return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE attempt = ANY (%s)").format(
-        stage.table.identifier, _names(_written(stage)), _staged(stage, _written(stage)), stage.name.identifier
-    )
-
-
-def upsert(stage: PostgresStage, *, rows: sql.SQL = _OF_ATTEMPTS) -> sql.Composed:
-    """Returns the statement that updates, inserts and deletes.
-
-    Args:
-        stage: the stage.
-        rows: which rows it writes. Its parameters contain the attempts in order, or a piece.
+    Otherwise they check the rows of the whole batch.
     """
-    written = _written(stage)
-    key = _staged(stage, stage.key)
-    marker = _staged(stage, [stage.delete_marker]) if stage.delete_marker else sql.SQL("false")
-    others = [name for name in written if name not in stage.key]
-    update: sql.Composable = sql.SQL("DO NOTHING")
-    if others:
-        update = sql.SQL("DO UPDATE SET {}").format(
-            sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others)
+    if stage.way is not Way.TOGETHER:
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def index_rows(connection: psycopg.Connection, stage: PostgresStage) -> None:
+    """Creates an index, so that a small piece does not read the whole stage. The server has no statistics of it."""
+    connection.execute(
+        sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (attempt, row_number)").format(
+            sql.Identifier(f"{stage.name.name}_rows"), stage.name.identifier
         )
-    return sql.SQL(
-        "WITH last AS {materialized} ("
-        "SELECT DISTINCT ON ({key}) {all} FROM {stage}"
-        " JOIN {rows}"
-        " ORDER BY {key}, task.place DESC, row_number DESC)"
-        "{delete} INSERT INTO {table} ({names}) SELECT {values} FROM last WHERE {marker} IS NOT TRUE"
-        " ON CONFLICT ({key_names}) {update}"
-    ).format(
-        materialized=sql.SQL("MATERIALIZED" if stage.delete_marker else "NOT MATERIALIZED"),
-        key=key,
-        all=_staged(stage, [column.record.name for column in stage.columns]),
-        stage=stage.name.identifier,
-        rows=rows,
-        delete=_delete(stage, marker),
-        table=stage.table.identifier,
-        names=_names(written),
-        values=_staged(stage, written),
-        marker=marker,
-        key_names=_names(stage.key),
-        update=update,
     )
+    connection.execute(sql.SQL("ANALYZE {}").format(stage.name.identifier))
 
 
-def _delete(stage: PostgresStage, marker: sql.Composable) -> sql.Composable:
-    if stage.delete_marker is None:
-        return sql.SQL("")
-    same_key = sql.SQL(" AND ").join(
-        sql.SQL("old.{} = last.{}").format(sql.Identifier(name), _staged(stage, [name])) for name in stage.key
-    )
-    return sql.SQL(", gone AS (DELETE FROM {} AS old USING last WHERE last.{} AND {})").format(
-        stage.table.identifier, marker, same_key
-    )
+def write_piece(connection: psycopg.Connection, stage: PostgresStage, piece: Piece) -> int:
+    """Writes the rows of a piece, with the result of writing them one by one.
+
+    Returns:
+        The number of statements.
+    """
+    if stage.key and stage.way is Way.TOGETHER:
+        if stage.delete_marker:
+            connection.execute(delete(stage), _parameters(piece))
+        connection.execute(upsert_last(stage), _parameters(piece))
+        return 1
+    steps = list(_steps(connection, stage, piece))
+    if len(steps) >= _INDEXED_FROM:
+        index_rows(connection, stage)
+    statements = {deletes: (delete if deletes else insert)(stage) for deletes in {step.deletes for step in steps}}
+    for step in steps:
+        connection.execute(statements[step.deletes], _parameters(cut(piece, step.first, step.end)))
+    return len(steps)
 
 
-def _written(stage: PostgresStage) -> list[str]:
-    return [column.record.name for column in stage.columns if column.record.name != stage.delete_marker]
+def _steps(connection: psycopg.Connection, stage: PostgresStage, piece: Piece) -> Iterator[Run]:
+    """Returns the rows of each statement."""
+    n_rows, found = count(piece), list[Break]()
+    if stage.key:
+        found = [Break(*row) for row in connection.execute(breaks(stage), _parameters(piece))]
+    for run in runs(n_rows, found):
+        if stage.way is Way.ROWS:
+            yield from (Run(at, at + 1, run.deletes) for at in range(run.first, run.end))
+        else:
+            yield run
 
 
-def _names(names: Sequence[str]) -> sql.Composable:
-    return sql.SQL(", ").join(map(sql.Identifier, names))
+def _parameters(piece: Piece) -> list[list[int]]:
+    return [[it.attempt for it in piece], [it.first for it in piece], [it.end for it in piece]]
 
 
-def _staged(stage: PostgresStage, names: Sequence[str]) -> sql.Composable:
-    """Returns the columns by their names in the stage."""
-    places = {column.record.name: i for i, column in enumerate(stage.columns)}
-    return sql.SQL(", ").join(sql.Identifier(f"c{places[name]}") for name in names)
+def _report(stage: PostgresStage, n_statements: int) -> None:
+    if stage.way is not Way.TOGETHER:
+        logger.info("The rows for %s were written in %d %s.", stage.table, n_statements, stage.way.value)

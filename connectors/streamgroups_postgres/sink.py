@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -36,6 +36,7 @@ from streamgroups_postgres.stages import (
     stage_columns,
 )
 from streamgroups_postgres.target import Found, Wanted, find, judge, make, where_to_make
+from streamgroups_postgres.ways import Constraints, choose, find_constraints
 
 logger = logging.getLogger(__name__)
 
@@ -154,10 +155,12 @@ class PostgresSink:
                 stage_schema = where_to_make(connection, self.stage_schema or found.table.schema, "the batch's stage")
                 checks = find_checks(connection, found.table, [column.name for column in wanted.columns])
                 name = TableName(stage_schema, PREFIX + token)
-                stage = self._stage(columns, found, name, has_checks=bool(checks))
-                make_stage(connection, stage, checks)
+                constraints = find_constraints(connection, found.oid, found.columns, self.key)
+                stage = self._stage(columns, found, name, constraints, has_checks=bool(checks))
+                n_checked = make_stage(connection, stage, checks)
+                way = choose(constraints, is_upsert=bool(self.key), n_checked=n_checked)
             drop_dead_stages(connection, stage_schema, older_than_s=self._stage_retention_ms / 1_000)
-        return stage
+        return replace(stage, way=way)
 
     def write(self, stage: PostgresStage, records: Iterator[pa.RecordBatch], attempt: int) -> PostgresStaged:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.write`. A task without records opens no connection.
@@ -233,9 +236,15 @@ class PostgresSink:
         )
 
     def _stage(
-        self, columns: tuple[RecordColumn, ...], found: Found, name: TableName, *, has_checks: bool
+        self,
+        columns: tuple[RecordColumn, ...],
+        found: Found,
+        name: TableName,
+        constraints: Constraints,
+        *,
+        has_checks: bool,
     ) -> PostgresStage:
         made_of = stage_columns(columns, found.columns, self.key, self.delete_marker)
-        is_numbered = bool(self.key) or self.isolate_violations
+        is_numbered = bool(self.key) or self.isolate_violations or constraints.refers_to_itself
         in_blocks = not is_numbered and not has_checks and found.takes_copies and are_storable(made_of)
         return PostgresStage(name, found.table, made_of, self.key, self.delete_marker, is_numbered, in_blocks)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 
 import psycopg
 from psycopg import sql
@@ -38,12 +39,27 @@ class StageColumn:
         type: its SQL type, which is that of the table's column.
         not_null: whether NULL is rejected.
         type_name: its type in ``pg_type``. For a domain, the base type.
+        base: its SQL type, with length and precision. For a domain, the base type.
+        is_domain: whether its type is a domain.
     """
 
     record: RecordColumn
     type: str
     not_null: bool
     type_name: str
+    base: str = ""
+    is_domain: bool = False
+
+
+class Way(Enum):
+    """How the rows of a batch are written. See ``ways``."""
+
+    #: All rows in one statement, and of an upsert the last row of each key.
+    TOGETHER = "statements for all rows"
+    #: In order. A statement ends before a row whose key it has already, and where deletions begin or end.
+    RUNS = "statements without repeated keys"
+    #: One by one.
+    ROWS = "statements of one row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +72,9 @@ class PostgresStage:
         columns: the columns of the records, in order.
         key: the key of an upsert. Empty for an append.
         delete_marker: the column that marks rows to delete.
-        is_numbered: whether the rows have numbers. Only an upsert and isolation need their order.
+        is_numbered: whether the rows have numbers: if their order matters.
         in_blocks: whether it stores encoded rows in blocks. See ``blocks``. Otherwise it has the columns.
+        way: how its rows are written.
     """
 
     name: TableName
@@ -67,6 +84,7 @@ class PostgresStage:
     delete_marker: str | None = None
     is_numbered: bool = False
     in_blocks: bool = False
+    way: Way = Way.TOGETHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +115,8 @@ def stage_columns(
             targets[column.name].type,
             targets[column.name].not_null or column.name in key,
             targets[column.name].type_name,
+            targets[column.name].base,
+            targets[column.name].is_domain,
         )
         for column in columns
     )
@@ -120,15 +140,19 @@ def create_stage(stage: PostgresStage, names: Sequence[str] = ()) -> sql.Compose
     marker = next((i for i, c in enumerate(stage.columns) if c.record.name == stage.delete_marker), None)
     parts: list[sql.Composable] = [sql.SQL("{} bigint").format(name) for name in identifiers[:2]]
     for i, column in enumerate(stage.columns):
-        name = identifiers[2 + i]
+        name, type_ = identifiers[2 + i], column.type
         not_null: sql.Composable = sql.SQL("")
         if column.not_null and marker is not None and column.record.name not in stage.key:
-            not_null = sql.SQL(" CONSTRAINT {} CHECK ({} IS NOT NULL OR {} IS TRUE)").format(
-                sql.Identifier(f"c{i}"), name, identifiers[2 + marker]
+            value: sql.Composable = name
+            if column.is_domain:
+                # A domain can reject NULL itself, so only the other rows have values of it.
+                type_, value = column.base, sql.SQL("{}::{}").format(name, type_sql(type_))
+            not_null = sql.SQL(" CONSTRAINT {} CHECK ({} IS TRUE OR {} IS NOT NULL)").format(
+                sql.Identifier(f"c{i}"), identifiers[2 + marker], value
             )
         elif column.not_null:
             not_null = sql.SQL(" NOT NULL")
-        parts.append(sql.SQL("{} {}{}").format(name, type_sql(column.type), not_null))
+        parts.append(sql.SQL("{} {}{}").format(name, type_sql(type_), not_null))
     # No rows are deleted from a stage, and a vacuum would only delay its drop.
     return sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
         stage.name.identifier, sql.SQL(", ").join(parts)
@@ -139,32 +163,37 @@ def _names(stage: PostgresStage) -> list[str]:
     return ["attempt", "row_number", *(f"c{i}" for i in range(len(stage.columns)))]
 
 
-def make_stage(connection: psycopg.Connection, stage: PostgresStage, checks: Sequence[Check] = ()) -> None:
+def make_stage(connection: psycopg.Connection, stage: PostgresStage, checks: Sequence[Check] = ()) -> int:
     """Creates the stage. Its comment contains the time of the server's clock.
 
     Args:
         connection: a connection in a transaction.
         stage: the stage.
         checks: constraints of the table that the rows must satisfy.
+
+    Returns:
+        The number of constraints that the stage has.
     """
+    n_checked = 0
     if checks:
-        _create_checked(connection, stage, checks)
+        n_checked = _create_checked(connection, stage, checks)
     else:
         connection.execute(create_stage(stage))
     row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::bigint").fetchone()
     assert row
     what = f"streamgroups: output for {stage.table} that is not committed, begun at {row[0]} s"
     connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(stage.name.identifier, what))
+    return n_checked
 
 
-def _create_checked(connection: psycopg.Connection, stage: PostgresStage, checks: Sequence[Check]) -> None:
+def _create_checked(connection: psycopg.Connection, stage: PostgresStage, checks: Sequence[Check]) -> int:
     """Creates the stage with constraints, whose expressions contain the names of the table's columns."""
     final = _names(stage)
     # Columns of the table can have the names of other columns of the stage.
     unused = [f"{stage.name.name[-48:]} {i}" for i in range(len(final))]
     named = [*unused[:2], *(column.record.name for column in stage.columns)]
     connection.execute(create_stage(stage, named))
-    add_checks(connection, stage.name, checks, stage.delete_marker)
+    n_checked = add_checks(connection, stage.name, checks, stage.delete_marker)
     renamed = [*zip(named[2:], unused[2:], strict=True), *zip(unused, final, strict=True)]
     connection.execute(
         sql.SQL("; ").join(
@@ -174,6 +203,7 @@ def _create_checked(connection: psycopg.Connection, stage: PostgresStage, checks
             for old, new in renamed
         )
     )
+    return n_checked
 
 
 def drop_stage(connection: psycopg.Connection, name: TableName) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from streamgroups.errors import NotAuthorized, SinkRejected
 from streamgroups_postgres.column_types import record_columns
-from streamgroups_postgres.merging import append, upsert
 from streamgroups_postgres.names import TableName
 from streamgroups_postgres.stages import PostgresStage, create_stage, stage_columns
+from streamgroups_postgres.statements import append_all, delete, insert, upsert_last
 from streamgroups_postgres.target import Found, FoundColumn, Wanted, create_table, judge
 
 TABLE = TableName("public", "flights")
@@ -105,34 +105,51 @@ def test_a_stage_of_blocks_does_not_read_them() -> None:
 def test_a_row_that_deletes_needs_only_its_key() -> None:
     assert create_stage(stage(key=("id",), delete_marker="gone")).as_string() == (
         'CREATE UNLOGGED TABLE "public"."s" ("attempt" bigint, "row_number" bigint, "c0" bigint NOT NULL,'
-        ' "c1" double precision CONSTRAINT "c1" CHECK ("c1" IS NOT NULL OR "c2" IS TRUE), "c2" boolean)'
+        ' "c1" double precision CONSTRAINT "c1" CHECK ("c2" IS TRUE OR "c1" IS NOT NULL), "c2" boolean)'
         " WITH (autovacuum_enabled = false)"
     )
 
 
+#: The rows of a piece, by the parameters of a statement.
+ROWS = (
+    ' FROM "public"."s" JOIN unnest(%s::bigint[], %s::bigint[], %s::bigint[]) WITH ORDINALITY'
+    " AS task (number, first_row, end_row, place)"
+    " ON attempt = task.number AND row_number >= task.first_row AND row_number < task.end_row"
+)
+
+
 def test_appending() -> None:
-    assert append(stage()).as_string() == (
-        'INSERT INTO "public"."flights" ("id", "delay") SELECT "c0", "c1" FROM "public"."s" WHERE attempt = ANY (%s)'
+    assert append_all(stage()).as_string() == (
+        'INSERT INTO "public"."flights" ("id", "delay") OVERRIDING SYSTEM VALUE SELECT "c0", "c1" FROM "public"."s"'
+        " WHERE attempt = ANY (%s)"
+    )
+    assert insert(stage()).as_string() == (
+        'INSERT INTO "public"."flights" AS old ("id", "delay") OVERRIDING SYSTEM VALUE SELECT "c0", "c1"'
+        + ROWS
+        + " ORDER BY task.place, row_number"
     )
 
 
 def test_upserting() -> None:
-    assert upsert(stage(key=("id",))).as_string() == (
-        'WITH last AS NOT MATERIALIZED (SELECT DISTINCT ON ("c0") "c0", "c1" FROM "public"."s"'
-        " JOIN unnest(%s::bigint[]) WITH ORDINALITY AS task (number, place) ON attempt = task.number"
-        ' ORDER BY "c0", task.place DESC, row_number DESC)'
-        ' INSERT INTO "public"."flights" ("id", "delay") SELECT "c0", "c1" FROM last WHERE false IS NOT TRUE'
-        ' ON CONFLICT ("id") DO UPDATE SET "delay" = EXCLUDED."delay"'
+    conflict = ' ON CONFLICT ("id") DO UPDATE SET "delay" = EXCLUDED."delay"'
+    assert upsert_last(stage(key=("id",))).as_string() == (
+        'INSERT INTO "public"."flights" AS old ("id", "delay") OVERRIDING SYSTEM VALUE SELECT "c0", "c1" FROM ('
+        'SELECT DISTINCT ON ("c0") "c0", "c1"'
+        + ROWS
+        + ' ORDER BY "c0", task.place DESC, row_number DESC) AS last'
+        + conflict
     )
+    assert insert(stage(key=("id",))).as_string().endswith(" ORDER BY task.place, row_number" + conflict)
 
 
 def test_upserting_what_is_all_key() -> None:
-    assert upsert(stage(key=("id", "delay"))).as_string().endswith('ON CONFLICT ("id", "delay") DO NOTHING')
+    assert upsert_last(stage(key=("id", "delay"))).as_string().endswith('ON CONFLICT ("id", "delay") DO NOTHING')
 
 
 def test_deleting() -> None:
-    text = upsert(stage(key=("id",), delete_marker="gone")).as_string()
-    assert (
-        ', gone AS (DELETE FROM "public"."flights" AS old USING last WHERE last."c2" AND old."id" = last."c0")' in text
+    deleting = stage(key=("id",), delete_marker="gone")
+    assert delete(deleting).as_string() == (
+        'DELETE FROM "public"."flights" AS old USING (SELECT DISTINCT "c0"' + ROWS + ' WHERE "c2") AS gone'
+        ' WHERE old."id" = gone."c0"'
     )
-    assert 'FROM last WHERE "c2" IS NOT TRUE' in text
+    assert ') AS last WHERE "c2" IS NOT TRUE ON CONFLICT' in upsert_last(deleting).as_string()
