@@ -158,13 +158,13 @@ def test_what_the_table_has_decides_how_text_is_read(postgres: str) -> None:
         "d": ["late"],
         "e": ["A12"],
         "f": pa.array([7], pa.int64()),
-        "g": [1.25],
+        "g": [1.5],
         "H h": [3],
     }
     write(sink(postgres), pa.record_batch(values))
     found = rows(postgres, "SELECT a->>'x', b::text, host(c), d::text, e, f, g, \"H h\" FROM flights")
     uuid = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
-    assert found == [("1", uuid, "10.0.0.1", "late", "A12", 7, decimal.Decimal("1.3"), 3.0)]
+    assert found == [("1", uuid, "10.0.0.1", "late", "A12", 7, decimal.Decimal("1.5"), 3.0)]
 
 
 _MOMENTS = st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30))

@@ -61,12 +61,13 @@ class Column:
     constraint: str = ""
 
 
+_ALWAYS = " GENERATED ALWAYS AS IDENTITY"
 _SMALL = st.integers(0, 4)
 _WORDS = st.sampled_from(["a", "b", "B", "ä", "'", "%s", "a ", "\\", "", "日本"])
 
 _KEYS = {
     "int": Column("int8", pa.int64(), _SMALL),
-    "identity": Column("int8 GENERATED ALWAYS AS IDENTITY", pa.int64(), _SMALL),
+    "identity": Column("int8" + _ALWAYS, pa.int64(), _SMALL),
     "text": Column("text", pa.string(), _WORDS),
     "char": Column("char(2)", pa.string(), st.sampled_from(["a", "b", "c ", "c"])),
     "numeric": Column(
@@ -156,7 +157,7 @@ def cases(draw: st.DrawFn) -> Case:
     key = _KEYS[draw(st.sampled_from(sorted(_KEYS)))]
     kinds = draw(st.lists(st.sampled_from(sorted(_OTHERS)), max_size=3, unique=True))
     others = [draw(st.sampled_from(_OTHERS[kind])) for kind in kinds]
-    key_type = key.type.removesuffix(" GENERATED ALWAYS AS IDENTITY")
+    key_type = key.type.removesuffix(_ALWAYS)
     others = [
         Column(key_type, key.arrow, st.none() | key.values, it.constraint) if it.type == "KEY" else it for it in others
     ]
@@ -204,6 +205,7 @@ def one_by_one(conninfo: str, schema: str, case: Case) -> list[int]:
         connection.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(schema)))
         names = [sql.Identifier(name).as_string() for name in case.names]
         values = ", ".join(f"${i + 1}" for i in range(len(names)))
+        key_type = case.columns[0].type.removesuffix(_ALWAYS)
         write = f"INSERT INTO load ({', '.join(names)}) OVERRIDING SYSTEM VALUE VALUES ({values})"
         if case.is_upsert:
             updates = ", ".join(f"{name} = EXCLUDED.{name}" for name in names[1:])
@@ -212,7 +214,7 @@ def one_by_one(conninfo: str, schema: str, case: Case) -> list[int]:
             given = [json.dumps(it) if isinstance(it, list) else it for it in record]
             try:
                 if is_deleted:
-                    connection.execute(f"DELETE FROM load WHERE {names[0]} = $1", given[:1])
+                    connection.execute(f"DELETE FROM load WHERE {names[0]} = $1::{key_type}", given[:1])
                 else:
                     connection.execute(write, given)
             except (psycopg.DataError, psycopg.IntegrityError):

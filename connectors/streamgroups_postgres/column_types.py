@@ -8,6 +8,7 @@ zone in a column without one. Source: PostgreSQL's documentation, "Data Types"; 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -49,8 +50,12 @@ _FITS: dict[Kind, frozenset[str]] = {
     Kind.INTERVAL: frozenset({"interval"}),
     Kind.NESTED: frozenset({"jsonb", "json"}),
 }
-#: Categories of string, enum, network, geometric, bit string and user-defined types, such as uuid and jsonb.
-_STRING_CATEGORIES = frozenset("SEIGVU")
+#: Categories of string, enum, network, geometric, bit string, array, range and user-defined types, such as uuid and jsonb.
+_STRING_CATEGORIES = frozenset("SEIGVARU")
+#: The fields of an interval that keep all others. ``interval day`` has no seconds.
+_WHOLE_INTERVAL = re.compile(r"interval( \w+ to second| second)?(\(\d\))?")
+#: Arrays whose elements have a precision, to which the server rounds them.
+_ROUNDED_ARRAY = re.compile(r"(numeric|time|interval).*\(.*\[\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +73,23 @@ class RecordColumn:
     type: str
 
 
-def fits(kind: Kind, type_name: str, category: str) -> bool:
-    """Returns whether values of a kind fit a type.
+def fits(kind: Kind, type_name: str, category: str, base: str) -> bool:
+    """Returns whether values of a kind fit a type. ``precision`` checks single values.
 
     Args:
         kind: the kind of the values.
         type_name: the name of the type in ``pg_type``. For a domain, that of its base type.
         category: the ``typcategory`` of the type.
+        base: the type as SQL, with length and precision.
 
-    >>> [fits(Kind.STRING, "jsonb", "U"), fits(Kind.STRING, "int4", "N"), fits(Kind.INTEGER, "int2", "N")]
-    [True, False, True]
+    >>> fits(Kind.STRING, "jsonb", "U", "jsonb"), fits(Kind.STRING, "int4", "N", "integer")
+    (True, False)
     """
     if kind is Kind.STRING:
-        return category in _STRING_CATEGORIES and type_name != "bytea"
+        may_parse = category in _STRING_CATEGORIES or type_name == "char"
+        return may_parse and type_name != "bytea" and not _ROUNDED_ARRAY.fullmatch(base)
+    if kind is Kind.INTERVAL and not _WHOLE_INTERVAL.fullmatch(base):
+        return False
     return type_name in _FITS[kind]
 
 

@@ -26,23 +26,23 @@ def unwrapped(values: pa.Array) -> pa.Array:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """Converts values to types whose number or text PostgreSQL accepts. Truncates times to microseconds."""
+    """Converts values to types whose number or text PostgreSQL accepts.
+
+    Raises:
+        pa.ArrowInvalid: if a time has a fraction of a microsecond.
+    """
     t = values.type
     if pa.types.is_date64(t):
         return pc.cast(values, pa.date32())
     if pa.types.is_time(t):
-        return _cut(values, pa.time64("us"))
+        return pc.cast(values, pa.time64("us"))
     if pa.types.is_timestamp(t):
         # A timestamp with a zone is a count in UTC. The session uses UTC, so the zone is not needed.
         naive = pc.cast(pc.cast(values, pa.int64()), pa.timestamp(t.unit))
-        return _cut(naive, pa.timestamp("us"))
+        return pc.cast(naive, pa.timestamp("us"))
     if pa.types.is_duration(t):
-        return _cut(values, pa.duration("us"))
+        return pc.cast(values, pa.duration("us"))
     return values
-
-
-def _cut(values: pa.Array, to: pa.DataType) -> pa.Array:
-    return pc.cast(values, options=pc.CastOptions(to, allow_time_truncate=True))
 
 
 def checked_texts(texts: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:

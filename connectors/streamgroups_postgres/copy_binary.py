@@ -140,13 +140,13 @@ def _fields(values: pa.Array, column: RecordColumn, type_name: str, first_row: i
     if column.kind is Kind.BINARY:
         return _of_any_size(values)
     try:
-        return [_fixed(_numbers(values, column.kind), type_name)]
+        return [_fixed(pg_numbers(values, column.kind), type_name)]
     except pa.ArrowInvalid as e:
-        row = first_row + first_rejected(values, lambda one: _numbers(one, column.kind))
+        row = first_row + first_rejected(values, lambda one: pg_numbers(one, column.kind))
         raise rejected(column, row, str(e)) from e
 
 
-def _numbers(values: pa.Array, kind: Kind) -> pa.Array:
+def pg_numbers(values: pa.Array, kind: Kind) -> pa.Array:
     """Converts values to PostgreSQL's numbers.
 
     Raises:

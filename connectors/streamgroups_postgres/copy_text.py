@@ -12,14 +12,21 @@ from binascii import hexlify
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups_postgres.column_types import Kind, RecordColumn
 from streamgroups_postgres.column_values import checked_texts, first_rejected, joined, plain, rejected, unwrapped
+from streamgroups_postgres.copy_binary import pg_numbers
 from streamgroups_postgres.json_text import json_writer
 
 _TEXT = pa.large_string()
+#: PostgreSQL's numbers of the years 1 to 9999.
+_FOUR_DIGITS = {
+    pa.date32(): (-730_119, 2_921_939),
+    pa.timestamp("us"): (-730_119 * 86_400_000_000, 2_921_940 * 86_400_000_000 - 1),
+}
 #: The special characters of the format and their escape sequences, the backslash first.
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
@@ -51,7 +58,7 @@ def copy_text(
     return joined(pc.binary_join_element_wise(lines, _scalar(""), _scalar("\n")))
 
 
-def _scalar(text: str) -> pa.Scalar:
+def _scalar(text: str | None) -> pa.Scalar:
     # Not as a constant: ``pa.scalar`` imports pandas, which the processes of the driver do not need.
     return pa.scalar(text, _TEXT)
 
@@ -65,6 +72,8 @@ def _text(values: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
     if column.kind is Kind.NESTED:
         return _escaped(_json(values, column, first_row))
     try:
+        if column.kind in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
+            return _days(plain(values), pg_numbers(values, column.kind))
         return _written(plain(values))
     except pa.ArrowInvalid as e:
         raise rejected(column, first_row + first_rejected(values, plain), str(e)) from e
@@ -75,6 +84,34 @@ def _written(values: pa.Array) -> pa.Array:
         return pc.cast(values, _TEXT)
     counts = pc.cast(pc.cast(values, pa.int64()), _TEXT)
     return pc.binary_join_element_wise(counts, _scalar("microseconds"), _scalar(" "))
+
+
+def _days(values: pa.Array, numbers: pa.Array) -> pa.Array:
+    """Writes dates and timestamps. Arrow has no text for years after 32,767, and PostgreSQL reads no year 0.
+
+    Args:
+        values: the values.
+        numbers: PostgreSQL's numbers for them, whose range is checked.
+    """
+    extremes = pc.min_max(numbers)
+    first, last = _FOUR_DIGITS[values.type]
+    if extremes["min"].as_py() is None or first <= extremes["min"].as_py() <= extremes["max"].as_py() <= last:
+        return pc.cast(values, _TEXT)
+    counts = pc.fill_null(pc.cast(numbers, pa.int64()), 0).to_numpy()
+    zero = np.datetime64("2000-01-01", "D" if pa.types.is_date(values.type) else "us")
+    texts = np.datetime_as_string(zero + counts.astype(f"timedelta64[{np.datetime_data(zero.dtype)[0]}]"))
+    written = pa.array([_with_era(text) for text in texts.tolist()], _TEXT)
+    return pc.if_else(values.is_valid(), written, _scalar(None))
+
+
+def _with_era(text: str) -> str:
+    """Returns a date whose year 0 is 1 BC.
+
+    >>> _with_era("-0043-03-15"), _with_era("10000-01-01")
+    ('0044-03-15 BC', '10000-01-01')
+    """
+    year, month, rest = text.rsplit("-", 2)
+    return text if int(year) > 0 else f"{1 - int(year):04}-{month}-{rest} BC"
 
 
 def _escaped(texts: pa.Array) -> pa.Array:

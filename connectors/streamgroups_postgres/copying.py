@@ -17,11 +17,12 @@ from psycopg import errors, sql
 
 from streamgroups.errors import RecordRejected, SinkRejected, StreamGroupsError
 from streamgroups_postgres.blocks import encode_blocks
-from streamgroups_postgres.column_types import record_columns
+from streamgroups_postgres.column_types import Kind, record_columns
 from streamgroups_postgres.column_values import unwrapped
 from streamgroups_postgres.connecting import describe, set_up, translated
 from streamgroups_postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
 from streamgroups_postgres.copy_text import copy_text
+from streamgroups_postgres.precision import check, checks
 from streamgroups_postgres.stages import PostgresStage, PostgresStaged, lost
 
 #: A record batch is encoded in pieces of this size.
@@ -40,6 +41,7 @@ def copy_into(
     """
     n_rows = 0
     encode, names, in_binary = _format(stage)
+    rounding = checks(stage.columns)
     copy = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT {})").format(
         stage.name.identifier,
         sql.SQL(", ").join(map(sql.Identifier, names)),
@@ -54,9 +56,10 @@ def copy_into(
                     copying.write(HEADER)
                 for batch in batches:
                     _check(batch, stage)
-                    batch = _without_unused(batch, stage)
+                    batch = _widened(_without_unused(batch, stage), stage)
                     for start in range(0, len(batch), _ROWS_AT_ONCE):
                         some = batch.slice(start, _ROWS_AT_ONCE)
+                        check(some, rounding, n_rows)
                         numbers = [pa.array(range(n_rows, n_rows + len(some)))] if stage.is_numbered else []
                         copying.write(memoryview(encode(some, before=[attempt, *numbers], first_row=n_rows)))
                         n_rows += len(some)
@@ -101,6 +104,17 @@ def _without_unused(batch: pa.RecordBatch, stage: PostgresStage) -> pa.RecordBat
     rows = pc.if_else(deletes, pa.nulls(len(batch), pa.int64()), pa.array(range(len(batch))))
     columns = [
         it if name in used else it.take(rows) for name, it in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _widened(batch: pa.RecordBatch, stage: PostgresStage) -> pa.RecordBatch:
+    """Converts floats to the type of their column. The same text is another number in it."""
+    columns = [
+        pc.cast(unwrapped(values), pa.float64())
+        if column.record.kind is Kind.FLOAT and column.type_name == "float8" and column.record.type == "real"
+        else values
+        for column, values in zip(stage.columns, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 

@@ -11,6 +11,7 @@ import base64
 import json
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +48,9 @@ def _writer(t: pa.DataType) -> _Write:
         return lambda value: format(value, "f")
     if pa.types.is_floating(t):
         return _float
-    if pa.types.is_temporal(t) and not pa.types.is_duration(t):
+    if pa.types.is_duration(t):
+        return lambda value: json.dumps(_duration(value))
+    if pa.types.is_temporal(t):
         return lambda value: json.dumps(value.isoformat())
     return _other
 
@@ -73,6 +76,25 @@ def _float(value: float) -> str:
         if math.isfinite(value)
         else json.dumps({math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN"))
     )
+
+
+def _duration(value: timedelta) -> str:
+    """Returns a duration in the style of PostgreSQL's ISO 8601 intervals.
+
+    >>> _duration(timedelta(days=1, seconds=2.5)), _duration(timedelta(microseconds=-1)), _duration(timedelta())
+    ('P1DT2.5S', 'PT-0.000001S', 'PT0S')
+    """
+    sign, rest = ("-", -value) if value < timedelta() else ("", value)
+    hours, seconds = divmod(rest.seconds, 3600)
+    minutes, seconds = divmod(seconds, 60)
+    fraction = f"{seconds}.{rest.microseconds:06}".rstrip("0").rstrip(".")
+    parts = [
+        f"{sign}{number}{unit}"
+        for number, unit in ((hours, "H"), (minutes, "M"), (fraction, "S"))
+        if number not in (0, "0")
+    ]
+    days = f"{sign}{rest.days}D" if rest.days else ""
+    return f"P{days}T{''.join(parts)}" if parts else (f"P{days}" if days else "PT0S")
 
 
 def _other(value: Any) -> str:

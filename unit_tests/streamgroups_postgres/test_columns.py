@@ -75,6 +75,11 @@ def test_columns_without_a_name_of_their_own_are_rejected() -> None:
 @pytest.mark.parametrize(
     ("kind", "type_name", "category", "expected"),
     [
+        (Kind.STRING, "int4range", "R", True),
+        (Kind.STRING, "_text", "A", True),
+        (Kind.STRING, "char", "Z", True),
+        (Kind.INTERVAL, "interval", "T", True),
+        (Kind.FLOAT, "numeric", "N", True),
         (Kind.INTEGER, "int2", "N", True),
         (Kind.INTEGER, "text", "S", False),
         (Kind.FLOAT, "int8", "N", False),
@@ -93,7 +98,27 @@ def test_columns_without_a_name_of_their_own_are_rejected() -> None:
     ],
 )
 def test_what_fits_into_what_is_there(kind: Kind, type_name: str, category: str, expected: bool) -> None:
-    assert fits(kind, type_name, category) is expected
+    assert fits(kind, type_name, category, type_name) is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_name", "category", "base", "expected"),
+    [
+        (Kind.INTERVAL, "interval", "T", "interval(3)", True),
+        (Kind.INTERVAL, "interval", "T", "interval day to second(3)", True),
+        (Kind.INTERVAL, "interval", "T", "interval second", True),
+        (Kind.INTERVAL, "interval", "T", "interval day", False),
+        (Kind.INTERVAL, "interval", "T", "interval day to minute", False),
+        (Kind.STRING, "_numeric", "A", "numeric[]", True),
+        (Kind.STRING, "_numeric", "A", "numeric(2,1)[]", False),
+        (Kind.STRING, "_timestamptz", "A", "timestamp(0) with time zone[]", False),
+        (Kind.STRING, "_varchar", "A", "character varying(2)[]", True),
+    ],
+)
+def test_a_type_that_would_drop_a_part_is_rejected(
+    kind: Kind, type_name: str, category: str, base: str, expected: bool
+) -> None:
+    assert fits(kind, type_name, category, base) is expected
 
 
 def text_of(values: pa.Array, *, first_row: int = 0) -> list[str]:
@@ -118,7 +143,7 @@ UTC_NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.timezone.utc)
         (pa.array([b"ab", None], pa.binary(2)), [r"\\x6162", r"\N"]),
         (pa.array([decimal.Decimal("-1.50"), None]), ["-1.50", r"\N"]),
         (pa.array([UTC_NOON], pa.timestamp("us", "America/New_York")), ["2013-01-01 12:00:00.000000"]),
-        (pa.array([1_999], pa.timestamp("ns")), ["1970-01-01 00:00:00.000001"]),
+        (pa.array([1_000], pa.timestamp("ns")), ["1970-01-01 00:00:00.000001"]),
         (pa.array([UTC_NOON.date()], pa.date64()), ["2013-01-01"]),
         (pa.array([dt.time(1, 2, 3)], pa.time32("s")), ["01:02:03.000000"]),
         (pa.array([dt.timedelta(seconds=-1), None], pa.duration("ms")), ["-1000000 microseconds", r"\N"]),
