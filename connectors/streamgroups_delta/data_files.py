@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamgroups.errors import RecordRejected
+from streamgroups_delta.constraints import checking
 from streamgroups_delta.partition_values import Values, split
 from streamgroups_delta.stages import Stage, Staged, StagedFile
 from streamgroups_delta.statistics import statistics
@@ -42,7 +44,7 @@ def write_files(
         translating: translates the errors of the store.
 
     Raises:
-        RecordRejected: if a value is null in a required column, or does not fit its column.
+        RecordRejected: if a value is null in a required column or does not fit its column, or a row violates a constraint.
         StreamGroupsError: the translated errors of the store. Errors of ``records`` are raised unchanged.
     """
     held: defaultdict[Values, list[pa.RecordBatch]] = defaultdict(list)
@@ -55,16 +57,19 @@ def write_files(
                 files.append(_write_file(store, stage, values, pa.Table.from_batches(batches), attempt, len(files)))
         held.clear()
 
-    for batch in records:
-        fitting = fitted(batch, stage.schema, stage.required, first_row=n_rows)
-        n_rows += batch.num_rows
-        for values, rows in split(fitting, stage.partition_by):
-            if rows.num_rows:
-                held[values].append(rows)
-                held_bytes += rows.nbytes
-        if held_bytes >= _MAX_HELD_BYTES:
-            flush()
-            held_bytes = 0
+    with checking(stage) as check:
+        for batch in records:
+            _check_nulls(batch, stage, n_rows)
+            fitting = fitted(batch, stage.schema)
+            check(fitting)
+            n_rows += batch.num_rows
+            for values, rows in split(fitting, stage.partition_by):
+                if rows.num_rows:
+                    held[values].append(rows)
+                    held_bytes += rows.nbytes
+            if held_bytes >= _MAX_HELD_BYTES:
+                flush()
+                held_bytes = 0
     flush()
     return Staged(stage, attempt, tuple(files))
 
@@ -76,31 +81,34 @@ def _write_file(store: Store, stage: Stage, values: Values, rows: pa.Table, atte
     return StagedFile(path, size_bytes, rows.num_rows, values, statistics(rows), time.time_ns() // 1_000_000)
 
 
-def fitted(batch: pa.RecordBatch, schema: pa.Schema, required: frozenset[str], *, first_row: int) -> pa.RecordBatch:
+def _check_nulls(batch: pa.RecordBatch, stage: Stage, first_row: int) -> None:
+    marker = None if stage.delete_marker is None else pc.fill_null(batch.column(stage.delete_marker), False)
+    for name in sorted(stage.required & set(batch.schema.names)):
+        missing = batch.column(name).is_null()
+        if marker is not None and name not in stage.key:
+            missing = pc.and_(missing, pc.invert(marker))
+        if pc.any(missing).as_py():
+            row = first_row + pc.index(missing, True).as_py()
+            raise RecordRejected(
+                f"Row {row} of the task has null in column '{name}', which is not nullable.",
+                remedy="Fill the column, or filter out such rows.",
+            )
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Converts records to the schema of a stage.
 
     Args:
         batch: the records.
         schema: the schema of the stage.
-        required: the columns that reject null.
-        first_row: the number of the first row of the batch in its task, for errors.
 
     Raises:
-        RecordRejected: if a value is null in a required column, or does not fit.
+        RecordRejected: if a value does not fit.
 
-    >>> fitted(pa.record_batch({"n": [1]}), pa.schema([("n", pa.int64())]), frozenset("n"), first_row=0).to_pylist()
-    [{'n': 1}]
+    >>> fitted(pa.record_batch({"n": [1]}), pa.schema([("n", pa.int32())])).schema
+    n: int32
     """
-    columns = []
-    for field in schema:
-        column = _column(batch, field)
-        if field.name in required and column.null_count:
-            row = first_row + column.is_null().to_pylist().index(True)
-            raise RecordRejected(
-                f"Row {row} of the task has null in column '{field.name}', which is not nullable.",
-                remedy="Fill the column, or filter out such rows.",
-            )
-        columns.append(column)
+    columns = [_column(batch, field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
 
 

@@ -13,7 +13,14 @@ from contextlib import contextmanager
 
 from deltalake.exceptions import DeltaError, SchemaMismatchError, TableNotFoundError
 
-from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, SinkUnreachable, StreamGroupsError
+from streamgroups.errors import (
+    InvalidOption,
+    NotAuthorized,
+    RecordRejected,
+    SinkRejected,
+    SinkUnreachable,
+    StreamGroupsError,
+)
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _FULL = re.compile(r"no space left|quota exceeded|file too large|os error (27|28|122)\b", re.IGNORECASE)
@@ -29,6 +36,7 @@ _CONFIG = re.compile(
     re.IGNORECASE,
 )
 _STORE = re.compile(r"object ?store|https? error|error sending request|connect|timed? ?out|os error \d+", re.IGNORECASE)
+_VIOLATION = re.compile(r"rows? failed validation|violates constraint|invariant violat", re.IGNORECASE)
 #: A shorter secret would mask large parts of a text.
 _SHORTEST_SECRET = 4
 
@@ -46,6 +54,15 @@ def readable(error: BaseException, secrets: Iterator[str] | tuple[str, ...]) -> 
     return " ".join(text.split()) or type(error).__name__
 
 
+def is_violation(text: str) -> bool:
+    """Returns whether an error of deltalake is about a row that violates a constraint.
+
+    >>> is_violation("Invalid data found: 1 rows failed validation check.")
+    True
+    """
+    return _VIOLATION.search(text) is not None
+
+
 def translated(
     error: BaseException, doing: str, *, uri: str, secrets: tuple[str, ...], committing: bool = False
 ) -> StreamGroupsError:
@@ -58,7 +75,8 @@ def translated(
         secrets: texts that the error must not contain.
         committing: whether the operation may have succeeded in spite of the error.
     """
-    said = readable(error, secrets)
+    # The preview contains whole rows.
+    said = readable(error, secrets).partition(" Preview of invalid data")[0]
     what = f"{doing[0].upper()}{doing[1:]} table {uri} failed: {said}"
     # The address is the user's text: a directory can have any name, such as "403" or "forbidden".
     found = said.replace(uri.removeprefix("file://"), "")
@@ -88,6 +106,8 @@ def translated(
         return SinkUnreachable(
             what + maybe, remedy="Try again: the table's ledger contains the positions of all written batches."
         )
+    if is_violation(found):
+        return RecordRejected(what, remedy="Filter out such rows, or change the constraint.")
     if isinstance(error, SchemaMismatchError | DeltaError):
         return SinkRejected(what, remedy="Check the table's properties and constraints.")
     return SinkRejected(what)

@@ -214,8 +214,7 @@ class _Transaction:
                     f"Table {self._target.uri} was recreated after the batch began.", remedy="Restart the query."
                 )
             fit = self._target.fits(table, _stored(stage, self._target))
-            merges = self._target.mode is Mode.UPSERT
-            if fit.new or not (merges or fit.required <= stage.required):
+            if fit.new or not fit.required <= stage.required:
                 raise SinkRejected(
                     f"The columns of table {self._target.uri} have changed since the batch began.",
                     remedy="Restart the query: its next batch uses the new columns.",

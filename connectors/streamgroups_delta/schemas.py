@@ -162,13 +162,14 @@ class Fit:
     required: frozenset[str]
 
 
-def fit(table: pa.Schema, records: pa.Schema, *, uri: str) -> Fit:
+def fit(table: pa.Schema, records: pa.Schema, *, uri: str, generated: Collection[str] = ()) -> Fit:
     """Compares a table with records.
 
     Args:
         table: its schema, from :func:`as_delta`.
         records: the schema of the records, from :func:`as_delta`.
         uri: the address of the table, for errors.
+        generated: the columns that are computed if the records do not have them.
 
     Raises:
         SinkRejected: if a column has another type or case, or a required column is missing.
@@ -192,7 +193,8 @@ def fit(table: pa.Schema, records: pa.Schema, *, uri: str) -> Fit:
                 f"Column '{name}' is of type {field.type}, but in table {uri} it is {table.field(name).type}.",
                 remedy="Cast it to the table's type.",
             )
-    required = frozenset(field.name for field in table if not field.nullable)
+    computed = set(generated) - set(records.names)
+    required = frozenset(field.name for field in table if not field.nullable) - computed
     if missing := sorted(required - set(records.names)):
         raise SinkRejected(
             f"Table {uri} does not allow null in column '{missing[0]}', but the records do not have this column.",

@@ -20,6 +20,7 @@ import pyarrow as pa
 from streamgroups.errors import InvalidOption, SinkRejected
 from streamgroups.ports import Ledger
 from streamgroups_delta.data_files import write_files
+from streamgroups_delta.expressions import conditions
 from streamgroups_delta.failures import readable
 from streamgroups_delta.ledger import DeltaLedger
 from streamgroups_delta.leftovers import remove_leftovers
@@ -124,11 +125,14 @@ class DeltaSink:
         stored = pa.schema([column for column in staged if column.name != self.delete_marker])
         table, fit = self._target.prepare(stored)
         merges = self.mode == Mode.UPSERT.value
-        # A merge reads the files again, and deltalake checks the result. A row with the delete marker needs only its
-        # key.
+        # A merge reads the files again.
         partition_by = () if merges else tuple(table.metadata().partition_columns)
-        required = frozenset(self.key) if merges else fit.required
-        return Stage(token, table_id(table), table.version(), staged, partition_by, required)
+        required = fit.required | frozenset(self.key)
+        # Without a merge, a table with constraints is rejected.
+        rules = tuple(conditions(table).items()) if merges else ()
+        return Stage(
+            token, table_id(table), table.version(), staged, partition_by, required, self.delete_marker, self.key, rules
+        )
 
     def _check_columns(self, schema: pa.Schema) -> None:
         for argument, names in (("key", self.key), ("partition_by", self.partition_by)):
@@ -150,7 +154,8 @@ class DeltaSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.write`.
 
         Raises:
-            RecordRejected: if a value is null in a required column, or does not fit its column.
+            RecordRejected: if a value is null in a required column or does not fit its column, or a row violates a
+                constraint.
             SinkRejected: if this user may not write there.
             SinkUnreachable: if the store does not respond, or is full.
         """

@@ -25,6 +25,9 @@ class Stage:
         schema: the schema of the staged records, in Delta's types.
         partition_by: the columns by which files are split.
         required: the columns of the records that reject null.
+        delete_marker: the column that is true in rows to delete. They need only their key.
+        key: the columns of the key of a merge.
+        conditions: the conditions that each row must satisfy, by the names of the constraints.
     """
 
     token: str
@@ -33,6 +36,9 @@ class Stage:
     schema: pa.Schema
     partition_by: tuple[str, ...]
     required: frozenset[str]
+    delete_marker: str | None = None
+    key: tuple[str, ...] = ()
+    conditions: tuple[tuple[str, str], ...] = ()
 
     @property
     def directory(self) -> str:

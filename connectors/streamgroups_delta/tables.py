@@ -22,6 +22,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from streamgroups.errors import LedgerConflict, SinkRejected
+from streamgroups_delta.expressions import generated_columns
 from streamgroups_delta.failures import translated, translating
 from streamgroups_delta.obstacles import Demands, check_files_may_be_added, check_ledger
 from streamgroups_delta.schemas import Fit, as_delta, check_simple, fit, nullable
@@ -140,7 +141,7 @@ class Target:
         if self.mode is not Mode.UPSERT:
             replaces = self.mode is Mode.OVERWRITE_PARTITIONS
             check_files_may_be_added(_demands(table), uri=self.uri, replaces=replaces)
-        return fit(table_schema(table), records, uri=self.uri)
+        return fit(table_schema(table), records, uri=self.uri, generated=generated_columns(table))
 
     def _check_partitioning(self, table: DeltaTable, records: pa.Schema) -> None:
         actual = tuple(table.metadata().partition_columns)

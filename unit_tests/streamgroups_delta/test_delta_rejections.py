@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +19,11 @@ from streamgroups.errors import (
     SinkUnreachable,
     StreamGroupsError,
 )
-from streamgroups_delta.data_files import fitted
+from streamgroups_delta.data_files import _check_nulls, fitted
 from streamgroups_delta.failures import translated
 from streamgroups_delta.obstacles import Demands, check_files_may_be_added, check_ledger
 from streamgroups_delta.replacing import _decoded
+from streamgroups_delta.stages import Stage
 
 
 @pytest.mark.parametrize(
@@ -131,10 +133,28 @@ def test_a_table_that_forgets_ledgers_is_rejected() -> None:
         check_ledger({"delta.setTransactionRetentionDuration": "interval 7 days"}, uri="/flights")
 
 
+STAGE = Stage("t", "id", 0, pa.schema([("id", pa.int64())]), (), frozenset({"id"}))
+
+
 def test_a_null_that_may_not_be_is_named_by_its_row() -> None:
     batch = pa.record_batch({"id": pa.array([1, None], pa.int32())})
     with pytest.raises(RecordRejected, match="Row 11 of the task has null in column 'id'"):
-        fitted(batch, pa.schema([("id", pa.int64())]), frozenset({"id"}), first_row=10)
+        _check_nulls(batch, STAGE, 10)
+
+
+def test_a_row_that_deletes_needs_only_its_key() -> None:
+    stage = replace(STAGE, required=frozenset({"id", "n"}), delete_marker="gone", key=("id",))
+
+    def row(**values: Any) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist(
+            [{"id": 1, "n": 1, "gone": True} | values],
+            pa.schema({"id": pa.int64(), "n": pa.int64(), "gone": pa.bool_()}),
+        )
+
+    _check_nulls(row(n=None), stage, 0)
+    for missing in ({"id": None}, {"n": None, "gone": False}, {"n": None, "gone": None}):
+        with pytest.raises(RecordRejected, match="Row 0 of the task has null"):
+            _check_nulls(row(**missing), stage, 0)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +170,7 @@ def test_values_that_would_lose_information_are_rejected(
 ) -> None:
     batch = pa.record_batch({"a": pa.array(values, of)})
     with pytest.raises(RecordRejected, match="Column 'a' of the records cannot be converted to"):
-        fitted(batch, pa.schema([("a", required)]), frozenset(), first_row=0)
+        fitted(batch, pa.schema([("a", required)]))
 
 
 def test_a_path_that_the_log_would_hold_otherwise_is_not_removed_under_another_name() -> None:

@@ -1,0 +1,125 @@
+"""X2, P4: a random sequence of records has one result in a Delta table, however batches and tasks cut it.
+
+The oracle is a dictionary, which takes the records one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import ArrayType, PrimitiveType
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import streamgroups as sg
+from component_tests.delta_tables import commit, open_at, partition
+from streamgroups.errors import RecordRejected
+from streamgroups.partitions import OffsetRange
+from streamgroups_spark.sinks.isolating import write_isolated
+from unit_tests.examples import examples
+
+SCHEMA = pa.schema(
+    [
+        *(("id", pa.int64()), ("n", pa.int64()), ("text`s", pa.string()), ("i", pa.int64())),
+        *(("gone", pa.bool_()),),
+    ]
+)
+_VALUES = st.tuples(
+    st.none() | st.integers(0, 3),
+    st.none() | st.integers(-1, 3),
+    st.sampled_from([None, "", "a'b", "%s"]),
+    st.booleans(),
+)
+
+
+def create(uri: str) -> None:
+    fields = [
+        Field("id", PrimitiveType("long"), True),
+        Field("n", PrimitiveType("long"), False),
+        Field("text`s", PrimitiveType("string"), True),
+        Field("i", PrimitiveType("long"), True),
+        Field("twice", PrimitiveType("long"), False, {"delta.generationExpression": "`n` * 2"}),
+        Field("note", PrimitiveType("string"), True),
+        Field("tags", ArrayType(PrimitiveType("string"), True), True),
+    ]
+    DeltaTable.create(uri, Schema(fields)).alter.add_constraint({"not_negative": "n >= 0"})
+
+
+def one_by_one(records: list[tuple[Any, ...]]) -> tuple[dict[int, dict[str, Any]], list[int]]:
+    """The rows by key, and the numbers of the rejected records."""
+    rows, rejected = dict[int, dict[str, Any]](), []
+    for i, (key, n, text, gone) in enumerate(records):
+        if key is None or (not gone and (n is None or n < 0)):
+            rejected.append(i)
+        elif gone:
+            rows.pop(key, None)
+        else:
+            rows[key] = rows.get(key, {"note": None, "tags": None}) | {
+                "id": key,
+                "n": n,
+                "text`s": text,
+                "i": i,
+                "twice": n * 2,
+            }
+    return rows, rejected
+
+
+@settings(max_examples=examples(5), suppress_health_check=list(HealthCheck), deadline=None)
+@given(records=st.lists(_VALUES, min_size=1, max_size=12), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_X2_the_result_does_not_depend_on_the_batches(
+    tmp_path: Path, records: list[tuple[Any, ...]], sizes: list[int]
+) -> None:
+    uri = str(tmp_path / uuid.uuid4().hex)
+    create(uri)
+    sink = sg.DeltaSink(uri=uri, mode="upsert", key=("id",), delete_marker="gone")
+    open_at(sink)
+    rows, expected = one_by_one(records)
+    rejected: list[int] = []
+    first, batch = 0, 0
+    while first < len(records):
+        end = min(first + sizes[batch % len(sizes)], len(records))
+        given_ = [(*values[:3], i, values[3]) for i, values in enumerate(records[first:end], first)]
+        rejected += _write(sink, batch, given_)
+        first, batch = end, batch + 1
+    table = DeltaTable(uri).to_pyarrow_table().to_pylist()
+    assert sorted(table, key=lambda row: row["id"]) == sorted(
+        ({name: row[name] for name in table[0]} for row in rows.values()), key=lambda row: row["id"]
+    )
+    assert sorted(rejected) == expected
+
+
+def _write(sink: sg.DeltaSink, batch: int, given_: list[tuple[Any, ...]]) -> list[int]:
+    data = pa.table(
+        [pa.array(c, f.type) for c, f in zip(zip(*given_, strict=True), SCHEMA, strict=True)], schema=SCHEMA
+    )
+    begun = sink.begin(SCHEMA, uuid.uuid4().hex)
+    rejected: list[int] = []
+
+    def reject(failure: pa.Array) -> None:
+        (value,) = failure.to_pylist()
+        rejected.append(json.loads(dict(value["details"])["record"])["i"])
+
+    staged = write_isolated(lambda rows, n: sink.write(begun, rows, n), iter(data.to_batches()), 0, reject)
+    commit(sink, [OffsetRange(partition(0), batch, batch + 1)], staged)
+    sink.discard(begun)
+    return rejected
+
+
+@pytest.mark.parametrize(("row", "why"), [({"n": None}, "null in column 'n'"), ({"n": -1}, "not_negative .n >= 0")])
+def test_P4_null_and_violated_constraints_are_rejected_in_the_task(
+    tmp_path: Path, row: dict[str, Any], why: str
+) -> None:
+    uri = str(tmp_path / "flights")
+    create(uri)
+    sink = sg.DeltaSink(uri=uri, mode="upsert", key=("id",), delete_marker="gone")
+    whole = {"id": 1, "n": 1, "text`s": "a", "i": 0, "gone": False} | row
+    begun = sink.begin(SCHEMA, uuid.uuid4().hex)
+    with pytest.raises(RecordRejected, match=why):
+        sink.write(begun, iter(pa.Table.from_pylist([whole], schema=SCHEMA).to_batches()), 0)
+    sink.write(begun, iter(pa.Table.from_pylist([whole | {"gone": True}], schema=SCHEMA).to_batches()), 1)
