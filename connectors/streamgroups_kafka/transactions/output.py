@@ -9,9 +9,10 @@ partitions, and the driver compares them (:func:`written_twice`). Two attempts o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +22,18 @@ from streamgroups.errors import InvalidOption, RecordRejected, UnknownTopic
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.transactions.rejections import RejectedBatch
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_kafka.write.encoder import EncodedBatch
 from streamgroups_kafka.write.first_cut import FirstCut, random_number, waiting
 from streamgroups_kafka.write.partitioner import partitions_of_keys
 from streamgroups_kafka.write.record_batches import BatchSettings, encode
 
 #: The size of one encoded chunk. It fills a batch for each of several partitions, and fits into the memory of a worker.
 _CHUNK_BYTES = 8 << 20
+#: The column with the number of a row in its task.
+_NUMBER = "streamgroups.row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,21 @@ class Written:
     records: int
 
 
+@dataclass(frozen=True, slots=True)
+class RejectedRecord:
+    """A record that a broker rejects.
+
+    Args:
+        row: the record, with the columns of the Kafka sink.
+        error: the error. It contains the number of the row in the task, its partition, and the reason of the broker.
+        is_too_large: whether the broker rejects its size.
+    """
+
+    row: pa.RecordBatch
+    error: RecordRejected
+    is_too_large: bool
+
+
 def written_twice(parts: Iterable[Written]) -> frozenset[TopicPartition]:
     """Partitions that more than one task has written to: the broker cannot distinguish their batches.
 
@@ -86,6 +106,7 @@ def write_records(
     transaction: OpenTransaction | None,
     *,
     task: int,
+    reject: Callable[[RejectedRecord], None] | None = None,
 ) -> Written:
     """Writes the records of one task, and returns when the brokers have acknowledged all of them.
 
@@ -95,6 +116,7 @@ def write_records(
         settings: the settings of the output.
         transaction: the transaction of the driver; ``None`` to write at least once, without a transaction.
         task: the number of the task in the batch.
+        reject: receives the records that a broker rejects. All others are written. ``None``: the first one is an error.
 
     Raises:
         RecordRejected: if a record cannot be written. The error identifies the record.
@@ -106,7 +128,7 @@ def write_records(
     if first is None:
         return Written(task, frozenset(), 0)
     with closing(TransactionWriter(config, transaction)) as writer:
-        output = _Output(writer, settings, task, is_shared=transaction is not None)
+        output = _Output(writer, settings, task, reject, is_shared=transaction is not None)
         output.add(*first)
         for chunk in chunks:
             output.add(*chunk)
@@ -139,8 +161,19 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 class _Output:
     """The output of one task, with its progress."""
 
-    def __init__(self, writer: TransactionWriter, settings: OutputSettings, task: int, *, is_shared: bool) -> None:
-        self._writer, self._settings, self._task = writer, settings, task
+    def __init__(
+        self,
+        writer: TransactionWriter,
+        settings: OutputSettings,
+        task: int,
+        reject: Callable[[RejectedRecord], None] | None,
+        *,
+        is_shared: bool,
+    ) -> None:
+        self._writer, self._settings, self._task, self._reject = writer, settings, task, reject
+        #: The settings for a topic whose broker accepts only smaller batches.
+        self._smaller: dict[str, BatchSettings] = {}
+        self._n_rows = 0
         #: For the cuts of first batches, if another attempt of the task can have the same producer identity.
         self._cut_at = random_number() if is_shared else None
         self._counts: dict[str, int] = {}
@@ -151,7 +184,9 @@ class _Output:
         self.next_sequences: dict[TopicPartition, int] = {}
 
     def add(self, chunk: pa.RecordBatch, is_last: bool) -> None:
-        for topic, rows in _by_topic(chunk, self._settings.topic):
+        numbered = chunk.append_column(_NUMBER, pa.array(np.arange(self._n_rows, self._n_rows + chunk.num_rows)))
+        self._n_rows += chunk.num_rows
+        for topic, rows in _by_topic(numbered, self._settings.topic):
             self._write(topic, self._to_encode(topic, rows), is_last)
         if is_last:
             for topic, rows in self._waiting.items():
@@ -164,28 +199,77 @@ class _Output:
         if topic not in self._counts:
             self._counts[topic] = self._writer.partition_count(topic)
         columns = {"partition": self._partitions(rows, topic, self._counts[topic])}
-        wanted = ("key", "value", "timestamp", *(("headers",) if self._settings.with_headers else ()))
+        wanted = ("key", "value", "timestamp", *(("headers",) if self._settings.with_headers else ()), _NUMBER)
         columns |= {name: rows.column(name) for name in wanted if name in rows.schema.names}
         new = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         return _joined([self._waiting.pop(topic), new]) if topic in self._waiting else new
 
     def _write(self, topic: str, rows: pa.RecordBatch, is_last: bool) -> None:
-        sequences = {tp.partition: n for tp, n in self.next_sequences.items() if tp.topic == topic}
         if self._cut_at is not None and not is_last:
-            rows = self._without_waiting(topic, rows, sequences)
-        batches = encode(
-            rows,
-            self._settings.batches,
-            topic=topic,
-            now_ms=now_ms(),
-            producer=self._writer.producer,
-            next_sequences=sequences,
-            cut=None if self._cut_at is None else FirstCut(self._cut_at, is_last),
-        )
-        self._writer.write(topic, batches)
+            rows = self._without_waiting(topic, rows, self._sequences(topic))
+        settings = self._smaller.get(topic, self._settings.batches)
+        while rows.num_rows:
+            batches = encode(
+                rows.drop_columns([_NUMBER]),
+                settings,
+                topic=topic,
+                now_ms=now_ms(),
+                producer=self._writer.producer,
+                next_sequences=self._sequences(topic),
+                cut=None if self._cut_at is None else FirstCut(self._cut_at, is_last),
+            )
+            rejected = self._writer.write(topic, batches)
+            self._advance(topic, batches, rejected)
+            again = [it for found in rejected for it in self._without_rejected(rows, batches, found)]
+            for found in rejected:
+                if not found.rejected:
+                    # The broker names no record of the batch, so smaller batches find it.
+                    n_bytes = max(1, min(settings.batch_bytes, len(found.batch.data)) // 2)
+                    settings = replace(settings, batch_bytes=n_bytes)
+                    if found.is_too_large:
+                        self._smaller[topic] = settings
+            rows = rows.take(pa.array(sorted(again), pa.int64()))
+
+    def _sequences(self, topic: str) -> dict[int, int]:
+        return {tp.partition: n for tp, n in self.next_sequences.items() if tp.topic == topic}
+
+    def _advance(self, topic: str, batches: Iterable[EncodedBatch], rejected: Iterable[RejectedBatch]) -> None:
+        """Continues the sequence of each partition: after its last batch, or at its rejected one."""
+        begun = set(self.next_sequences)
         for batch in batches:
             assert batch.next_sequence is not None, "it was encoded for a producer"
             self.next_sequences[TopicPartition(topic, batch.partition)] = batch.next_sequence
+        for found in rejected:
+            assert found.batch.base_sequence is not None, "it was encoded for a producer"
+            tp = found.topic_partition
+            self.next_sequences[tp] = found.batch.base_sequence
+            if tp not in begun and found.batch.base_sequence == 0:
+                # Its first batch is still to be written, and is cut again.
+                del self.next_sequences[tp]
+
+    def _without_rejected(
+        self, rows: pa.RecordBatch, batches: Iterable[EncodedBatch], found: RejectedBatch
+    ) -> list[int]:
+        """Reports the rejected rows. Returns the others from the rejected batch on, which the broker has not written."""
+        partition = found.topic_partition.partition
+        places = np.flatnonzero(rows.column("partition").to_numpy() == partition)
+        before = takewhile(lambda it: it is not found.batch, (it for it in batches if it.partition == partition))
+        unwritten = places[sum(it.n_records for it in before) :]
+        for i in found.rejected:
+            self._report(rows.slice(int(unwritten[i]), 1), found, found.reasons.get(i, ""))
+        return [int(it) for it in np.delete(unwritten, found.rejected)]
+
+    def _report(self, row: pa.RecordBatch, found: RejectedBatch, reason: str) -> None:
+        number = row.column(_NUMBER)[0].as_py()
+        why = f" ({' '.join(reason.split()).rstrip('.')})" if reason else ""
+        error = RecordRejected(
+            f"The broker rejects row {number + 1} of a task: {found.error.what.rstrip('.')}{why}.",
+            remedy=found.error.remedy,
+        )
+        if self._reject is None:
+            raise error
+        self._reject(RejectedRecord(row.drop_columns([_NUMBER]), error, found.is_too_large))
+        self.records -= 1
 
     def _without_waiting(self, topic: str, rows: pa.RecordBatch, begun: Collection[int]) -> pa.RecordBatch:
         """Keeps the rows of partitions that wait, and returns the others."""

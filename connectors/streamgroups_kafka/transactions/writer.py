@@ -19,6 +19,7 @@ from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.transactions.errors import Step, Verdict, verdict
+from streamgroups_kafka.transactions.rejections import ABOUT_RECORDS, RejectedBatch, rejected_batch
 from streamgroups_kafka.transactions.session import Coordinator, CoordinatorOf, OpenTransaction, TransactionSession
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 
@@ -71,26 +72,31 @@ class TransactionWriter(TransactionSession):
         (found,) = self._again_while_it_may_pass(lambda: self._look_up([topic]))
         return len(found.partitions)
 
-    def write(self, topic: str, batches: Iterable[EncodedBatch]) -> None:
-        """Writes batches, in order within each partition, and returns when the brokers have acknowledged all of them.
+    def write(self, topic: str, batches: Iterable[EncodedBatch]) -> list[RejectedBatch]:
+        """Writes batches, in order within each partition, and returns when the brokers have answered for all of them.
 
         Args:
             topic: the topic.
             batches: results of :func:`streamgroups_kafka.write.record_batches.encode` for the transaction's producer.
 
+        Returns:
+            The batches whose records a broker rejects. It has written neither them nor the later batches of their
+            partitions, which can be encoded again from the same sequence number.
+
         Raises:
             FencedMember: if a newer run is active.
             TransactionFailed: if the transaction must be aborted.
-            RecordRejected: if the broker rejects a record.
             StreamGroupsError: if the broker rejects the request for another reason.
         """
         pending: _Pending = {}
+        found: list[RejectedBatch] = []
         for batch in batches:
             pending.setdefault(TopicPartition(topic, batch.partition), deque()).append(batch)
         if self._transaction is not None:
             self._add(self._transaction, pending.keys())
         while pending:
-            self._again_while_it_may_pass(lambda: self._round(pending))
+            self._again_while_it_may_pass(lambda: self._round(pending, found))
+        return found
 
     def _add(self, transaction: OpenTransaction, partitions: Collection[TopicPartition]) -> None:
         new = sorted(set(partitions) - self._added)
@@ -141,24 +147,28 @@ class TransactionWriter(TransactionSession):
         )
         self._call(Step.ADD_PARTITIONS, request, _coordinator(transaction), _add_codes, topic=", ".join(added))
 
-    def _round(self, pending: _Pending) -> None:
+    def _round(self, pending: _Pending, found: list[RejectedBatch]) -> None:
         """Sends the next batch of each partition, up to the maximum size, and removes acknowledged batches from
-        ``pending``.
+        ``pending``. A partition with a rejected batch is removed, and the batch is added to ``found``.
         """
         leaders = self._leaders_of(pending.keys())
         if not leaders:
             self._judge(Step.PRODUCE, [Code.LEADER_NOT_AVAILABLE], self._to(pending))
         requests = {node: self._request(heads) for node, heads in _heads(pending, leaders).items()}
         answers = self._once(Step.PRODUCE, self._session.send_all, requests)
-        codes: dict[TopicPartition, int] = {
-            TopicPartition(topic.name, p.index): p.error_code
+        responses: dict[TopicPartition, Any] = {
+            TopicPartition(topic.name, p.index): p
             for answer in answers.values()
             for topic in answer.responses
             for p in topic.partition_responses
         }
         rejected: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        for tp, code in codes.items():
-            if verdict(Step.PRODUCE, code) is Verdict.DONE:
+        for tp, response in responses.items():
+            code = response.error_code
+            if code in ABOUT_RECORDS:
+                error = self._session.error(code, f"{Step.PRODUCE.value} {self._to([tp])}", topic=tp.topic)
+                found.append(rejected_batch(tp, pending.pop(tp)[0], response, error))
+            elif verdict(Step.PRODUCE, code) is Verdict.DONE:
                 pending[tp].popleft()
                 if not pending[tp]:
                     del pending[tp]

@@ -6,17 +6,21 @@ again. Source: KIP-98; SEMANTICS X1, X2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from streamgroups.errors import InvalidOption, TransactionFailed
 from streamgroups.printable import listed
-from streamgroups_kafka.transactions.output import OutputSettings, write_records, written_twice
+from streamgroups_kafka.client.jaas import redacted
+from streamgroups_kafka.transactions.output import OutputSettings, RejectedRecord, write_records, written_twice
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.sinks.base import TaskOutput
+from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
 from streamgroups_spark.sinks.options import SinkOptions
+from streamgroups_spark.sinks.splitting import Split
 
 
 def write_in_task(
@@ -47,8 +51,29 @@ def write_in_task(
         raise TransactionFailed(
             f"Spark retried task {task}, but the transaction contains the output of its first attempt.", remedy=remedy
         )
-    written = write_records(records, options.client, settings, begun, task=task)
+    reject: Callable[[RejectedRecord], None] | None = None
+    if isinstance(records, Split):
+        add = records.add
+        reject = lambda record: add(pa.array([_failure(record)], FAILURE_TYPE))  # noqa: E731
+    written = write_records(records, options.client, settings, begun, task=task, reject=reject)
     return TaskOutput(begun, written, written.records)
+
+
+def _failure(record: RejectedRecord) -> dict[str, Any]:
+    """Returns the value of the column ``dead_letter`` of a record that a broker rejects."""
+    names = [name for name in ("key", "value", "headers") if name in record.row.schema.names]
+    (content,) = record.row.select(names).to_pylist()
+    content = {name: it.encode() if isinstance(it, str) else it for name, it in content.items()}
+    size = len(content.get("value") or b"")
+    if record.is_too_large:
+        # A letter has the limit of its topic, which is usually the same.
+        content.pop("value", None)
+    return content | {
+        "step": "sink",
+        "error_class": type(record.error).__name__,
+        "error": redacted(record.error.what, ()),
+        "details": [("value_bytes", str(size))],
+    }
 
 
 def reject_shared_partitions(parts: Sequence[TaskOutput], *, remedy: str) -> None:

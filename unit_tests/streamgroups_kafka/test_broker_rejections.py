@@ -1,0 +1,149 @@
+"""P4, X2: each record that a broker rejects is found, and all others are written once and in order, in one transaction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kafka.record import MemoryRecords
+
+from streamgroups.errors import RecordRejected
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.transactions import session as transaction_session
+from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_kafka.transactions.output import OutputSettings, RejectedRecord, Written, write_records
+from streamgroups_kafka.write.record_batches import BatchSettings
+from unit_tests.examples import examples
+from unit_tests.scripted_brokers import ScriptedBrokers
+
+CONFIG = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
+LATEST_MS, MAX_BYTES = 5_000, 300
+
+
+class ValidatingBrokers(ScriptedBrokers):
+    """Brokers with the rules of a compacted topic: Kafka's ``LogValidator`` and ``ProducerAppendInfo``.
+
+    Args:
+        names_records: whether responses name the rejected records, as since Kafka 2.4.
+    """
+
+    def __init__(self, *, names_records: bool) -> None:
+        super().__init__(out=2, other=1)
+        self._names_records = names_records
+        self.rows: defaultdict[TopicPartition, list[bytes]] = defaultdict(list)
+        self._next_sequences: defaultdict[TopicPartition, int] = defaultdict(int)
+
+    def _Produce(self, request: Any, code: int) -> Any:
+        responses = [
+            SimpleNamespace(
+                name=topic.name, partition_responses=[self._append(topic.name, it) for it in topic.partition_data]
+            )
+            for topic in request.topic_data
+        ]
+        return SimpleNamespace(responses=responses)
+
+    def _append(self, topic: str, data: Any) -> Any:
+        tp, raw = TopicPartition(topic, data.index), bytes(data.records)
+        batch = MemoryRecords(raw).next_batch()
+        records, code, errors = list(batch), 0, []
+        if len(raw) > MAX_BYTES:
+            code = int(Code.MESSAGE_TOO_LARGE)
+        for i, record in enumerate(records):
+            if code != Code.MESSAGE_TOO_LARGE and (record.key is None or record.timestamp > LATEST_MS):
+                code = int(Code.INVALID_RECORD if record.key is None else Code.INVALID_TIMESTAMP)
+                errors.append(SimpleNamespace(batch_index=i, batch_index_error_message=f"No.\n{i}"))
+        if not code:
+            assert batch.base_sequence == self._next_sequences[tp], "a sequence number is missing"
+            self._next_sequences[tp] += len(records)
+            self.rows[tp] += [record.value for record in records]
+        named = errors if self._names_records else []
+        return SimpleNamespace(index=data.index, error_code=code, record_errors=named, error_message="One is invalid")
+
+
+def run(
+    brokers: ScriptedBrokers, batches: list[pa.RecordBatch], found: list[RejectedRecord] | None, topic: str | None
+) -> Written:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transaction_session, "AdminSession", brokers)
+        with closing(Transactions(CONFIG, "board")) as transactions:
+            transaction = transactions.begin()
+            output = OutputSettings(topic, BatchSettings(batch_bytes=400))
+            reject = None if found is None else found.append
+            written = write_records(iter(batches), CONFIG, output, transaction, task=0, reject=reject)
+            transactions.commit(transaction)
+            return written
+
+
+_ROWS = st.tuples(
+    st.sampled_from([None, b"k"]),
+    st.sampled_from([0, 1]),
+    st.sampled_from([1, LATEST_MS, LATEST_MS + 1]),
+    st.sampled_from([1, 60, 400]),
+)
+
+
+def chunk(rows: list[tuple[bytes | None, int, int, int]], first: int) -> pa.RecordBatch:
+    keys, partitions, times, sizes = zip(*rows, strict=True)
+    return pa.record_batch(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": [f"{first + i}".encode().ljust(size, b".") for i, size in enumerate(sizes)],
+            "partition": pa.array(partitions, pa.int32()),
+            "timestamp": pa.array(times, pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+@pytest.mark.parametrize("names_records", [True, False])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@given(rows=st.lists(_ROWS, min_size=1, max_size=25), cut=st.integers(0, 25))
+def test_P4_the_rejected_records_are_found_and_the_others_are_written_once(
+    names_records: bool, rows: list[tuple[bytes | None, int, int, int]], cut: int
+) -> None:
+    brokers, found = ValidatingBrokers(names_records=names_records), list[RejectedRecord]()
+    chunks = [chunk(part, first) for first, part in ((0, rows[:cut]), (cut, rows[cut:])) if part]
+    written = run(brokers, chunks, found, "out")
+    good = [key is not None and at <= LATEST_MS and size < 300 for key, _, at, size in rows]
+    for partition in (0, 1):
+        expected = [i for i, row in enumerate(rows) if good[i] and row[1] == partition]
+        assert [int(value.rstrip(b".")) for value in brokers.rows[TopicPartition("out", partition)]] == expected
+    numbers = sorted(int(it.row.column("value")[0].as_py().rstrip(b".")) for it in found)
+    assert numbers == [i for i, is_good in enumerate(good) if not is_good]
+    assert written.records == sum(good)
+    for it in found:
+        number = int(it.row.column("value")[0].as_py().rstrip(b"."))
+        assert f"row {number + 1} of a task" in it.error.what
+        assert it.is_too_large == (rows[number][3] == 400)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ((None, 1, 1, 1), r"rejects row 2 of a task: Writing in the transaction .* to out-1.*\(No. 0\)"),
+        ((b"k", 1, LATEST_MS + 1, 1), "INVALID_TIMESTAMP|rejects a record"),
+        ((b"k", 1, 1, 400), "rejects row 2 of a task"),
+    ],
+)
+def test_P4_without_dead_letters_the_error_names_the_record(row: tuple[bytes | None, int, int, int], why: str) -> None:
+    with pytest.raises(RecordRejected, match=why) as rejected:
+        run(ValidatingBrokers(names_records=True), [chunk([(b"k", 0, 1, 1), row], 0)], None, "out")
+    assert "max.message.bytes" in rejected.value.remedy
+
+
+def test_P4_rows_of_several_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = chunk([(b"k", 0, 1, 1), (None, 0, 1, 1), (None, 0, 1, 1), (b"k", 0, 1, 1)], 0)
+    brokers, found = ValidatingBrokers(names_records=True), list[RejectedRecord]()
+    run(brokers, [rows.append_column("topic", pa.array(["other", "out", "other", "out"]))], found, None)
+    assert sorted(it.error.what.partition(" of a task")[0] for it in found) == [
+        "The broker rejects row 2",
+        "The broker rejects row 3",
+    ]
+    assert {str(tp): values for tp, values in brokers.rows.items()} == {"other-0": [b"0"], "out-0": [b"3"]}
