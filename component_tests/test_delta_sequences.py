@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, Schema
-from deltalake.schema import ArrayType, PrimitiveType
+from deltalake import DeltaTable, Schema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -39,16 +38,14 @@ _VALUES = st.tuples(
 
 
 def create(uri: str) -> None:
-    fields = [
-        Field("id", PrimitiveType("long"), True),
-        Field("n", PrimitiveType("long"), False),
-        Field("text`s", PrimitiveType("string"), True),
-        Field("i", PrimitiveType("long"), True),
-        Field("twice", PrimitiveType("long"), False, {"delta.generationExpression": "`n` * 2"}),
-        Field("note", PrimitiveType("string"), True),
-        Field("tags", ArrayType(PrimitiveType("string"), True), True),
-    ]
-    DeltaTable.create(uri, Schema(fields)).alter.add_constraint({"not_negative": "n >= 0"})
+    columns = [("id", "long", True), ("n", "long", False), ("text`s", "string", True), ("i", "long", True)]
+    columns += [("twice", "long", False), ("note", "string", True)]
+    fields = [{"name": name, "type": of, "nullable": is_nullable, "metadata": {}} for name, of, is_nullable in columns]
+    fields[4]["metadata"] = {"delta.generationExpression": "`n` * 2"}
+    tags = {"type": "array", "elementType": "string", "containsNull": True}
+    fields.append({"name": "tags", "type": tags, "nullable": True, "metadata": {}})
+    schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+    DeltaTable.create(uri, schema).alter.add_constraint({"not_negative": "n >= 0"})
 
 
 def one_by_one(records: list[tuple[Any, ...]]) -> tuple[dict[int, dict[str, Any]], list[int]]:

@@ -131,7 +131,7 @@ def _expected(arrow: pa.DataType, value: Any) -> Any:
 
 def _is_same(kind: str, expected: Any, text: str, seconds: Any, type_: str) -> bool:
     if isinstance(expected, Fraction):
-        return expected == Fraction(seconds)
+        return bool(expected == Fraction(seconds))
     if isinstance(expected, bool):
         return text == str(expected).lower()
     if isinstance(expected, int):
@@ -146,7 +146,7 @@ def _is_same(kind: str, expected: Any, text: str, seconds: Any, type_: str) -> b
         return Decimal(text) == expected
     if isinstance(expected, bytes):
         return text == "\\x" + expected.hex()
-    return text == (expected.rstrip(" ") if type_ == "char(2)" else expected)
+    return bool(text == (expected.rstrip(" ") if type_ == "char(2)" else expected))
 
 
 def _accepted(conninfo: str, type_: str) -> list[str]:

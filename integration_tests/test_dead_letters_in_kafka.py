@@ -166,6 +166,42 @@ def test_P4_rows_that_kafka_rejects_are_letters(spark: SparkSession) -> None:
             assert (letter.step, letter.value, letter.topic, letter.offset) == ("sink", b"v", None, None)
 
 
+def test_P4_records_that_the_broker_rejects_are_letters_and_all_others_are_written_once(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic, dead = new_topic(2), new_topic(1)
+    board = new_topic(
+        3, cleanup_policy="compact", max_message_bytes="2000", message_timestamp_after_max_ms=str(3_600_000)
+    )
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n in range(60):
+        producer.produce(topic, key=f"k{n}", value=str(n), partition=n % 2)
+    assert producer.flush(30) == 0
+    number = F.col("value").cast("string").cast("int") % 10
+    rows = flights(spark, bootstrap, topic, group).select(
+        F.when(number != 0, F.col("key")).alias("key"),
+        F.when(number == 7, F.rpad(F.col("value").cast("string"), 3_000, ".").cast("binary"))
+        .otherwise(F.col("value"))
+        .alias("value"),
+        F.when(number == 5, F.col("timestamp") + F.expr("INTERVAL 2 HOURS"))
+        .otherwise(F.col("timestamp"))
+        .alias("timestamp"),
+    )
+    sink, letters = (sg.KafkaSink(bootstrap_servers=bootstrap, topic=it) for it in (board, dead))
+    writer = sg.exactly_once(rows, sink=sink, dead_letters=letters, checkpoint=str(tmp_path / "checkpoint"))
+    run(writer)
+    written = sorted(int(it.value) for it in read_committed(bootstrap, board))
+    assert written == [n for n in range(60) if n % 10 not in (0, 5, 7)]
+    assert committed_offsets(bootstrap, group, topic) == {0: 30, 1: 30}
+    found = letters_in(bootstrap, dead)
+    assert {(it.step, it.error_class) for it in found} == {("sink", "RecordRejected")}
+    of_values = sorted(int(it.value) for it in found if it.value is not None)
+    assert of_values == [n for n in range(60) if n % 10 in (0, 5)]
+    too_large = [(it.key, it.details["value_bytes"]) for it in found if it.value is None]
+    assert sorted(too_large) == [(f"k{n}".encode(), "3000") for n in range(7, 60, 10)]
+    assert all("The broker rejects row" in it.error for it in found)
+
+
 def test_P4_rows_with_letters_are_never_written_as_rows(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ _IDENTICAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What the table checks or does for each row, besides the unique index on the key.
+    """The constraints of a table, besides the unique index on the key.
 
     Args:
         refers_to_itself: whether foreign keys lead from the table back to it. A statement can contain rows that refer to
