@@ -1,4 +1,4 @@
-"""X2: a batch is divided into as few statements as possible, each of which writes as if its rows came one by one."""
+"""X2: a batch is divided into few statements. Each of them writes as if its rows came one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROWS = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_si
 
 
 def breaks_of(rows: list[tuple[int, bool]]) -> list[Break]:
-    """What the query of the server returns."""
+    """A row that the query of the server returns."""
     found, last = [], dict[int, int]()
     for i, (key, deletes) in enumerate(rows):
         if i == 0 or key in last or rows[i - 1][1] != deletes:
