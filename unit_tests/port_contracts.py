@@ -487,11 +487,16 @@ class MemberContract:
             owned = member.membership.owned
             reset = AppliedReset(1, "5f2c")
             decided = {tp: NewPosition(7, owned[tp].epoch, reset=reset) for tp in (p0, p1)}
-            assert member.move(decided, detail="") == {p1}
+            # The member fails, and takes both partitions over again.
+            with pytest.raises(FencedMember, match=f"has another owner of {p0}: it rejects"):
+                member.move(decided, detail="")
             assert wanted == [{tp: decided[tp].after(owned[tp]) for tp in (p0, p1)}]
-            assert member.membership.plannable == {p0: 0, p1: 7}
-            outside.eventually(lambda: self.committed(outside, group_id, p1) == 7)
+            assert member.membership.plannable == {p0: 0, p1: 0}
             # F2: the position and the reset that has set it are one commit.
+            owned_by_ledger = {p1: decided[p1]}
+            wanted.clear()
+            assert member.move(owned_by_ledger, detail="") == {p1}
+            outside.eventually(lambda: self.committed(outside, group_id, p1) == 7)
             committed = outside.cluster.committed(group_id, [p0, p1])
             marks = {tp: CommitMark.parse(it.metadata) for tp, it in committed.items()}
             assert {tp: it.reset for tp, it in marks.items() if it is not None} == {p0: NO_RESET, p1: reset}

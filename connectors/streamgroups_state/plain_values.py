@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_NAT = pa.scalar(-(2**63), pa.int64())
+#: The number that pandas takes for a missing time. Not an Arrow scalar: creating one imports pandas.
+_NAT = -(2**63)
 _TEXT = (pa.types.is_string, pa.types.is_large_string)
 
 
@@ -68,7 +69,7 @@ def check_pandas_times(rows: pa.Table) -> None:
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         of = column.type
         if (pa.types.is_timestamp(of) or pa.types.is_duration(of)) and pc.any(
-            pc.equal(column.cast(pa.int64()), _NAT)
+            pc.equal(column.cast(pa.int64()), pa.scalar(_NAT, pa.int64()))
         ).as_py():
             raise ValueError(
                 f"pandas has no object for the value of column '{name}': it is the least number of 64 bits."

@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from streamgroups.groups.applied_reset import is_reset_id
 from streamgroups.groups.commit_metadata import CommitMark
@@ -45,8 +46,11 @@ from streamgroups.groups.description import GroupDescription
 from streamgroups.json_values import MAX_INT32, flag, items, string, time_ms, time_ms_or_none, whole
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Committed
 from streamgroups.printable import listed
+
+if TYPE_CHECKING:
+    # Workers import this module for the names of metadata groups, and not the ports.
+    from streamgroups.ports import Committed
 
 _BOARD = ".streamgroups"
 _RESETS = ".streamgroups.resets"
@@ -287,6 +291,7 @@ def applied_ids(
         committed: the committed offsets of the group.
         notes: the metadata entries of the owners.
 
+    >>> from streamgroups.ports import Committed
     >>> p = TopicPartition("flights", 0)
     >>> mark = "streamgroups:shared;cluster=;topic=;reset=1.5f2c;"
     >>> applied_ids({p: Committed(100, mark)}, {}), applied_ids({p: Committed(100, "")}, {})

@@ -21,13 +21,14 @@ from streamgroups.fakes import FakeAdmin, FakeCluster
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.groups.history import Kind
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.membership import Origin
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
 from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
+from streamgroups.state.origins import New
 from unit_tests.spark_model import Run, Settings, World, tp
 
 EXCLUSIVE = Settings(mode=MembershipMode.EXCLUSIVE, on_restart=OnRestart.CHECKPOINT)
@@ -590,7 +591,8 @@ class TestRestarting:
         world.group.kill("alice")
         monkeypatch.setattr(world.cluster, "committed", committed)
         run.again().start().batch()
-        assert requested == [set(), {tp(0), tp(1)}]
+        # The store of metadata entries reads single partitions.
+        assert [it for it in requested if len(it) != 1] == [set(), {tp(0), tp(1)}]
 
     def test_S5_a_restart_is_recorded_with_the_differences(self, world: World) -> None:
         run = self.stopped_after_a_batch(world)
@@ -792,7 +794,8 @@ def test_G2_a_partition_that_was_read_and_lost_its_position_is_read_from_its_ear
     world.cluster.forget("airline")
     world.group.fence("alice")
     world.group.settle()
-    assert alice.member.membership.owned == {tp(0): Owned.new(0, Origin.OLDEST)}
+    found = alice.member.membership.owned[tp(0)]
+    assert (found.next_offset, found.origin, found.state) == (0, Origin.OLDEST, New())
 
 
 @pytest.mark.parametrize("policy", [OnRestart.CHECKPOINT, OnRestart.GROUP])
