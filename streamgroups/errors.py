@@ -12,6 +12,7 @@ the error as the cause of a failed query::
     ├── NotAuthorized           a broker or sink rejected the login, or a permission is missing
     ├── TokenUnavailable        a token provider or a token endpoint returned no valid token  (retriable)
     ├── GroupRejected           the current use of the group does not permit the operation
+    ├── ProgramMismatch         the group belongs to another program
     ├── FencedMember            the group has replaced this member
     ├── FencedBatch             the batch does not begin at the position of the sink's ledger
     ├── LedgerConflict          another transaction changed the same positions of a ledger   (retriable)
@@ -26,6 +27,7 @@ the error as the cause of a failed query::
     ├── PositionsDiffer         checkpoint, ledger and group differ, which is not permitted here
     ├── PartlyDone              some parts of an operation succeeded, others failed
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
+    ├── CheckpointMismatch      a checkpoint belongs to another group
     ├── StateMissing            no stored state of an operator leads to a position
     ├── StateDamaged            a state file is damaged, or cannot be read
     ├── StateMismatch           a state belongs to another topic, cluster, offset or operator
@@ -178,6 +180,12 @@ class GroupRejected(StreamGroupsError):
     code = "group_rejected"
 
 
+class ProgramMismatch(StreamGroupsError):
+    """The positions of the group, or of the checkpoint, belong to another program (SEMANTICS S14)."""
+
+    code = "program_mismatch"
+
+
 class FencedMember(StreamGroupsError):
     """The group has replaced this member, and the broker has rejected its commit (SEMANTICS G7, S3)."""
 
@@ -272,6 +280,12 @@ class OffsetFormat(StreamGroupsError):
     """An offset in a checkpoint was not written by this library, or has a newer version."""
 
     code = "offset_format"
+
+
+class CheckpointMismatch(StreamGroupsError):
+    """A checkpoint belongs to another group (SEMANTICS S15)."""
+
+    code = "checkpoint_mismatch"
 
 
 class StateMissing(StreamGroupsError):

@@ -398,6 +398,10 @@ class Member(Protocol):
         """Sets positions of owned partitions and does not commit them: the output of their records is already written."""
         ...
 
+    def withdraw(self) -> None:
+        """Commits the positions again without the form of the program, before the member leaves the group to another program."""
+        ...
+
     def plan(self, number: int, ranges: Collection[OffsetRange]) -> InFlight:
         """Begins a batch with those ranges that may be read at this moment.
 

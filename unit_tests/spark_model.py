@@ -31,6 +31,7 @@ from streamgroups.fakes import (
 )
 from streamgroups.groups.gaps import Gaps
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.program import OnOtherProgram
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import FirstPositions, Member
@@ -41,7 +42,7 @@ from streamgroups.query.imported_time import ImportedTime
 from streamgroups.query.ledger_positions import LedgerPositions
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
-from streamgroups.query.query_ports import BatchStates, GroupLimit
+from streamgroups.query.query_ports import BatchStates, CheckPositions, GroupLimit
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.gap_records import GapRecords
@@ -60,6 +61,7 @@ class Settings:
     starting: Positions = field(default_factory=lambda: Positions(TrimHorizon()))
     mode: MembershipMode = MembershipMode.SHARED
     on_restart: OnRestart = OnRestart.GROUP
+    on_other_program: OnOtherProgram = OnOtherProgram.FAIL
     limits: Limits = UNLIMITED
     on_data_loss: LossPolicies = FAIL_ON_LOSS
 
@@ -157,10 +159,11 @@ class Run:
         states: BatchStates | None = None,
         group_limit: GroupLimit | None = None,
         commits_offsets: bool = False,
+        form: str = "",
     ) -> None:
         self._commits_offsets = commits_offsets
         self._sink = None if ledger is None else LedgerOnly(ledger)
-        self.world, self.name = world, name
+        self.world, self.name, self.form = world, name, form
         self.settings = settings or Settings()
         self.checkpoint = checkpoint or Checkpoint()
         self.history = FakeHistory(world.clock, "airline", name, run)
@@ -203,6 +206,7 @@ class Run:
             gaps=GapRecords(lambda: world.metadata_store, "airline", world.clock),
             group_limit=group_limit,
             commits_offsets=commits_offsets,
+            form=form,
         )
 
     def _seen(self, ranges: Collection[OffsetRange]) -> list[TaskObservation]:
@@ -210,7 +214,9 @@ class Run:
         records = [record for r in ranges for record in self.world.cluster.read(r)]
         return [TaskObservation(it.topic_partition, it.offset, 1, it.timestamp_ms) for it in records]
 
-    def _new_member(self, topics: Callable[[], Collection[str]], first_positions: FirstPositions) -> Member:
+    def _new_member(
+        self, topics: Callable[[], Collection[str]], first_positions: FirstPositions, check_positions: CheckPositions
+    ) -> Member:
         subscription = self.settings.subscription
         hooks: dict[str, Any] = {}
         if self._sink is not None:
@@ -224,6 +230,8 @@ class Run:
             record=self.history,
             assign=subscription.topic_partitions if isinstance(subscription, Partitions) else None,
             exclusive=self.settings.mode is MembershipMode.EXCLUSIVE,
+            form=self.form,
+            check_positions=check_positions,
             **hooks,
         )
         return self._member
@@ -310,4 +318,11 @@ class Run:
 
     def again(self) -> Run:
         """The same query in a new process."""
-        return Run(self.world, self.name, self.settings, self.checkpoint, commits_offsets=self._commits_offsets)
+        return Run(
+            self.world,
+            self.name,
+            self.settings,
+            self.checkpoint,
+            commits_offsets=self._commits_offsets,
+            form=self.form,
+        )

@@ -14,6 +14,7 @@ from streamgroups.errors import (
     InvalidCursor,
     InvalidOption,
     PartlyDone,
+    ProgramMismatch,
     StreamGroupsError,
 )
 
@@ -41,7 +42,7 @@ def exit_code(error: StreamGroupsError) -> ExitCode:
     match error:
         case InvalidOption() | InvalidCursor():
             return ExitCode.USAGE
-        case GroupRejected() | FencedMember() | CursorExpired():
+        case GroupRejected() | ProgramMismatch() | FencedMember() | CursorExpired():
             return ExitCode.REJECTED
         case PartlyDone():
             return ExitCode.PARTLY_DONE

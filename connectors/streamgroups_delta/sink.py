@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from streamgroups.errors import InvalidOption, SinkRejected
+from streamgroups.groups.program import shown_location
 from streamgroups.ports import Ledger
 from streamgroups_delta.data_files import write_files
 from streamgroups_delta.expressions import conditions
@@ -111,6 +112,15 @@ class DeltaSink:
             self.key,
             self.delete_marker,
         )
+
+    @property
+    def output(self) -> str:
+        """See :attr:`streamgroups.ledgers.staging.StagingSink.output`.
+
+        >>> DeltaSink(uri="s3://bucket/flights/").output
+        'delta:s3://bucket/flights'
+        """
+        return f"delta:{shown_location(self.uri)}"
 
     def begin(self, schema: pa.Schema, token: str) -> Stage:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.

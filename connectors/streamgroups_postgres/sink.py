@@ -127,6 +127,15 @@ class PostgresSink:
                 remedy="Set it to a boolean column of the records that is not in the key.",
             )
 
+    @property
+    def output(self) -> str:
+        """See :attr:`streamgroups.ledgers.staging.StagingSink.output`.
+
+        >>> PostgresSink(conninfo="postgresql://me:secret@db/flights", table="flights").output
+        'postgres:flights (ledger streamgroups_ledger)'
+        """
+        return f"postgres:{self.table} (ledger {self.ledger_table})"
+
     def begin(self, schema: pa.Schema, token: str) -> PostgresStage:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
 

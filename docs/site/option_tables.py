@@ -35,6 +35,11 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
         "``group``, ``checkpoint``, ``fail``",
         "Which position is used if checkpoint and group differ.",
     ),
+    "onOtherProgram": (
+        ".on_other_program",
+        "``fail``, ``continue``",
+        "What happens if the group, or the checkpoint, belongs to another program.",
+    ),
     "leaseTimeout": (
         "12 times ``kafka.max.poll.interval.ms``; off with ``exclusive``",
         "duration, ``off``",

@@ -8,12 +8,13 @@ before does not show where a batch began. A replay after a crash must read exact
 Version 2::
 
     {"version": 2, "n": 7, "ranges": {"flights": {"0": [10, 25]}}, "resting": {"flights": {"3": 40}},
-     "cluster": "MkU3OEVBNTcwNTJENDM2Qg", "topics": {"flights": "59qrCPyIS22TMTuASmyo8Q"}, "group": "board"}
+     "cluster": "MkU3OEVBNTcwNTJENDM2Qg", "topics": {"flights": "59qrCPyIS22TMTuASmyo8Q"}, "group": "board", "form": "none"}
 
 * ``n`` counts the batches of this query, and ``ranges`` are the ranges of batch ``n``.
 * ``resting`` are the positions of owned partitions that batch ``n`` does not read.
 * ``group`` is the group of the query. Two groups can read the same ranges in batches with the same number, and a sink
   must distinguish them.
+* ``form`` is the form of the program of the query (:mod:`streamgroups.groups.program`).
 * ``run`` differs in each run of each query, and is only compared. Of two members of one group, one may replay the batch
   that the other has lost.
 * ``cluster`` and ``topics`` are the ids of the cluster and of its topics, if the brokers have ids
@@ -53,6 +54,7 @@ class BatchOffset:
         cluster_id: the id of the cluster; ``None`` if the brokers do not provide it.
         topic_ids: the ids of the topics, as far as the brokers provide them.
         resets: the last reset that each position contained when the batch was planned. Partitions without one are left out.
+        form: the form of the program of the query. Empty if it is unknown.
     """
 
     number: int
@@ -63,6 +65,7 @@ class BatchOffset:
     cluster_id: str | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     resets: Mapping[TopicPartition, AppliedReset] = field(default_factory=dict)
+    form: str = ""
 
     def reset_of(self, topic_partition: TopicPartition) -> AppliedReset:
         """The last reset that the position of a partition contained."""
@@ -111,6 +114,8 @@ def encode(offset: BatchOffset) -> dict[str, Any]:
         encoded["topics"] = dict(sorted(offset.topic_ids.items()))
     if offset.group_id is not None:
         encoded["group"] = offset.group_id
+    if offset.form:
+        encoded["form"] = offset.form
     resets: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for tp, reset in sorted(offset.resets.items()):
         if reset != NO_RESET:
@@ -178,6 +183,7 @@ def decode(json_object: Any, *, group_id: str = "GROUP", checkpoint: str = "CHEC
                 for topic, by_partition in items(json_object.get("resets", {}))
                 for partition, reset in items(by_partition)
             },
+            form=string(json_object.get("form", "")),
         )
         if not isinstance(offset.group_id, str | None):
             raise TypeError("the group is not a string")

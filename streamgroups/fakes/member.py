@@ -26,6 +26,7 @@ from streamgroups.groups.membership import (
     States,
     TakeOver,
 )
+from streamgroups.groups.program import other_forms
 from streamgroups.ledgers.fences import fenced_by_ledger
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
@@ -62,6 +63,7 @@ class FakeMember:
         next_reset: returns how a reset by a client without marks is recorded, for each of these partitions.
         move_ledger: sets the positions of a sink's ledger before the member moves there.
         form: the form of the program, for the marks of commits.
+        check_positions: rejects assigned positions that belong to another program.
     """
 
     def __init__(
@@ -78,12 +80,13 @@ class FakeMember:
         next_reset: Callable[[Collection[TopicPartition], str], Mapping[TopicPartition, AppliedReset]] = first_reset,
         move_ledger: MoveLedger = frozenset,
         form: str = "",
+        check_positions: Callable[[Mapping[TopicPartition, Owned]], None] = lambda _: None,
     ) -> None:
         self.name = name
         self._group, self._topics, self._first_positions = group, topics, first_positions
         self._record, self._assign, self._exclusive = record, assign, exclusive
         self._take_over, self._move_ledger, self._form = take_over, move_ledger, form
-        self._next_reset = next_reset
+        self._next_reset, self._check_positions = next_reset, check_positions
         self._membership = Membership()
         self._to_commit: dict[TopicPartition, int] = {}
         #: Assigned partitions whose offsets an open transaction can still change.
@@ -201,6 +204,13 @@ class FakeMember:
         self._check_alive()
         self._membership = self._membership.move(decided)
 
+    def withdraw(self) -> None:
+        """See :meth:`streamgroups.ports.Member.withdraw`."""
+        self._check_alive()
+        self._form = ""
+        self._to_commit |= self._membership.plannable
+        self._commit_due()
+
     def plan(self, number: int, ranges: Collection[OffsetRange]) -> InFlight:
         """See :meth:`streamgroups.ports.Member.plan`."""
         self._check_alive()
@@ -257,9 +267,11 @@ class FakeMember:
         committed = self._committed(partitions)
         if committed is None:
             return
-        known = {tp: self._marked(tp, Owned.committed(c.next_offset, c.metadata)) for tp, c in committed.items()}
-        missing = [tp for tp in partitions if tp not in known]
+        read = {tp: Owned.committed(c.next_offset, c.metadata) for tp, c in committed.items()}
+        missing = [tp for tp in partitions if tp not in read]
         try:
+            self._check_positions(read)
+            known = {tp: self._marked(tp, it) for tp, it in read.items()}
             found = {**known, **(self._first_positions(missing) if missing else {})}
             said = {tp: replace(it, epoch=self._generation) for tp, it in found.items()}
             positions = self._take_over(said, self._is_owner)
@@ -272,6 +284,7 @@ class FakeMember:
             for tp, o in known.items()
             if o.origin in _OURS and is_held_exclusively([committed[tp].metadata]) != self._exclusive
         }
+        stale |= other_forms(self._form, {tp: it.form for tp, it in known.items()}).keys()
         self._to_commit |= {tp: known[tp].next_offset for tp in stale}
         # A sink's ledger is ahead of the group, so the committed offsets follow it.
         self._to_commit |= {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}

@@ -112,6 +112,7 @@ class ToolMark:
         reset: identifies the change. A position that contains it was read from there.
         identity: the topic of the offset.
         state: the state of the offset.
+        form: the form of the program of the group: that of the offset that it replaces. Empty if it is unknown.
 
     >>> mark = ToolMark(AppliedReset(1732334879123, "5f2c"))
     >>> mark.encode()
@@ -123,10 +124,12 @@ class ToolMark:
     reset: AppliedReset
     identity: TopicIdentity = UNKNOWN
     state: StateOrigin = UNNAMED
+    form: str = ""
 
     def encode(self) -> str:
         """The mark as metadata."""
-        return _encoded("tool", self.identity, self.state, {"reset": self.reset.encode()})
+        fields = {"reset": self.reset.encode(), "form": _quoted(self.form)}
+        return _encoded("tool", self.identity, self.state, fields)
 
     @classmethod
     def parse(cls, metadata: str) -> ToolMark | None:
@@ -134,7 +137,12 @@ class ToolMark:
         found = _FORM.match(metadata)
         if found is None or found["writer"] != "tool":
             return None
-        return cls(AppliedReset.parse(found["reset"] or ""), _identity(found), origins.decode(found["state"] or ""))
+        return cls(
+            AppliedReset.parse(found["reset"] or ""),
+            _identity(found),
+            origins.decode(found["state"] or ""),
+            unquote(found["form"] or ""),
+        )
 
 
 def mark_of(metadata: str) -> CommitMark | ToolMark | None:
@@ -143,7 +151,7 @@ def mark_of(metadata: str) -> CommitMark | ToolMark | None:
 
 
 def tool_metadata(id_: str, now_ms: int, *, before: str, like: str = "", identity: TopicIdentity | None = None) -> str:
-    """The metadata of an offset that a tool commits.
+    """The metadata of an offset that a tool commits. The group belongs to the same program as before (SEMANTICS S14).
 
     Args:
         id_: the id of the change: one for all partitions of a command.
@@ -157,7 +165,8 @@ def tool_metadata(id_: str, now_ms: int, *, before: str, like: str = "", identit
     """
     replaced, kept = mark_of(before), mark_of(like)
     reset = (NO_RESET if replaced is None else replaced.reset).then(id_, now_ms)
-    mark = ToolMark(reset) if kept is None else ToolMark(reset, kept.identity, kept.state)
+    form = "" if replaced is None else replaced.form
+    mark = ToolMark(reset, form=form) if kept is None else ToolMark(reset, kept.identity, kept.state, form)
     return (mark if identity is None else replace(mark, identity=identity)).encode()
 
 

@@ -93,7 +93,7 @@ class Owned:
         if mark is None:
             return cls(next_offset, Origin.FOREIGN)
         if isinstance(mark, ToolMark):
-            return cls(next_offset, Origin.FOREIGN, mark.identity, mark.state, reset=mark.reset)
+            return cls(next_offset, Origin.FOREIGN, mark.identity, mark.state, reset=mark.reset, form=mark.form)
         return cls(
             next_offset,
             Origin.WRITTEN if mark.written else Origin.COMMITTED,

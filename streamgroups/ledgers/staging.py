@@ -28,6 +28,14 @@ _Staged = TypeVar("_Staged")
 class StagingSink(Protocol[_Schema, _Records, _Stage, _Staged]):
     """A sink that changes output and positions in one transaction. Every method may run in another process."""
 
+    @property
+    def output(self) -> str:
+        """The output and its ledger as ``kind:name``, for the form of a program (:mod:`streamgroups.groups.program`).
+
+        Users see it, and all members of a group have the same one, so it contains no secrets and no names of hosts.
+        """
+        ...
+
     def begin(self, schema: _Schema, token: str) -> _Stage:
         """On the driver, before the tasks of a batch: checks the target against the schema and creates the stage.
 

@@ -1,27 +1,33 @@
 """Lets a query enter its group: checks everything first, then joins.
 
 Used by ``streamgroups.query.micro_batches`` once for each query, on the thread of the query. Source: SEMANTICS G1, G2,
-S1, S5.
+S1, S5, S14.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 
 from streamgroups.checkpoints.offset import BatchOffset
-from streamgroups.errors import GroupRejected
+from streamgroups.errors import GroupRejected, ProgramMismatch
 from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.program import check_program, forms_in, is_claimed, other_forms
 from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Cluster, Member
+from streamgroups.ports import Cluster, Committed, Member
 from streamgroups.query.offset_lookup import offsets_of
 from streamgroups.query.query_ports import GroupLimit, NewMember, QuerySettings
 from streamgroups.retry import comes_true
 
 #: How often the group is polled until its rebalance completes, in seconds.
 POLL_S = 0.2
+#: How long the first member of a group waits until its starting positions are committed.
+_CLAIM_TIMEOUT_S = 10.0
+
+logger = logging.getLogger(__name__)
 
 
 class Joining:
@@ -34,6 +40,7 @@ class Joining:
         join_timeout_ms: how long to wait for the first assignment.
         whole_timeout_ms: how long an exclusive query waits until it owns all partitions.
         group_limit: the limit of groups that read a topic; ``None`` without one.
+        form: the form of the program of the query. Empty if it is unknown.
     """
 
     def __init__(
@@ -45,12 +52,13 @@ class Joining:
         join_timeout_ms: int,
         whole_timeout_ms: int,
         group_limit: GroupLimit | None = None,
+        form: str = "",
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._cluster, self._new_member = settings, cluster, new_member
         self._group_id = settings.group_id
         self._join_timeout_ms, self._whole_timeout_ms = join_timeout_ms, whole_timeout_ms
-        self._group_limit = group_limit
+        self._group_limit, self._form = group_limit, form
         self._joins = not isinstance(settings.subscription, Partitions)
         self._starting: dict[TopicPartition, int] = {}
         self._is_checked = False
@@ -77,7 +85,8 @@ class Joining:
         by_pattern = isinstance(settings.subscription, Pattern)
         partitions = partitions_of(settings.subscription, existing)
         is_restart = checkpoint.number != 0
-        # A restarted query continues, also if the group has lost its offsets. Its group was there before.
+        # A restarted query continues, also if the group has lost its offsets. Its group was there before, and its member checks the
+        # positions that it is assigned.
         requested = {*group.owners} if is_restart else {*group.owners, *partitions}
         committed = self._cluster.committed(self._group_id, requested)
         check_may_join(
@@ -87,6 +96,15 @@ class Joining:
             mode=settings.mode if self._joins else None,
             held_exclusively=is_held_exclusively(it.metadata for tp, it in committed.items() if tp in group.owners),
         )
+        forms = forms_in(committed)
+        check_program(self._form, forms, settings.on_other_program, lambda: group, is_joining=True)
+        if others := other_forms(self._form, forms):
+            logger.warning(
+                "Group '%s' belongs to another program ('%s'); this program ('%s') takes it over (onOtherProgram=continue)",
+                self._group_id,
+                "', '".join(sorted(set(others.values()))),
+                self._form,
+            )
         # A group with a committed offset for one of these partitions is not new: partitions without one were added
         # later (G2).
         if not is_restart and committed.keys().isdisjoint(partitions):
@@ -101,7 +119,7 @@ class Joining:
 
     def make_member(self) -> Member:
         """Creates the member, which has not joined yet."""
-        return self._new_member(self._topics_now, self._first_positions)
+        return self._new_member(self._topics_now, self._first_positions, self._check_positions)
 
     def join(self, member: Member) -> None:
         """Joins the group and waits for the first assignment.
@@ -113,12 +131,48 @@ class Joining:
         if self._joins and self._settings.mode is MembershipMode.EXCLUSIVE:
             self._await_all(member)
 
+    def claim(self, member: Member) -> None:
+        """Waits until the starting positions of a new group are committed, and rejects a second program that starts there now.
+
+        Both have found a group without committed offsets. Each commits its starting positions before it reads the other ones. So at
+        least one of them finds those of the other, and leaves before it has read a record. It withdraws the form of its own, so that the
+        other program can own these partitions.
+
+        Raises:
+            ProgramMismatch: if another program has committed starting positions.
+        """
+        if not (self._starting and self._form and self._joins):
+            return
+        committed: Mapping[TopicPartition, Committed] = {}
+
+        def is_done() -> bool:
+            nonlocal committed
+            committed = self._cluster.committed(self._group_id, self.partitions)
+            owned = member.membership.owned
+            starting = [tp for tp, it in owned.items() if it.origin is Origin.STARTING]
+            return bool(other_forms(self._form, forms_in(committed))) or is_claimed(self._form, starting, committed)
+
+        comes_true(is_done, _CLAIM_TIMEOUT_S, every_s=POLL_S)
+        try:
+            self._check_program(forms_in(committed))
+        except ProgramMismatch:
+            member.withdraw()
+            raise
+
     def was_read(self, partitions: Collection[TopicPartition]) -> None:
         """Removes the starting positions of partitions that have been read.
 
         If the group loses their offsets, they count as new.
         """
         self._starting = {tp: n for tp, n in self._starting.items() if tp not in partitions}
+
+    def _check_positions(self, owned: Mapping[TopicPartition, Owned]) -> None:
+        """Rejects positions of another program. Runs on the thread of the member."""
+        self._check_program({tp: it.form for tp, it in owned.items()})
+
+    def _check_program(self, forms: Mapping[TopicPartition, str]) -> None:
+        policy = self._settings.on_other_program
+        check_program(self._form, forms, policy, lambda: self._cluster.describe(self._group_id))
 
     def _topics_now(self) -> Collection[str]:
         return topics_of(self._settings.subscription, self._cluster.topics())

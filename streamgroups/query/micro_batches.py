@@ -21,9 +21,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from streamgroups.checkpoints.belonging import check_belongs
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
-from streamgroups.errors import GroupRejected, StreamGroupsError
+from streamgroups.errors import GroupRejected, ProgramMismatch, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
@@ -83,6 +84,8 @@ class MicroBatches:
         duration_ms: the duration of a finished batch, by its end offset.
         checkpoint: the location of the checkpoint, for errors.
         commits_offsets: whether the sink commits the offsets of the group with its output.
+        group_limit: the limit of groups that read a topic; ``None`` without one.
+        form: the form of the program of the query. Empty if it is unknown.
     """
 
     def __init__(
@@ -109,10 +112,11 @@ class MicroBatches:
         checkpoint: str = "CHECKPOINT",
         group_limit: GroupLimit | None = None,
         commits_offsets: bool = False,
+        form: str = "",
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
-        self._group_id, self._checkpoint = settings.group_id, checkpoint
+        self._group_id, self._checkpoint, self._form = settings.group_id, checkpoint, form
         self._clock, self._record, self._commit_log = clock, record, commit_log
         self._resets, self._left = resets or Resets(), left
         self._times, self._states, self._run_id = times or Times(), states or BatchStates(), run_id
@@ -124,6 +128,7 @@ class MicroBatches:
             join_timeout_ms=join_timeout_ms,
             whole_timeout_ms=whole_timeout_ms,
             group_limit=group_limit,
+            form=form,
         )
         #: The end of the last batch that Spark has run, until the batch is known to be done.
         self._begun: dict[str, Any] | None = None
@@ -285,7 +290,10 @@ class MicroBatches:
         return self._states.pack(self._batch.ranges, self._due, self._packing, sizes)
 
     def _decoded(self, logged: dict[str, Any]) -> BatchOffset:
-        return decode(logged, group_id=self._group_id, checkpoint=self._checkpoint)
+        offset = decode(logged, group_id=self._group_id, checkpoint=self._checkpoint)
+        policy = self._settings.on_other_program
+        check_belongs(offset, self._group_id, self._form, policy, checkpoint=self._checkpoint)
+        return offset
 
     def is_done(self, number: int) -> bool:
         """Whether Spark has finished a batch; ``False`` if that is not known. Safe to call from any thread."""
@@ -357,7 +365,8 @@ class MicroBatches:
         self._resets.join(member, self._joining.partitions)
         try:
             self._joining.join(member)
-        except GroupRejected:
+            self._joining.claim(member)
+        except (GroupRejected, ProgramMismatch):
             self.stop()
             raise
         self._resumed = checkpoint.number == 0
@@ -453,7 +462,7 @@ class MicroBatches:
     # ---- planning ----------------------------------------------------------------------------------------------------
 
     def _encoded(self, offset: BatchOffset) -> dict[str, Any]:
-        return encode(replace(offset, group_id=self._group_id))
+        return encode(replace(offset, group_id=self._group_id, form=self._form))
 
     def _event_times(self) -> EventTimes | None:
         if self._settings.limits.max_drift_ms is None:

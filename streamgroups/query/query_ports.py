@@ -15,6 +15,7 @@ from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.groups.gaps import PartitionGap
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Membership, Owned, States
+from streamgroups.groups.program import OnOtherProgram
 from streamgroups.groups.subscription import Subscription
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import FirstPositions, Member, Recorder
@@ -26,8 +27,11 @@ from streamgroups.query.packing import Packing, pack, with_empty
 from streamgroups.state.figures import BatchFigures
 from streamgroups.state.task_plan import TaskPlan
 
-#: Creates a member from the topics to subscribe to, and from the first positions. Called once per query.
-NewMember: TypeAlias = Callable[[Callable[[], Collection[str]], FirstPositions], Member]
+#: Rejects assigned positions that belong to another program.
+CheckPositions: TypeAlias = Callable[[Mapping[TopicPartition, Owned]], None]
+#: Creates a member from the topics to subscribe to, from the first positions, and from the check of assigned positions. Called once
+#: per query.
+NewMember: TypeAlias = Callable[[Callable[[], Collection[str]], FirstPositions, CheckPositions], Member]
 
 
 class CommitLog(Protocol):
@@ -240,6 +244,8 @@ class QuerySettings(Protocol):
     def mode(self) -> MembershipMode: ...
     @property
     def on_restart(self) -> OnRestart: ...
+    @property
+    def on_other_program(self) -> OnOtherProgram: ...
     @property
     def limits(self) -> Limits: ...
     @property

@@ -11,11 +11,13 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
 
 from streamgroups.errors import (
+    CheckpointMismatch,
     DataLoss,
     InvalidOption,
     NotAuthorized,
     OffsetFormat,
     PositionsDiffer,
+    ProgramMismatch,
     RecordRejected,
     SchemaRejected,
     SinkRejected,
@@ -34,6 +36,8 @@ NEVER_PASS: frozenset[type[StreamGroupsError]] = frozenset(
     {
         InvalidOption,
         OffsetFormat,
+        CheckpointMismatch,
+        ProgramMismatch,
         PositionsDiffer,
         DataLoss,
         RecordRejected,

@@ -22,6 +22,7 @@ from streamgroups.errors import FencedMember, GroupRejected, InvalidCursor
 from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.program import CURSORS, OnOtherProgram, check_program, forms_in
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Member, MetadataStore, Recorder
 from streamgroups.positions import Position
@@ -208,6 +209,7 @@ class Instances:
         partitions = self._operations.partitions(instance_request.stream)
         live = self._cluster.describe(instance_request.group)
         owned = self._cluster.committed(instance_request.group, live.owners)
+        committed = self._metadata_store.read(instance_request.group, partitions)
         check_may_join(
             live,
             frozenset({instance_request.stream}),
@@ -215,8 +217,9 @@ class Instances:
             mode=MembershipMode.SHARED,
             held_exclusively=is_held_exclusively(c.metadata for c in owned.values()),
         )
+        check_program(CURSORS, forms_in({**committed, **owned}), OnOtherProgram.FAIL, lambda: live, is_joining=True)
         check_name_is_free(live, instance_request.instance)
-        if self._metadata_store.read(instance_request.group, partitions):
+        if committed:
             if live.members or not self._vanished(instance_request, partitions):
                 return {}
         elif not live.members:
@@ -289,6 +292,10 @@ class Instances:
                 tp: Owned(starting[tp], Origin.STARTING) for tp in missing if tp in starting
             }
 
+        def check_positions(owned: Mapping[TopicPartition, Owned]) -> None:
+            forms = {tp: it.form for tp, it in owned.items()}
+            check_program(CURSORS, forms, OnOtherProgram.FAIL, lambda: self._cluster.describe(instance_request.group))
+
         settings = MemberSettings(
             group_id=instance_request.group,
             name=instance_request.instance,
@@ -299,6 +306,8 @@ class Instances:
             take_over=lambda owned, _: checked(
                 self._ids.of({tp.topic for tp in owned}, fresh=True), instance_request.group, owned
             ),
+            form=CURSORS,
+            check_positions=check_positions,
         )
         return lambda record: KafkaMember(settings, first_positions, record)
 

@@ -30,6 +30,7 @@ from streamgroups.groups.batch_lease import HANDOVER_PART
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import Owned
+from streamgroups.groups.program import other_forms
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
 from streamgroups.retry import retrying
@@ -258,9 +259,11 @@ class ConsumerOwner:
             return {}
         committed: dict[TopicPartition, Committed] = self._retrying(self._committed, consumer, tps)
         known = {tp: Owned.committed(c.next_offset, c.metadata) for tp, c in committed.items()}
-        # The mark of a former member of the other kind would reject members that may join now.
+        self._settings.check_positions(known)
+        # The mark of a former member of the other kind, or of another program, would reject members that may join now.
         marks = {tp: CommitMark.parse(c.metadata) for tp, c in committed.items()}
         stale = [tp for tp, mark in marks.items() if mark is not None and mark.exclusive != self._settings.exclusive]
+        stale += other_forms(self._settings.form, {tp: it.form for tp, it in known.items()})
         self._state.commit_soon({tp: known[tp].next_offset for tp in stale})
         known |= self._marked(consumer, {tp: it for tp, it in known.items() if it.is_unmarked})
         missing = [tp for tp in tps if tp not in known]

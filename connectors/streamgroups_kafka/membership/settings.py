@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from streamgroups.groups.applied_reset import AppliedReset, first_reset
 from streamgroups.groups.batch_lease import LeaseLimits
-from streamgroups.groups.membership import MoveLedger, TakeOver
+from streamgroups.groups.membership import MoveLedger, Owned, TakeOver
 from streamgroups.partitions import TopicPartition
 
 
@@ -44,6 +44,7 @@ class MemberSettings:
             thread.
         move_ledger: sets the positions of a sink's ledger before the member moves there. It runs on the query's thread.
         form: the form of the program, for the marks of commits.
+        check_positions: rejects assigned positions that belong to another program. It runs on the owner thread.
     """
 
     group_id: str
@@ -64,3 +65,4 @@ class MemberSettings:
     next_reset: Callable[[Collection[TopicPartition], str], Mapping[TopicPartition, AppliedReset]] = first_reset
     move_ledger: MoveLedger = frozenset
     form: str = ""
+    check_positions: Callable[[Mapping[TopicPartition, Owned]], None] = lambda _: None

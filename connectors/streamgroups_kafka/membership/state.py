@@ -86,6 +86,7 @@ class MemberState:
 
     def __init__(self, settings: MemberSettings, record: Recorder, clock_s: Callable[[], float] = _awake_s) -> None:
         self._settings, self._record, self._clock_s = settings, record, clock_s
+        self._form = settings.form
         self._changed = threading.Condition()
         self._membership = Membership()
         self._to_commit: dict[TopicPartition, int] = {}
@@ -239,6 +240,12 @@ class MemberState:
         """See :meth:`streamgroups.ports.Member.identify`. The ledger of a sink receives them with the next batch."""
         with self._changed:
             self._membership = self._membership.identify(found)
+
+    def withdraw(self) -> None:
+        """See :meth:`streamgroups.ports.Member.withdraw`."""
+        with self._changed:
+            self._form = ""
+            self.commit_soon({tp: it.next_offset for tp, it in self._membership.owned.items()})
 
     @property
     def is_closing(self) -> bool:
@@ -407,9 +414,7 @@ class MemberState:
             is_of_a_sink = self._sinks.get(topic_partition) == next_offset
             if owned is None:
                 return CommitMark(self._settings.exclusive, is_of_a_sink)
-            return owned.mark(
-                next_offset, exclusive=self._settings.exclusive, written=is_of_a_sink, form=self._settings.form
-            )
+            return owned.mark(next_offset, exclusive=self._settings.exclusive, written=is_of_a_sink, form=self._form)
 
     def committed(
         self,

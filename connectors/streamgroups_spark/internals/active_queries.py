@@ -88,7 +88,10 @@ class ActiveQueries:
                         streams = [s for s in read_streams(query.analyzedPlan()) if is_data_source(s.leaf)]
                         own = list(_of_group(streams, request.group_id))
                     facts = _facts([query], own, streams, request.group_id)
-                    return replace(facts, is_read_once=is_read_once, commits_offsets=self._commits_offsets(query))
+                    commits = self._commits_offsets(query)
+                    return replace(
+                        facts, is_read_once=is_read_once, commits_offsets=commits, output=self._output(query)
+                    )
         reading = {query: self._streams(query) for query in queries}
         meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
         logger.debug("%d queries read for group '%s'", len(meant), request.group_id)
@@ -96,7 +99,8 @@ class ActiveQueries:
             return None
         all_streams = [stream for query in meant for stream in reading[query]]
         facts = _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id)
-        return replace(facts, commits_offsets=any(map(self._commits_offsets, meant)))
+        facts = replace(facts, commits_offsets=any(map(self._commits_offsets, meant)))
+        return facts if len(meant) > 1 else replace(facts, output=self._output(meant[0]))
 
     def checkpoints(self) -> frozenset[str]:
         """The checkpoints of the active queries, as Spark has resolved them."""
@@ -142,6 +146,19 @@ class ActiveQueries:
             return True
         return given.get("delivery", "").strip().lower() != "at-least-once"
 
+    def _output(self, query: Any) -> str | None:
+        """The topic of the Kafka sink of a query. See :class:`QueryFacts`."""
+        try:
+            sink = query.sink()
+            # Spark's own sinks have no name.
+            if sink.getClass().getSimpleName() != "PythonTable":
+                return ""
+            options = {str(it._1()): str(it._2()) for it in _iterated(self._field(query, "extraOptions").iterator())}
+            return kafka_output(str(sink.name()), options)
+        except (Py4JError, PySparkException) as e:
+            logger.debug("The sink of a query cannot be determined: %s", e)
+            return None
+
     def _process_ids(self, source: Any) -> Iterator[int]:
         """The processes of a Python source.
 
@@ -175,6 +192,25 @@ def _facts(
         stages,
         trigger=triggers.pop() if len(triggers) == 1 else None,
     )
+
+
+def kafka_output(format_name: str, options: Mapping[str, str]) -> str:
+    """The topic of a Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty for any other sink.
+
+    Args:
+        format_name: the format of the sink.
+        options: its options.
+
+    >>> kafka_output("streamgroups", {"Topic": "delays"}), kafka_output("streamgroups-kafkasink-5f2c", {})
+    ('kafka:delays', 'kafka:the column topic')
+    >>> kafka_output("streamgroups", {"topic": "delays", "delivery": "at-least-once"}), kafka_output("kafka", {"topic": "delays"})
+    ('', '')
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    is_ours = format_name == "streamgroups" or format_name.startswith("streamgroups-kafkasink-")
+    if not is_ours or given.get("delivery", "exactly-once").strip().lower() != "exactly-once":
+        return ""
+    return f"kafka:{given.get('topic') or 'the column topic'}"
 
 
 def finished_in(progress: str, end: Mapping[str, Any]) -> FinishedIn | None:

@@ -205,6 +205,10 @@ class _PositionsSink:
 
     positions: LedgerTable
 
+    @property
+    def output(self) -> str:
+        return f"ledger:{type(self.positions).__name__}"
+
     def open(self, group_id: str) -> AbstractContextManager[_PositionsLedger]:
         return nullcontext(_PositionsLedger(self.positions))
 

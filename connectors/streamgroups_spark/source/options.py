@@ -20,6 +20,7 @@ from streamgroups.event_time.settings import STREAM_TIME_OPTIONS, imported_group
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.groups.batch_lease import LeaseWord
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.program import OnOtherProgram
 from streamgroups.groups.subscription import Partitions, Pattern, Subscription, Topics
 from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
 from streamgroups.partitions import TopicPartition
@@ -39,6 +40,7 @@ _MIN_LEASE_MS = 1_000
 _IGNORED_IN_BATCH = (
     "membership",
     "onRestart",
+    "onOtherProgram",
     "leaseTimeout",
     "maxGroupsPerTopic",
     "historyDir",
@@ -86,6 +88,7 @@ class SourceOptions:
         ending: the ending positions of a batch read.
         mode: the option ``membership``.
         on_restart: the option ``onRestart``.
+        on_other_program: the option ``onOtherProgram``.
         lease_timeout_ms: the option ``leaseTimeout``.
         max_groups_per_topic: the option ``maxGroupsPerTopic``.
         limits: the limits per trigger.
@@ -115,6 +118,7 @@ class SourceOptions:
     ending: Positions
     mode: MembershipMode
     on_restart: OnRestart
+    on_other_program: OnOtherProgram
     lease_timeout_ms: int | LeaseWord
     max_groups_per_topic: int
     limits: Limits
@@ -197,6 +201,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         ending=ending_positions(known),
         mode=mode,
         on_restart=choice(known, "onRestart", OnRestart, default_restart),
+        on_other_program=choice(known, "onOtherProgram", OnOtherProgram, OnOtherProgram.FAIL),
         lease_timeout_ms=lease_timeout_ms,
         max_groups_per_topic=_count(known, "maxGroupsPerTopic") or MAX_GROUPS_PER_TOPIC,
         limits=limits,

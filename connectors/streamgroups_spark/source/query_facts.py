@@ -84,6 +84,8 @@ class QueryFacts:
         trigger: the name of Spark's class of the trigger. ``None`` if queries with several ones match the
             request.
         commits_offsets: whether its sink commits the offsets of the group with the output: the Kafka sink, exactly once.
+        output: the topic of the Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty for any other sink.
+            ``None`` if it is unknown.
     """
 
     checkpoint: str | None
@@ -93,3 +95,4 @@ class QueryFacts:
     is_read_once: bool = False
     trigger: str | None = None
     commits_offsets: bool = False
+    output: str | None = None

@@ -33,7 +33,7 @@ from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, NoM
 from streamgroups.query.continuity import REFRESH_MS
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
-from streamgroups.query.query_ports import BatchStates, Resets
+from streamgroups.query.query_ports import BatchStates, CheckPositions, Resets
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.cluster import KafkaCluster
@@ -76,6 +76,7 @@ from streamgroups_spark.source.imported import imported_time
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
 from streamgroups_spark.source.late_watermark import late_watermark_ms
 from streamgroups_spark.source.options import SourceOptions
+from streamgroups_spark.source.program import form_of_query
 from streamgroups_spark.source.query_facts import QueryFacts, QueryRequest
 from streamgroups_spark.source.shared_state import check_state
 from streamgroups_state.locations import shown
@@ -130,6 +131,9 @@ class RunningQuery:
         facts = self._query_facts()
         #: The facts about the query. ``None`` if they are unavailable.
         self.facts = facts
+        self._checkpoint = None if facts is None else facts.checkpoint
+        self._sink = self._ledger_sink()
+        self._form = form_of_query(facts, self._sink)
         self._sees_done = facts is not None and facts.checkpoint is not None
         record: Recorder = (
             HistoryFile(options.history_dir, group_id=self._group_id, member=self.name)
@@ -148,7 +152,6 @@ class RunningQuery:
                 metadata_store, self._cluster, self._group_id, self.name, executor, record, _now_ms, SteadyClock()
             )
         self._record = resets.listen(record)
-        self._checkpoint = None if facts is None else facts.checkpoint
         run_id = uuid.uuid4().hex[:12]
         self._states_run_id = run_id if facts is not None and facts.stages else None
         #: The columns that readers pass on; ``None`` if Spark passes the records to their operator.
@@ -186,6 +189,7 @@ class RunningQuery:
             group_limit=GroupLimit(self._cluster, options.client, self._group_id, options.max_groups_per_topic),
             checkpoint="CHECKPOINT" if self._checkpoint is None else shown(self._checkpoint),
             commits_offsets=facts is not None and facts.commits_offsets,
+            form=self._form,
         )
         self._rpc_server = SessionServer(session, self._answer)
         in_background(import_partition_sizes)
@@ -283,9 +287,10 @@ class RunningQuery:
             imported, self._imported = self._imported, None
             imported.close()
 
-    def _new_member(self, topics: Callable[[], Collection[str]], first_positions: FirstPositions) -> Member:
+    def _new_member(
+        self, topics: Callable[[], Collection[str]], first_positions: FirstPositions, check_positions: CheckPositions
+    ) -> Member:
         options, subscription = self._options, self._options.subscription
-        sink = self._ledger_sink()
         settings = MemberSettings(
             group_id=self._group_id,
             name=self.name,
@@ -301,12 +306,14 @@ class RunningQuery:
             has_others=lambda: len(self._cluster.describe(self._group_id).members) > 1,
             is_done=lambda number: self.micro_batches.is_done(number),
             is_owner=self._is_owner,
+            form=self._form,
+            check_positions=check_positions,
         )
-        if sink is not None:
+        if self._sink is not None:
             from streamgroups.query.ledger_positions import LedgerPositions
 
             has_states = self._states_run_id is not None
-            ledger = LedgerPositions(sink, self._group_id, options.on_restart, has_states=has_states)
+            ledger = LedgerPositions(self._sink, self._group_id, options.on_restart, has_states=has_states)
             settings = replace(
                 settings, take_over=ledger.take_over, next_reset=ledger.next_reset, move_ledger=ledger.move
             )
@@ -399,6 +406,7 @@ class RunningQuery:
             joins=not isinstance(self._options.subscription, Partitions),
             states_run_id=self._states_run_id,
             owned=self.micro_batches.owned_before,
+            form=self._form,
         )
 
 

@@ -116,4 +116,17 @@ def stage_name(
     has_group_time = isinstance(operator, WindowOperator) and operator.scope is Scope.GROUP
     keeps_on_reset = isinstance(operator, DedupOperator) and operator.keeps_on_reset
     is_chained = isinstance(operator, WindowOperator) and operator.is_chained
-    return StageName(operator.name, topics, flushes, has_group_time, keeps_on_reset, is_chained, passed)
+    return StageName(
+        operator.name, topics, flushes, has_group_time, keeps_on_reset, is_chained, passed, kind=_kind_of(operator)
+    )
+
+
+def _kind_of(operator: StatefulOperator | JoinOperator) -> str:
+    from streamgroups_state.dedup_operator import DedupOperator
+    from streamgroups_state.window_operator import WindowOperator
+
+    if isinstance(operator, JoinOperator):
+        return ""
+    if isinstance(operator, WindowOperator):
+        return "windows"
+    return "dedup" if isinstance(operator, DedupOperator) else "stateful"

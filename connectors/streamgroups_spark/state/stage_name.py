@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from streamgroups.state.joined_topics import JoinedTopics
 
 _FLUSHES, _GROUP, _KEEPS, _CHAINED = "flushes", "group", "keeps", "chained"
-_DIRECT = "direct="
+_DIRECT, _KIND = "direct=", "kind="
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class StageName:
         keeps_on_reset: whether it continues with its newest state after a reset.
         is_chained: whether another operator can process its output.
         passed: the columns that the reader passes on; ``None`` if Spark passes the records to it.
+        kind: the kind of the operator, for the form of the program. Empty for a join.
     """
 
     operator: str
@@ -63,6 +64,16 @@ class StageName:
     keeps_on_reset: bool = False
     is_chained: bool = False
     passed: PassedColumns | None = None
+    kind: str = ""
+
+    @property
+    def in_form(self) -> str:
+        """The operator in the form of its program (:mod:`streamgroups.groups.program`).
+
+        >>> StageName("minutes", kind="windows").in_form, StageName("paid", JoinedTopics("orders", "payments")).in_form
+        ('windows:minutes', 'join:paid')
+        """
+        return f"{self.kind or 'join'}:{self.operator}"
 
     def __str__(self) -> str:
         """The name as text.
@@ -81,6 +92,7 @@ class StageName:
             _CHAINED: self.is_chained,
         }
         properties = [name for name, is_set in has.items() if is_set]
+        properties += [f"{_KIND}{self.kind}"] if self.kind else []
         properties += [] if self.passed is None else [f"{_DIRECT}{self.passed}"]
         return ":".join((self.operator, *(["+".join(properties)] if properties else [])))
 
@@ -97,6 +109,7 @@ class StageName:
             return cls(operator, JoinedTopics(*others))
         properties = others[0].split("+") if others else []
         passed = [it.removeprefix(_DIRECT) for it in properties if it.startswith(_DIRECT)]
+        kinds = [it.removeprefix(_KIND) for it in properties if it.startswith(_KIND)]
         return cls(
             operator,
             flushes=_FLUSHES in properties,
@@ -104,4 +117,5 @@ class StageName:
             keeps_on_reset=_KEEPS in properties,
             is_chained=_CHAINED in properties,
             passed=PassedColumns.parse(passed[0]) if passed else None,
+            kind=kinds[0] if kinds else "",
         )

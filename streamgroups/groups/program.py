@@ -1,0 +1,190 @@
+"""The form of a program: what all members of a group must have in common, and the rejection of another one.
+
+Built by ``streamgroups_spark.source.program`` and by group cursors. Each commit of a member names the form of its program
+(:mod:`streamgroups.groups.commit_metadata`). Checked before a member joins (:mod:`streamgroups.query.join`), for each assigned
+position, and against the checkpoint (:mod:`streamgroups.checkpoints.belonging`). Source: SEMANTICS S14.
+
+A form is a text: the operators with state, then the output that changes together with the positions::
+
+    none                                              neither
+    windows:minutes                                   one operator
+    windows:minutes > windows:hours -> kafka:clicks   a chain, exactly once
+    join:paid + stateful:totals                       two branches of one query
+    cursors                                           GroupCursors
+
+An empty text is an unknown form: an earlier version, a tool or another client made the commit. It is compatible with all forms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum
+from urllib.parse import quote, urlsplit
+
+from streamgroups.errors import ProgramMismatch
+from streamgroups.groups.commit_metadata import CommitMark, mark_of
+from streamgroups.groups.description import GroupDescription
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.printable import listed, printable
+
+#: The form of a program without operators with state, whose output does not change together with the positions.
+NO_FORM = "none"
+#: The form of GroupCursors.
+CURSORS = "cursors"
+#: A committed offset has 4,096 bytes of metadata, in which a character needs up to 12.
+_MAX_LENGTH, _MAX_QUOTED_LENGTH = 200, 900
+_HASH_DIGITS = 12
+
+
+class OnOtherProgram(Enum):
+    """What happens if the group belongs to another program: the option ``onOtherProgram``."""
+
+    FAIL = "fail"
+    CONTINUE = "continue"
+
+
+def form_of(branches: Iterable[Sequence[str]], operators: Iterable[str] = (), output: str = "") -> str:
+    """The form of a program.
+
+    Args:
+        branches: the operators of this library in each branch of the query, in the order in which they process its records, as
+            ``kind:name``.
+        operators: the stateful operators of Spark.
+        output: the output that changes together with the positions, as ``kind:name``. Empty without one.
+
+    >>> form_of([("windows:minutes", "windows:hours"), ("dedup:ids",)], ["Aggregate"], "kafka:clicks")
+    'dedup:ids + spark:Aggregate + windows:minutes > windows:hours -> kafka:clicks'
+    >>> form_of([]), form_of([], output="delta:/data/clicks")
+    ('none', 'none -> delta:/data/clicks')
+    """
+    chains = {" > ".join(branch) for branch in branches if branch}
+    parts = sorted(chains | {f"spark:{name}" for name in operators})
+    form = " + ".join(parts) or NO_FORM
+    # A name can contain characters that are no text, such as half of a surrogate pair.
+    return _shortened(printable(f"{form} -> {output}" if output else form))
+
+
+def shown_location(location: str) -> str:
+    """The location of an output without credentials, parameters and a slash at its end.
+
+    >>> shown_location("s3://key:secret@bucket/clicks/?region=eu"), shown_location("/data/clicks")
+    ('s3://bucket/clicks', '/data/clicks')
+    >>> shown_location("abfss://container@account.dfs.core.windows.net/clicks")
+    'abfss://container@account.dfs.core.windows.net/clicks'
+    """
+    if "://" not in location:
+        return location.rstrip("/") or location
+    parts = urlsplit(location)
+    user, _, host = parts.netloc.rpartition("@")
+    # The name before the host is a container of Azure, which has no password.
+    kept = f"{user}@" if user and ":" not in user else ""
+    return f"{parts.scheme}://{kept}{host}{parts.path.rstrip('/')}"
+
+
+def other_forms(form: str, forms: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
+    """The positions that belong to another program.
+
+    Args:
+        form: the form of this program. Empty if it is unknown.
+        forms: the forms of positions.
+
+    >>> p0, p1, p2 = (TopicPartition("clicks", p) for p in range(3))
+    >>> other_forms("none", {p0: "none", p1: "", p2: "windows:minutes"})
+    {TopicPartition(topic='clicks', partition=2): 'windows:minutes'}
+    """
+    return {tp: other for tp, other in forms.items() if other and form and other != form}
+
+
+def forms_in(committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, str]:
+    """The forms that committed offsets name. Empty texts for unknown ones."""
+    marks = {tp: mark_of(it.metadata) for tp, it in committed.items()}
+    return {tp: "" if mark is None else mark.form for tp, mark in marks.items()}
+
+
+def is_claimed(
+    form: str, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, Committed]
+) -> bool:
+    """Whether members of this program have committed offsets of these partitions.
+
+    >>> p0 = TopicPartition("clicks", 0)
+    >>> is_claimed("none", [p0], {p0: Committed(5, CommitMark(False, form="none").encode())}), is_claimed("none", [p0], {})
+    (True, False)
+    """
+    forms = forms_in({tp: it for tp, it in committed.items() if CommitMark.parse(it.metadata) is not None})
+    return all(forms.get(tp) == form for tp in partitions)
+
+
+def check_program(
+    form: str,
+    forms: Mapping[TopicPartition, str],
+    policy: OnOtherProgram,
+    describe: Callable[[], GroupDescription],
+    *,
+    is_joining: bool = False,
+) -> None:
+    """Rejects a member if positions of its group belong to another program.
+
+    Args:
+        form: the form of the program of the member. Empty if it is unknown.
+        forms: the forms of the positions.
+        policy: the option ``onOtherProgram``.
+        describe: returns the current description of the group. Called for an error, and before a takeover.
+        is_joining: whether the member is about to join. A program takes the group over only then, if no member of the other one
+            is live.
+
+    Raises:
+        ProgramMismatch: with both forms, the live members and the remedy.
+
+    >>> p0 = TopicPartition("clicks", 0)
+    >>> check_program("none", {p0: "windows:minutes"}, OnOtherProgram.FAIL, lambda: GroupDescription("clicks", "Empty"))
+    Traceback (most recent call last):
+    streamgroups.errors.ProgramMismatch: Group 'clicks' belongs to another program: the position of clicks-0 was committed by \
+'windows:minutes', this program is 'none'. The group has no live member. Use another group.id. If this program replaces the other \
+one: stop its members, and start this program once with onOtherProgram=continue. It continues at the positions of the other one; \
+streamgroups groups reset clicks sets others.
+    """
+    others = other_forms(form, forms)
+    if not others or (policy is OnOtherProgram.CONTINUE and not is_joining):
+        return
+    group = describe()
+    if policy is OnOtherProgram.CONTINUE and not others.keys() & group.owners.keys():
+        return
+    raise _mismatch(form, others, group)
+
+
+def _mismatch(form: str, others: Mapping[TopicPartition, str], group: GroupDescription) -> ProgramMismatch:
+    by_form: dict[str, list[TopicPartition]] = {}
+    for tp, other in sorted(others.items()):
+        by_form.setdefault(other, []).append(tp)
+    said = "; ".join(
+        f"the position of {_listed(tps)} was committed by '{printable(it)}'" for it, tps in by_form.items()
+    )
+    who = f"Its live members are {listed(group.members)}" if group.members else "The group has no live member"
+    takes = (
+        f"stop its members, and delete the group (streamgroups groups delete {group.group_id})"
+        if form == CURSORS
+        else "stop its members, and start this program once with onOtherProgram=continue. It continues at the positions of the "
+        f"other one; streamgroups groups reset {group.group_id} sets others"
+    )
+    return ProgramMismatch(
+        f"Group '{group.group_id}' belongs to another program: {said}, this program is '{printable(form)}'. {who}.",
+        remedy=f"Use another group.id. If this program replaces the other one: {takes}.",
+        group=group.group_id,
+    )
+
+
+def _listed(partitions: Sequence[TopicPartition]) -> str:
+    first = ", ".join(map(str, partitions[:3]))
+    return first if len(partitions) <= 3 else f"{first} and {len(partitions) - 3} more"
+
+
+def _shortened(form: str) -> str:
+    if len(form) <= _MAX_LENGTH and len(quote(form, safe="")) <= _MAX_QUOTED_LENGTH:
+        return form
+    digest = hashlib.sha256(form.encode()).hexdigest()[:_HASH_DIGITS]
+    end = _MAX_LENGTH - _HASH_DIGITS - 1
+    while len(quote(shortened := f"{form[:end]}#{digest}", safe="")) > _MAX_QUOTED_LENGTH:
+        end -= 10
+    return shortened
