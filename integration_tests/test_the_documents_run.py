@@ -38,6 +38,8 @@ NOT_HERE = {
 _READ = """
     def read(topic, **options):
         given = {{"kafka.bootstrap.servers": "localhost:9092", "group.id": "{page}-" + topic, "subscribe": topic}}
+        # The blocks of a page use one stream in several programs.
+        given["onOtherProgram"] = "continue"
         return spark.readStream.format("streamgroups").options(**given, **options).load()
 """
 #: Names that a page uses before its first block. ``read`` opens a stream of a topic.

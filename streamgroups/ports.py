@@ -398,7 +398,7 @@ class Member(Protocol):
         """Sets positions of owned partitions and does not commit them: the output of their records is already written."""
         ...
 
-    def withdraw(self) -> None:
+    def clear_form(self) -> None:
         """Commits the positions again without the form of the program, before the member leaves the group to another program."""
         ...
 

@@ -23,7 +23,7 @@ def check_belongs(
     *,
     checkpoint: str = "CHECKPOINT",
 ) -> None:
-    """Rejects a checkpoint of another group or another program. What the checkpoint does not contain is not compared.
+    """Rejects a checkpoint of another group or another program. Properties that the checkpoint does not contain are not compared.
 
     Args:
         offset: an offset of the checkpoint.

@@ -204,8 +204,8 @@ class FakeMember:
         self._check_alive()
         self._membership = self._membership.move(decided)
 
-    def withdraw(self) -> None:
-        """See :meth:`streamgroups.ports.Member.withdraw`."""
+    def clear_form(self) -> None:
+        """See :meth:`streamgroups.ports.Member.clear_form`."""
         self._check_alive()
         self._form = ""
         self._to_commit |= self._membership.plannable

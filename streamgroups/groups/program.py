@@ -103,13 +103,13 @@ def forms_in(committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartiti
     return {tp: "" if mark is None else mark.form for tp, mark in marks.items()}
 
 
-def is_claimed(
+def is_committed_by(
     form: str, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, Committed]
 ) -> bool:
     """Whether members of this program have committed offsets of these partitions.
 
     >>> p0 = TopicPartition("clicks", 0)
-    >>> is_claimed("none", [p0], {p0: Committed(5, CommitMark(False, form="none").encode())}), is_claimed("none", [p0], {})
+    >>> is_committed_by("none", [p0], {p0: Committed(5, CommitMark(False, form="none").encode())}), is_committed_by("none", [p0], {})
     (True, False)
     """
     forms = forms_in({tp: it for tp, it in committed.items() if CommitMark.parse(it.metadata) is not None})

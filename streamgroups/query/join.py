@@ -14,7 +14,7 @@ from streamgroups.errors import GroupRejected, ProgramMismatch
 from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.groups.program import check_program, forms_in, is_claimed, other_forms
+from streamgroups.groups.program import check_program, forms_in, is_committed_by, other_forms
 from streamgroups.groups.subscription import Partitions, Pattern, partitions_of, topics_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster, Committed, Member
@@ -25,7 +25,7 @@ from streamgroups.retry import comes_true
 #: How often the group is polled until its rebalance completes, in seconds.
 POLL_S = 0.2
 #: How long the first member of a group waits until its starting positions are committed.
-_CLAIM_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -131,11 +131,11 @@ class Joining:
         if self._joins and self._settings.mode is MembershipMode.EXCLUSIVE:
             self._await_all(member)
 
-    def claim(self, member: Member) -> None:
+    def confirm_start(self, member: Member) -> None:
         """Waits until the starting positions of a new group are committed, and rejects a second program that starts there now.
 
         Both have found a group without committed offsets. Each commits its starting positions before it reads the other ones. So at
-        least one of them finds those of the other, and leaves before it has read a record. It withdraws the form of its own, so that the
+        least one of them finds those of the other, and leaves before it has read a record. It clears the form of its own ones, so that the
         other program can own these partitions.
 
         Raises:
@@ -150,13 +150,15 @@ class Joining:
             committed = self._cluster.committed(self._group_id, self.partitions)
             owned = member.membership.owned
             starting = [tp for tp, it in owned.items() if it.origin is Origin.STARTING]
-            return bool(other_forms(self._form, forms_in(committed))) or is_claimed(self._form, starting, committed)
+            return bool(other_forms(self._form, forms_in(committed))) or is_committed_by(
+                self._form, starting, committed
+            )
 
-        comes_true(is_done, _CLAIM_TIMEOUT_S, every_s=POLL_S)
+        comes_true(is_done, _START_TIMEOUT_S, every_s=POLL_S)
         try:
             self._check_program(forms_in(committed))
         except ProgramMismatch:
-            member.withdraw()
+            member.clear_form()
             raise
 
     def was_read(self, partitions: Collection[TopicPartition]) -> None:

@@ -365,7 +365,7 @@ class MicroBatches:
         self._resets.join(member, self._joining.partitions)
         try:
             self._joining.join(member)
-            self._joining.claim(member)
+            self._joining.confirm_start(member)
         except (GroupRejected, ProgramMismatch):
             self.stop()
             raise

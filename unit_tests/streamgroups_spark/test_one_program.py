@@ -126,8 +126,8 @@ class TestGroup:
         assert alice.member.membership.owned.keys() == {P0, P1}, "the first one continues"
         assert forms(world) == {WINDOWS}
 
-    def test_S14_the_second_program_withdraws_its_form(self, world: World) -> None:
-        """Each owns one partition when both read the claims."""
+    def test_S14_the_second_program_clears_its_form(self, world: World) -> None:
+        """Each owns one partition when both read the starting positions."""
         bob = Run(world, "bob", form=NO_FORM)
         bob.source._joining.check(bob.source._batch)
         member = bob.source._joining.make_member()
@@ -135,7 +135,7 @@ class TestGroup:
         assert forms(world) == {NO_FORM}
         world.cluster.commit("airline", {P0: 0}, CommitMark(False, form=WINDOWS).encode())
         with pytest.raises(ProgramMismatch):
-            bob.source._joining.claim(member)
+            bob.source._joining.confirm_start(member)
         member.close()
         assert forms_in(world.cluster.committed("airline", [P1])) == {P1: ""}
 

@@ -241,8 +241,8 @@ class MemberState:
         with self._changed:
             self._membership = self._membership.identify(found)
 
-    def withdraw(self) -> None:
-        """See :meth:`streamgroups.ports.Member.withdraw`."""
+    def clear_form(self) -> None:
+        """See :meth:`streamgroups.ports.Member.clear_form`."""
         with self._changed:
             self._form = ""
             self.commit_soon({tp: it.next_offset for tp, it in self._membership.owned.items()})
