@@ -10,11 +10,12 @@ import base64
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupState, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from google.protobuf import descriptor_pb2
 from pyspark.sql import SparkSession
@@ -36,10 +37,11 @@ NOT_HERE = {
     "tutorial-dead-letters.rst": "test_the_tutorials runs it",
 }
 _READ = """
+    numbers = itertools.count()
     def read(topic, **options):
-        given = {{"kafka.bootstrap.servers": "localhost:9092", "group.id": "{page}-" + topic, "subscribe": topic}}
-        # The blocks of a page use one stream in several programs.
-        given["onOtherProgram"] = "continue"
+        # Each program has its own group.
+        given = {{"group.id": f"{page}-{{topic}}-{{next(numbers)}}", "subscribe": topic}}
+        given["kafka.bootstrap.servers"] = "localhost:9092"
         return spark.readStream.format("streamgroups").options(**given, **options).load()
 """
 #: Names that a page uses before its first block. ``read`` opens a stream of a topic.
@@ -179,6 +181,8 @@ BEFORE = {
     "event-time.rst": {
         8: 'prices = read("prices", membership="exclusive", includeWatermark="true").withColumn("valid_until", F.col("timestamp"))'
     },
+    "side-effects.rst": {1: 'orders = read("orders")'},
+    "state.rst": {1: 'flights = read("flights")'},
     "supervision.rst": {
         1: "ended.clear(); threading.Thread(target=stop_queries, args=(spark, ended), daemon=True).start()",
         2: 'ended.set(); departures = read("departures")',
@@ -214,8 +218,18 @@ def registry() -> Iterator[str]:
 
 
 @pytest.fixture
-def queries(spark: SparkSession) -> Iterator[None]:
-    """Windows by Spark's state need its RocksDB store, as their pages state. Stops the queries of a page."""
+def queries(spark: SparkSession, bootstrap: str) -> Iterator[None]:
+    """Windows by Spark's state need its RocksDB store, as their pages state. Stops the queries of a page.
+
+    Pages use the same groups for different programs, so the groups of earlier pages are deleted.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    unused = admin.list_consumer_groups(states={ConsumerGroupState.EMPTY}).result(30).valid
+    if unused:
+        for deleted in admin.delete_consumer_groups([it.group_id for it in unused]).values():
+            # Another test may have started a member of its group.
+            with suppress(KafkaException):
+                deleted.result(30)
     spark.conf.set(STATE_STORE, ROCKSDB)
     yield
     spark.conf.unset(STATE_STORE)

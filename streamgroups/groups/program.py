@@ -26,7 +26,6 @@ from streamgroups.errors import ProgramMismatch
 from streamgroups.groups.commit_metadata import CommitMark, mark_of
 from streamgroups.groups.description import GroupDescription
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Committed
 from streamgroups.printable import listed, printable
 
 #: The form of a program without operators with state, whose output does not change together with the positions.
@@ -97,23 +96,26 @@ def other_forms(form: str, forms: Mapping[TopicPartition, str]) -> dict[TopicPar
     return {tp: other for tp, other in forms.items() if other and form and other != form}
 
 
-def forms_in(committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, str]:
-    """The forms that committed offsets name. Empty texts for unknown ones."""
-    marks = {tp: mark_of(it.metadata) for tp, it in committed.items()}
+def forms_in(metadata: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
+    """The forms that the metadata of committed offsets name. Empty texts for unknown ones."""
+    marks = {tp: mark_of(it) for tp, it in metadata.items()}
     return {tp: "" if mark is None else mark.form for tp, mark in marks.items()}
 
 
-def is_committed_by(
-    form: str, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, Committed]
-) -> bool:
-    """Whether members of this program have committed offsets of these partitions.
+def is_committed_by(form: str, partitions: Collection[TopicPartition], metadata: Mapping[TopicPartition, str]) -> bool:
+    """Whether members of a program have committed offsets of these partitions.
+
+    Args:
+        form: the form of the program.
+        partitions: the partitions.
+        metadata: the metadata of committed offsets.
 
     >>> p0 = TopicPartition("clicks", 0)
-    >>> is_committed_by("none", [p0], {p0: Committed(5, CommitMark(False, form="none").encode())}), is_committed_by("none", [p0], {})
+    >>> is_committed_by("none", [p0], {p0: CommitMark(False, form="none").encode()}), is_committed_by("none", [p0], {})
     (True, False)
     """
-    forms = forms_in({tp: it for tp, it in committed.items() if CommitMark.parse(it.metadata) is not None})
-    return all(forms.get(tp) == form for tp in partitions)
+    marks = {tp: CommitMark.parse(metadata.get(tp, "")) for tp in partitions}
+    return all(mark is not None and mark.form == form for mark in marks.values())
 
 
 def check_program(
