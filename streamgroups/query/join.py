@@ -96,7 +96,7 @@ class Joining:
             mode=settings.mode if self._joins else None,
             held_exclusively=is_held_exclusively(it.metadata for tp, it in committed.items() if tp in group.owners),
         )
-        forms = forms_in(committed)
+        forms = forms_in(_metadata(committed))
         check_program(self._form, forms, settings.on_other_program, lambda: group, is_joining=True)
         if others := other_forms(self._form, forms):
             logger.warning(
@@ -143,20 +143,18 @@ class Joining:
         """
         if not (self._starting and self._form and self._joins):
             return
-        committed: Mapping[TopicPartition, Committed] = {}
+        found: dict[TopicPartition, str] = {}
 
         def is_done() -> bool:
-            nonlocal committed
-            committed = self._cluster.committed(self._group_id, self.partitions)
+            nonlocal found
+            found = _metadata(self._cluster.committed(self._group_id, self.partitions))
             owned = member.membership.owned
             starting = [tp for tp, it in owned.items() if it.origin is Origin.STARTING]
-            return bool(other_forms(self._form, forms_in(committed))) or is_committed_by(
-                self._form, starting, committed
-            )
+            return bool(other_forms(self._form, forms_in(found))) or is_committed_by(self._form, starting, found)
 
         comes_true(is_done, _START_TIMEOUT_S, every_s=POLL_S)
         try:
-            self._check_program(forms_in(committed))
+            self._check_program(forms_in(found))
         except ProgramMismatch:
             member.clear_form()
             raise
@@ -201,3 +199,7 @@ class Joining:
                 f"Group '{self._group_id}' has {len(members)} members, but membership=exclusive permits only one.",
                 remedy="Start one of them with another group.id.",
             )
+
+
+def _metadata(committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, str]:
+    return {tp: it.metadata for tp, it in committed.items()}

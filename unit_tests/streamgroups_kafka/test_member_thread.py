@@ -13,6 +13,7 @@ from streamgroups.errors import (
     FencedMember,
     GroupRejected,
     NotAuthorized,
+    ProgramMismatch,
     StreamGroupsError,
     UnknownTopic,
 )
@@ -493,3 +494,35 @@ def test_a_bug_on_the_thread_fails_the_member_with_its_message(run: Run) -> None
     assert error is not None
     assert "ZeroDivisionError: oops" in str(error)
     assert run.events(Kind.CLOSED) == [Kind.CLOSED]
+
+
+# ---- the program of a group ------------------------------------------------------------------------------------------
+
+WINDOWS, PLAIN = (CommitMark(False, form=form).encode() for form in ("windows:minutes", "none"))
+
+
+def test_S14_a_position_of_another_program_ends_the_member_before_it_owns_it(run: Run) -> None:
+    def check(owned: Mapping[TopicPartition, Owned]) -> None:
+        raise ProgramMismatch(f"It belongs to {owned[P0].form}.", remedy="")
+
+    run.consumer.stored = stored(5, mark=WINDOWS)
+    run.adapt(form="none", check_positions=check)
+    failure = run.go(run.consumer.assign_all(P0), lambda: None)
+    assert isinstance(failure, ProgramMismatch)
+    assert "windows:minutes" in str(failure)
+    assert run.consumer.commits == []
+    assert Kind.ASSIGNED not in run.events(*Kind)
+
+
+def test_S14_a_program_that_takes_a_group_commits_its_form_at_once(run: Run) -> None:
+    run.consumer.stored = {**stored(5, 7, mark=WINDOWS), P1: (7, PLAIN)}
+    run.adapt(form="none")
+    run.go(run.consumer.assign_all(P0, P1), lambda: None)
+    assert run.consumer.commits == [{P0: (5, PLAIN)}]
+
+
+def test_S14_a_member_that_leaves_the_group_to_another_program_clears_its_form(run: Run) -> None:
+    run.first = {P0: Owned(3, Origin.STARTING)}
+    run.adapt(form="none")
+    run.go(run.consumer.assign_all(P0), lambda: None, lambda: run.state.clear_form(), lambda: None)
+    assert run.consumer.commits == [{P0: (3, PLAIN)}, {P0: (3, SHARED_MARK)}]

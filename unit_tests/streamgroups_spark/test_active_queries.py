@@ -16,6 +16,7 @@ from streamgroups_spark.event_time.messages import StreamTime
 from streamgroups_spark.event_time.punctuation_source import options_of
 from streamgroups_spark.internals.active_queries import ActiveQueries
 from streamgroups_spark.internals.plan import read_streams
+from streamgroups_spark.source.program import form_of_query
 from streamgroups_spark.source.query_facts import FinishedRequest, QueryFacts, QueryRequest
 
 
@@ -294,3 +295,31 @@ def test_F5_the_process_reports_whether_the_sink_commits_offsets(
         found = jvm.answer(process_id)
         assert isinstance(found, QueryFacts)
         assert found.commits_offsets == commits
+
+
+@pytest.mark.parametrize("has_process", [True, False])
+def test_S14_the_topic_of_the_sink_belongs_to_the_facts(jvm: Jvm, has_process: bool) -> None:
+    source = jvm.source(11 if has_process else None)
+    jvm.start("plain", scan(source), source)
+    query = jvm.queries["plain"]
+    query.sink().getClass().getSimpleName.return_value = "PythonTable"
+    query.sink().name.return_value = "streamgroups"
+
+    def iterator() -> MagicMock:
+        left = iter([MagicMock(_1=lambda: "topic", _2=lambda: "delays")])
+        return MagicMock(hasNext=lambda: left.__length_hint__() > 0, next=lambda: next(left))
+
+    jvm.fields[id(query), "extraOptions"] = MagicMock(iterator=iterator)
+    found = jvm.answer(11)
+    assert isinstance(found, QueryFacts)
+    assert found.output == "kafka:delays"
+
+
+def test_S14_a_sink_that_spark_does_not_show_is_unknown(jvm: Jvm) -> None:
+    source = jvm.source(11)
+    jvm.start("plain", scan(source), source)
+    jvm.queries["plain"].sink.side_effect = Py4JError("no method sink")
+    found = jvm.answer(11)
+    assert isinstance(found, QueryFacts)
+    assert found.output is None
+    assert form_of_query(found, None) == ""

@@ -217,7 +217,13 @@ class Instances:
             mode=MembershipMode.SHARED,
             held_exclusively=is_held_exclusively(c.metadata for c in owned.values()),
         )
-        check_program(CURSORS, forms_in({**committed, **owned}), OnOtherProgram.FAIL, lambda: live, is_joining=True)
+        check_program(
+            CURSORS,
+            forms_in({tp: it.metadata for tp, it in {**committed, **owned}.items()}),
+            OnOtherProgram.FAIL,
+            lambda: live,
+            is_joining=True,
+        )
         check_name_is_free(live, instance_request.instance)
         if committed:
             if live.members or not self._vanished(instance_request, partitions):

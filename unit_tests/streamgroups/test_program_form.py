@@ -1,0 +1,80 @@
+"""S14: the form of a program is one text for equal programs, fits the metadata of a commit, and contains no secret."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark
+from streamgroups.groups.program import form_of, other_forms, shown_location
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import TopicPartition
+from streamgroups_delta.sink import DeltaSink
+from streamgroups_postgres.sink import PostgresSink
+
+BRANCHES = st.lists(st.lists(st.text(max_size=300), max_size=3), max_size=3)
+P0 = TopicPartition("flights", 0)
+#: Kafka's limit (offset.metadata.max.bytes).
+MAX_METADATA_BYTES = 4_096
+
+
+@given(BRANCHES, st.lists(st.text(max_size=60), max_size=3), st.text(max_size=400))
+def test_S14_a_form_of_any_names_fits_into_a_commit(
+    branches: list[list[str]], operators: list[str], output: str
+) -> None:
+    form = form_of(branches, operators, output)
+    assert len(form) <= 200
+    assert form.isprintable()
+    mark = CommitMark(
+        False, True, TopicIdentity("c" * 22, "t" * 22), epoch=2**31, reset=AppliedReset(10**17, "f" * 15), form=form
+    )
+    assert CommitMark.parse(mark.encode()) == mark
+    tools = ToolMark(AppliedReset(10**17, "f" * 15), form=form)
+    assert ToolMark.parse(tools.encode()) == tools
+    assert len(mark.encode().encode()) <= MAX_METADATA_BYTES - 500, "a state has at most 200 characters"
+
+
+@pytest.mark.parametrize("character", ["a", "ü", "語", "\U0001f6eb"])
+def test_S14_long_forms_that_differ_at_the_end_differ(character: str) -> None:
+    one, other = (form_of([[f"windows:{character * 300}{end}"]]) for end in "xy")
+    assert one != other
+    assert one.startswith(f"windows:{character}")
+    assert form_of([[f"windows:{character * 300}x"]]) == one
+
+
+def test_S14_the_order_of_branches_does_not_count_and_that_of_a_chain_does() -> None:
+    branches = [("windows:a", "windows:b"), ("dedup:ids",), ("join:paid",)]
+    assert len({form_of(order, ["Aggregate", "Deduplicate"]) for order in permutations(branches)}) == 1
+    assert form_of([("windows:a", "windows:b")]) != form_of([("windows:b", "windows:a")])
+    assert form_of([("windows:a",)]) != form_of([("stateful:a",)]), "the kind counts"
+
+
+def test_S14_unknown_forms_are_compatible() -> None:
+    assert other_forms("", {P0: "none"}) == other_forms("none", {P0: ""}) == {}
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("s3://key:hunter2@bucket/board/", "s3://bucket/board"),
+        ("s3a://bucket/board?secret_key=hunter2", "s3a://bucket/board"),
+        ("abfss://board@account.dfs.core.windows.net/x", "abfss://board@account.dfs.core.windows.net/x"),
+        ("/data/board/", "/data/board"),
+        ("/", "/"),
+    ],
+)
+def test_S14_a_location_has_no_secret(location: str, shown: str) -> None:
+    assert shown_location(location) == shown
+
+
+def test_S14_outputs_have_no_secret() -> None:
+    sink = PostgresSink(conninfo="postgresql://me:hunter2@db/flights", table="board.flights", ledger_table="positions")
+    assert sink.output == "postgres:board.flights (ledger positions)"
+    assert (
+        DeltaSink(uri="s3://bucket/b", storage_options={"AWS_SECRET_ACCESS_KEY": "hunter2"}).output
+        == "delta:s3://bucket/b"
+    )
