@@ -28,6 +28,7 @@ from streamgroups.groups.commit_metadata import CommitMark, ToolMark, mark_of
 from streamgroups.ledgers.fences import epoch_partition, fence_partitions, stored_resets
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import FirstPositions, Member
+from streamgroups.query.query_ports import CheckPositions
 from unit_tests.exactly_once_model import (
     PARTITIONS,
     PICK,
@@ -151,8 +152,10 @@ class FreezingRun(Run):
         self._freezer = freezer
         super().__init__(*args, **kwargs)
 
-    def _new_member(self, topics: Callable[[], Collection[str]], first_positions: FirstPositions) -> Member:
-        member = super()._new_member(topics, first_positions)
+    def _new_member(
+        self, topics: Callable[[], Collection[str]], first_positions: FirstPositions, check_positions: CheckPositions
+    ) -> Member:
+        member = super()._new_member(topics, first_positions, check_positions)
         assert isinstance(member, FakeMember)
         hand_over = member.hand_over
 
