@@ -40,9 +40,14 @@ class Programs:
         """The number of records in each window of ten seconds."""
         timed = self.read(group, **options).withWatermark("timestamp", "0 seconds")
         counted = sg.windows(
-            timed, on="timestamp", window=sg.tumbling("10s"), aggregate={"records": "count(*)"}, name="minutes"
+            timed,
+            on="timestamp",
+            by=["key"],
+            window=sg.tumbling("10s"),
+            aggregate={"records": "count(*)"},
+            name="minutes",
         )
-        rows = counted.selectExpr("concat_ws(' ', partition, unix_millis(window_start), records) AS value")
+        rows = counted.selectExpr("concat_ws(' ', CAST(key AS STRING), unix_millis(window_start), records) AS value")
         sink = sg.KafkaSink(bootstrap_servers=self._bootstrap, topic=self._output)
         self._run(sg.exactly_once(rows, sink=sink, checkpoint=str(self._directory / "windows")))
 
@@ -73,7 +78,7 @@ class Programs:
         producer = Producer({"bootstrap.servers": self._bootstrap})
         for second in range(first_s, end_s):
             for partition in range(PARTITIONS):
-                producer.produce(self._topic, b"", None, partition, timestamp=START_MS + second * 1_000)
+                producer.produce(self._topic, b"", str(partition), partition, timestamp=START_MS + second * 1_000)
         assert producer.flush(30) == 0
 
 
