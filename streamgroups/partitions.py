@@ -7,8 +7,8 @@ SEMANTICS G13.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from streamgroups.errors import InvalidOption
@@ -90,6 +90,20 @@ class Bounds:
 
     beginning_offset: int
     end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """The ends of the logs of partitions, as of one response of their leaders.
+
+    Args:
+        offsets: the offset after the last record that a reader may read.
+        leader_epochs: the epoch of the leader that responded: no record before the offset has a greater one. Partitions whose
+            leader returned none are left out.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

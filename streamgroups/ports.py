@@ -21,7 +21,7 @@ from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
 from streamgroups.groups.membership import InFlight, Membership, NewPosition, Owned, States
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
-from streamgroups.partitions import Bounds, OffsetRange, StampedOffset, TopicDescription, TopicPartition
+from streamgroups.partitions import Bounds, LogEnds, OffsetRange, StampedOffset, TopicDescription, TopicPartition
 
 #: The output of a sink for one batch: a staging table, files, rows.
 _Output = TypeVar("_Output", contravariant=True)
@@ -78,8 +78,28 @@ class Cluster(Protocol):
         """The offset after the last record that a reader may read (the last stable offset under ``read_committed``)."""
         ...
 
+    def log_ends(self, partitions: Collection[TopicPartition]) -> LogEnds:
+        """The same offsets as :meth:`end_offsets`, and the epochs of the leaders that returned them."""
+        ...
+
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition, including those of open transactions."""
+        ...
+
+    def epoch_ends(
+        self, leader_epochs: Mapping[TopicPartition, int], current: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The end of each leader epoch in the current log: no record before it has a greater leader epoch (KIP-320).
+
+        If the log has no record of the epoch, it is the end of the greatest earlier epoch.
+
+        Args:
+            leader_epochs: the leader epochs.
+            current: the current leader epochs, as far as they are known. A leader of an earlier epoch does not respond.
+
+        Returns:
+            The ends. Partitions whose brokers cannot compare leader epochs are left out.
+        """
         ...
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -387,10 +407,10 @@ class Member(Protocol):
         ...
 
     def identify(self, found: Mapping[TopicPartition, Owned]) -> None:
-        """Sets the topics and states of positions that have not changed. Later commits contain them.
+        """Sets the topics, states and leader epochs of positions that have not changed. Later commits contain them.
 
         Args:
-            found: the owned partitions, as they were when their topics and states were determined.
+            found: the owned partitions, as they were when these were determined.
         """
         ...
 

@@ -20,7 +20,7 @@ from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark, is_held_exclusively
 from streamgroups.groups.membership import MoveLedger, NewPosition, Origin, Owned, TakeOver
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import (
     Batch,
     Cluster,
@@ -139,6 +139,18 @@ class ClusterContract:
     def test_a_partition_that_does_not_exist_is_an_error(self, outside: Outside) -> None:
         with pytest.raises(UnknownTopic):
             outside.cluster.end_offsets([TopicPartition(outside.create_topic(1), 7)])
+
+    def test_S7_ends_have_the_epoch_of_the_leader_and_epochs_have_ends(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        outside.produce(p0, 5, timestamp_ms=1_000)
+        ends = outside.cluster.log_ends([p0, p1])
+        assert (ends.offsets, ends.leader_epochs.keys()) == ({p0: 5, p1: 0}, {p0, p1})
+        assert outside.cluster_of_committed.log_ends([p0, p1]) == ends
+        assert outside.cluster.epoch_ends(ends.leader_epochs, ends.leader_epochs) == {p0: 5, p1: 0}
+        later = {p0: ends.leader_epochs[p0] + 1}
+        assert outside.cluster.epoch_ends(later, {}) == {}, "the log has no such epoch"
+        assert (outside.cluster.log_ends([]), outside.cluster.epoch_ends({}, {})) == (LogEnds({}), {})
 
     def test_larger_records_take_more(self, outside: Outside) -> None:
         topic = outside.create_topic(2)

@@ -41,6 +41,12 @@ class Answers:
     listed: dict[TopicPartition, deque[int]] = field(default_factory=dict)
     committed: dict[TopicPartition, deque[tuple[int, int]]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    #: The leader epoch of each partition in the metadata.
+    leader_epoch: int = 3
+    #: The error code, the leader epoch and the end of each partition in OffsetForLeaderEpoch, as :attr:`committed`.
+    epochs: dict[TopicPartition, deque[tuple[int, int, int]]] = field(default_factory=dict)
+    #: The requests for the ends of leader epochs: partition, current leader epoch, leader epoch.
+    compared: list[tuple[int, int, int]] = field(default_factory=list)
 
     def answer(self, request: Any) -> Any:
         name = type(request).__name__.removesuffix("Request")
@@ -51,7 +57,14 @@ class Answers:
         partitions: defaultdict[str, list[Any]] = defaultdict(list)
         for tp, leader in self.leaders.items():
             partitions[tp.topic].append(
-                SimpleNamespace(partition_index=tp.partition, leader_id=leader, replica_nodes=[1], isr_nodes=[1])
+                SimpleNamespace(
+                    partition_index=tp.partition,
+                    leader_id=leader,
+                    leader_epoch=self.leader_epoch,
+                    error_code=0,
+                    replica_nodes=[1],
+                    isr_nodes=[1],
+                )
             )
         wanted = partitions.keys() | self.topics.keys() if request.topics is None else {t.name for t in request.topics}
         topics = [
@@ -78,6 +91,19 @@ class Answers:
         found = _next(self.listed[TopicPartition(topic, partition)])
         code, offset = (-found, -1) if found < 0 else (0, found)
         return SimpleNamespace(partition_index=partition, error_code=code, offset=offset, timestamp=1_000)
+
+    def _OffsetForLeaderEpoch(self, request: Any) -> Any:
+        topics = []
+        for t in request.topics:
+            found = []
+            for p in t.partitions:
+                self.compared.append((p.partition, p.current_leader_epoch, p.leader_epoch))
+                code, epoch, end = _next(self.epochs[TopicPartition(t.topic, p.partition)])
+                found.append(
+                    SimpleNamespace(partition=p.partition, error_code=code, leader_epoch=epoch, end_offset=end)
+                )
+            topics.append(SimpleNamespace(topic=t.topic, partitions=found))
+        return SimpleNamespace(topics=topics)
 
     def _FindCoordinator(self, request: Any) -> Any:
         return SimpleNamespace(

@@ -118,6 +118,8 @@ class ScriptedConsumer:
     generation: int | None = None
     #: The calls of its methods, in order.
     calls: list[tuple[str, Any]] = field(default_factory=list)
+    #: The leader epochs of the last commit.
+    leader_epochs: dict[TopicPartition, int | None] = field(default_factory=dict)
     assigned: dict[TopicPartition, int] = field(default_factory=dict)
     paused: set[TopicPartition] = field(default_factory=set)
     fetched: deque[Message] = field(default_factory=deque)
@@ -199,6 +201,7 @@ class ScriptedConsumer:
         rejection = self.rejections.popleft() if self.rejections else None
         rows = {_ours(p): (p.offset, p.metadata or "") for p in offsets}
         self.calls.append(("refused" if rejection else "commit", rows))
+        self.leader_epochs = {_ours(p): p.leader_epoch for p in offsets}
         if rejection:
             raise KafkaException(KafkaError(rejection))
         self.stored.update(rows)

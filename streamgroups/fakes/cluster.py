@@ -21,7 +21,7 @@ from streamgroups.errors import (
 from streamgroups.groups.description import GroupDescription
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Committed
 
 
@@ -34,11 +34,29 @@ class _Partition:
     open: dict[FakeTransaction, int] = field(default_factory=dict)
     #: The offsets of records of aborted transactions.
     aborted: set[int] = field(default_factory=set)
+    #: Each leader epoch, and its first offset. The last one is that of the leader.
+    leader_epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
 
     @property
     def last_stable_offset(self) -> int:
         """The end of the partition for readers of committed records."""
         return min(self.open.values(), default=self.end_offset)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the leader."""
+        return self.leader_epochs[-1][0]
+
+    def truncate(self, end_offset: int) -> None:
+        """Removes the records from an offset on, and begins the next leader epoch there."""
+        self.end_offset = end_offset
+        self.records = [it for it in self.records if it.offset < end_offset]
+        self.open = {transaction: first for transaction, first in self.open.items() if first < end_offset}
+        self.aborted = {offset for offset in self.aborted if offset < end_offset}
+        self.leader_epochs = [
+            *(it for it in self.leader_epochs if it[1] < end_offset),
+            (self.leader_epoch + 1, end_offset),
+        ]
 
 
 class FakeTransaction:
@@ -139,6 +157,8 @@ class FakeCluster:
         self.cluster_id: str | None = "fake-cluster"
         #: Whether topics have ids, as from brokers since 2.8.
         self.has_topic_ids = True
+        #: Whether brokers return leader epochs, and compare them.
+        self.has_leader_epochs = True
         #: While false, every request fails with ``BrokerUnreachable``.
         self.reachable = True
         #: The errors of parts of responses: of a topic, of a partition, or of the committed offset of a group.
@@ -214,6 +234,16 @@ class FakeCluster:
         partition = self._partition(topic_partition)
         partition.beginning_offset = max(partition.beginning_offset, before_offset)
         partition.records = [r for r in partition.records if r.offset >= before_offset]
+
+    def elect_leader(self, topic_partition: TopicPartition, end_offset: int | None = None) -> None:
+        """Elects a leader, of the next leader epoch.
+
+        Args:
+            topic_partition: the partition.
+            end_offset: the end of the log of the new leader, after an unclean election; ``None``: it has all records.
+        """
+        partition = self._partition(topic_partition)
+        partition.truncate(partition.end_offset if end_offset is None else end_offset)
 
     def read(self, offset_range: OffsetRange) -> tuple[Message, ...]:
         """Returns the records of a range.
@@ -316,10 +346,29 @@ class FakeCluster:
         self.check_parts(*partitions)
         return {tp: self._readable_end(self._partition(tp)) for tp in partitions}
 
+    def log_ends(self, partitions: Collection[TopicPartition]) -> LogEnds:
+        """See :meth:`streamgroups.ports.Cluster.log_ends`."""
+        offsets = self.end_offsets(partitions)
+        epochs = {tp: self._partition(tp).leader_epoch for tp in offsets} if self.has_leader_epochs else {}
+        return LogEnds(offsets, epochs)
+
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.high_watermarks`."""
         self.check_parts(*partitions)
         return {tp: self._partition(tp).end_offset for tp in partitions}
+
+    def epoch_ends(
+        self, leader_epochs: Mapping[TopicPartition, int], current: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Cluster.epoch_ends`."""
+        self.check_reachable()
+        found: dict[TopicPartition, int] = {}
+        for tp, epoch in leader_epochs.items():
+            partition = self._partition(tp)
+            if self.has_leader_epochs and epoch <= partition.leader_epoch:
+                later = (first for it, first in partition.leader_epochs if it > epoch)
+                found[tp] = max(next(later, partition.end_offset), partition.beginning_offset)
+        return found
 
     def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """See :meth:`streamgroups.ports.Cluster.offsets_at_times`."""

@@ -48,6 +48,20 @@ class AppliedReset:
         """
         return AppliedReset(max(self.number + 1, not_before), id_)
 
+    def moved_back(self, id_: str) -> AppliedReset:
+        """Records that a position was set to an earlier offset without a reset, because of data loss.
+
+        It is another reset than that of a checkpoint, so a restart does not take the position for one whose commit is missing. An
+        earlier reset stays the applied one: the id is the same.
+
+        Args:
+            id_: the id, if the position contains no reset.
+
+        >>> AppliedReset(7, "5f2c").moved_back("a1"), NO_RESET.moved_back("a1")
+        (AppliedReset(number=8, id='5f2c'), AppliedReset(number=1, id='a1'))
+        """
+        return self.then(self.id or id_)
+
     def contains(self, other: AppliedReset) -> bool:
         """Whether a position with this reset was set by ``other``, or by a later reset.
 

@@ -28,7 +28,7 @@ class Cause(Enum):
 
     #: The position is before the earliest offset: retention, or DeleteRecords.
     EXPIRED = "expired"
-    #: The position is past the end of a topic with the same ids: records were truncated.
+    #: The position is past the end of a topic with the same ids, or past the offset at which its log was truncated.
     TRUNCATED = "truncated"
     #: The position is of an earlier topic of the same name.
     RECREATED = "recreated"

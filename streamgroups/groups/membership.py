@@ -58,8 +58,8 @@ class Owned:
         epoch: the ownership epoch: a number that grows with each owner of the partition. It is the generation of the group, or
             the member epoch, unless the ledger of a sink has a greater one (:mod:`streamgroups.ledgers.fences`).
         reset: the last reset that the position contains.
-        leader_epoch: a leader epoch of the partition whose log contained all records before the position. ``None`` if it is
-            unknown.
+        leader_epoch: a leader epoch of the partition whose log contained all records before the position, and all records of
+            the batch in flight (KIP-320). ``None`` if it is unknown.
         form: the form of the program that committed the first position. Empty if it is unknown.
     """
 
@@ -142,6 +142,8 @@ class NewPosition:
         identity: the topic of the position.
         state: its state. ``None``: an unchanged offset keeps its state, and another one names none.
         reset: the reset that sets the position. ``None`` if it is not a reset.
+        leader_epoch: a leader epoch whose log contained all records before the position. ``None``: an unchanged offset keeps its
+            leader epoch, and another one has none.
     """
 
     next_offset: int
@@ -149,18 +151,20 @@ class NewPosition:
     identity: TopicIdentity = UNKNOWN
     state: StateOrigin | None = None
     reset: AppliedReset | None = None
+    leader_epoch: int | None = None
 
     def after(self, owned: Owned) -> Owned:
         """The partition at this position."""
         is_same = owned.next_offset == self.next_offset
         state = (owned.state if is_same else UNNAMED) if self.state is None else self.state
+        leader_epoch = owned.leader_epoch if is_same and self.leader_epoch is None else self.leader_epoch
         return replace(
             owned,
             next_offset=self.next_offset,
             identity=self.identity,
             state=state,
             reset=owned.reset if self.reset is None else self.reset,
-            leader_epoch=owned.leader_epoch if is_same else None,
+            leader_epoch=leader_epoch,
         )
 
 
@@ -238,13 +242,13 @@ class Membership:
         return replace(self, owned={**self.owned, **self.current(decided)})
 
     def identify(self, found: Mapping[TopicPartition, Owned]) -> Membership:
-        """Sets the topic and the state of positions that have not changed.
+        """Sets the topic, the state and the leader epoch of positions that have not changed.
 
         Args:
-            found: the owned partitions, as they were when their topics and states were determined.
+            found: the owned partitions, as they were when these were determined.
         """
         same = {
-            tp: replace(self.owned[tp], identity=it.identity, state=it.state)
+            tp: replace(self.owned[tp], identity=it.identity, state=it.state, leader_epoch=it.leader_epoch)
             for tp, it in found.items()
             if tp in self.owned and (self.owned[tp].epoch, self.owned[tp].next_offset) == (it.epoch, it.next_offset)
         }
@@ -296,8 +300,9 @@ class Membership:
             if stayed.get(r.topic_partition) == r.next_offset
         }
         read = {
-            tp: NewPosition(n, self.owned[tp].epoch, self.owned[tp].identity, states.get(tp))
+            tp: NewPosition(n, it.epoch, it.identity, states.get(tp), leader_epoch=it.leader_epoch)
             for tp, n in to_commit.items()
+            for it in (self.owned[tp],)
         }
         return replace(self.move(read), in_flight=None), to_commit
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import TypeAlias
 
 from streamgroups.errors import UnknownTopic
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member
 from streamgroups.query.continuity import Continuity
 from streamgroups.query.data_loss import OnDataLoss
@@ -49,7 +49,7 @@ class AvailableOffsets:
         self._targets: dict[TopicPartition, int] | None = None
         self._last_asked_ms: int | None = None
         #: The end offsets of the last poll.
-        self.ends: dict[TopicPartition, int] = {}
+        self.ends: Mapping[TopicPartition, int] = {}
         self._record_bytes: Future[Mapping[TopicPartition, float]] | None = None
         self._sized: frozenset[TopicPartition] = frozenset()
         self._sized_ms: int | None = None
@@ -94,10 +94,10 @@ class AvailableOffsets:
 
     def _read(self, member: Member, stopped: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         next_offsets = {tp: n for tp, n in member.membership.plannable.items() if tp not in stopped}
-        ends = self._ends(next_offsets)
-        self.ends = ends
+        log_ends = self._ends(next_offsets)
+        self.ends = ends = log_ends.offsets
         next_offsets = {tp: n for tp, n in next_offsets.items() if tp in ends}
-        next_offsets |= self._continuity.settle(member, next_offsets, ends)
+        next_offsets |= self._continuity.settle(member, next_offsets, log_ends)
         if self._targets is not None:
             ends = {tp: min(end, self._targets.get(tp, 0)) for tp, end in ends.items()}
         return {tp: (n, ends[tp]) for tp, n in next_offsets.items()}
@@ -111,10 +111,10 @@ class AvailableOffsets:
             DataLoss: if records at a position no longer exist and the policy is to fail.
         """
         next_offsets = member.membership.plannable
-        return frozenset(self._continuity.settle(member, next_offsets, self._cluster.end_offsets(next_offsets)))
+        return frozenset(self._continuity.settle(member, next_offsets, self._cluster.log_ends(next_offsets)))
 
-    def _ends(self, next_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The end offsets of partitions.
+    def _ends(self, next_offsets: Mapping[TopicPartition, int]) -> LogEnds:
+        """The ends of partitions.
 
         A deleted topic is left out if the query continues when the topic is recreated.
 
@@ -122,17 +122,17 @@ class AvailableOffsets:
             UnknownTopic: if a topic was deleted and the policy is to fail.
         """
         try:
-            return self._cluster.end_offsets(next_offsets)
+            return self._cluster.log_ends(next_offsets)
         except UnknownTopic:
             there = self._cluster.topics()
             gone = {tp for tp in next_offsets if tp.partition >= there.get(tp.topic, 0)}
             if any(self._continuity.policy_of(tp) is OnDataLoss.FAIL for tp in gone):
                 raise
         if gone:
-            return self._cluster.end_offsets(next_offsets.keys() - gone)
+            return self._cluster.log_ends(next_offsets.keys() - gone)
         # The topic was recreated in between, and not every broker has its metadata yet.
         known = retrying(_RECREATED_S, every_s=_ASK_EVERY_MS / 1000, on=UnknownTopic)
-        return known(self._cluster.end_offsets, next_offsets)
+        return known(self._cluster.log_ends, next_offsets)
 
     def request_sizes(self, ranges: Collection[OffsetRange]) -> None:
         """Starts a read of record sizes from time to time: the stored size changes slowly.

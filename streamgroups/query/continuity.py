@@ -2,8 +2,9 @@
 
 Used by ``streamgroups.query.available`` on the thread of the query. The ids of topics and their earliest offsets are
 read after each assignment and then once per metadata refresh (``kafka.topic.metadata.refresh.interval.ms``). In between
-the last values apply. End offsets are read for every batch anyway. :mod:`streamgroups.query.data_loss` decides how a
-loss is handled. Source: SEMANTICS S7, S11.
+the last values apply. End offsets are read for every batch anyway, with the epochs of the leaders. If the leader epoch of
+a position is an earlier one, its end in the current log is requested (KIP-320): after an assignment, and after each change
+of the leader. :mod:`streamgroups.query.data_loss` decides how a loss is handled. Source: SEMANTICS S7, S11; KIP-320.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from streamgroups.checkpoints.offset import BatchOffset
+from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import NewPosition, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
-from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.partitions import Bounds, LogEnds, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
 from streamgroups.query.data_loss import Loss, LossPolicies, OnDataLoss, StoredPosition, data_loss, find_loss
 from streamgroups.query.query_ports import GapRecorder
@@ -74,15 +76,14 @@ class Continuity:
         return self._policies.of(topic_partition)
 
     def settle(
-        self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+        self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: LogEnds
     ) -> dict[TopicPartition, int]:
         """Sets new positions where the records at the position no longer exist.
 
         Args:
             member: the owner of the positions.
             next_offsets: the positions at which a batch could begin.
-            ends: the end offsets of these partitions; the last stable offsets if the query reads committed records
-                only.
+            ends: the ends of these partitions; the last stable offsets if the query reads committed records only.
 
         Returns:
             The new positions of the partitions that lost records.
@@ -98,9 +99,10 @@ class Continuity:
         moved: dict[TopicPartition, int] = {}
         if unusual:
             positions = {tp: self._position(tp, owned[tp], next_offsets[tp]) for tp in unusual}
-            lost = self._lost(positions, ends, next_offsets.keys(), membership.assignments)
-            moved = self._continue(member, owned, lost)
-            self._identify(member, {tp: owned[tp] for tp in unusual if tp not in lost})
+            epoch_ends = self._epoch_ends({tp: owned[tp] for tp in unusual}, ends)
+            lost = self._lost(positions, ends.offsets, epoch_ends, next_offsets.keys(), membership.assignments)
+            moved = self._continue(member, owned, lost, ends)
+            self._identify(member, {tp: owned[tp] for tp in unusual if tp not in lost}, ends, epoch_ends)
         self._know(next_offsets, moved)
         return moved
 
@@ -108,18 +110,31 @@ class Continuity:
         self,
         owned: Mapping[TopicPartition, Owned],
         next_offsets: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
+        ends: LogEnds,
     ) -> list[TopicPartition]:
         """The partitions that need a full check.
 
         All other positions are within their topic. Runs for every batch, so it creates no objects.
         """
         earliest, identities = self._earliest, self.identities
+        offsets, leader_epochs = ends.offsets, ends.leader_epochs
         return [
             tp
             for tp, n in next_offsets.items()
-            if owned[tp].identity is not identities.get(tp.topic, UNKNOWN) or not earliest.get(tp, 0) <= n <= ends[tp]
+            if (it := owned[tp]).identity is not identities.get(tp.topic, UNKNOWN)
+            or not earliest.get(tp, 0) <= n <= offsets[tp]
+            or it.leader_epoch != leader_epochs.get(tp)
         ]
+
+    def _epoch_ends(self, owned: Mapping[TopicPartition, Owned], ends: LogEnds) -> Mapping[TopicPartition, int]:
+        """The ends of the leader epochs of these positions in the current log, if the partition has a later leader epoch."""
+        earlier: dict[TopicPartition, int] = {}
+        for tp, it in owned.items():
+            current = ends.leader_epochs.get(tp)
+            is_later = it.leader_epoch is not None and current is not None and it.leader_epoch < current
+            if it.leader_epoch is not None and is_later and not it.identity.differs_from(self._now(tp)):
+                earlier[tp] = it.leader_epoch
+        return self._cluster.epoch_ends(earlier, {tp: ends.leader_epochs[tp] for tp in earlier}) if earlier else {}
 
     def _refresh(self, partitions: Collection[TopicPartition], assignments: int) -> None:
         now_ms = self._clock()
@@ -150,6 +165,7 @@ class Continuity:
         self,
         positions: Mapping[TopicPartition, StoredPosition],
         ends: Mapping[TopicPartition, int],
+        epoch_ends: Mapping[TopicPartition, int],
         partitions: Collection[TopicPartition],
         assignments: int,
     ) -> dict[TopicPartition, Loss]:
@@ -157,20 +173,26 @@ class Continuity:
 
         Under read_committed an end offset is before open transactions, and another reader may have read past it.
         """
-        suspected = self._losses(positions, ends)
+        suspected = self._losses(positions, ends, epoch_ends)
         if not suspected:
             return {}
         ends = self._cluster.high_watermarks(suspected)
         at = {tp: positions[tp] for tp in suspected}
-        if not self._losses(at, ends):
+        if not self._losses(at, ends, epoch_ends):
             return {}
         self._read(partitions, assignments)
-        return self._losses(at, ends)
+        return self._losses(at, ends, epoch_ends)
 
     def _losses(
-        self, positions: Mapping[TopicPartition, StoredPosition], ends: Mapping[TopicPartition, int]
+        self,
+        positions: Mapping[TopicPartition, StoredPosition],
+        ends: Mapping[TopicPartition, int],
+        epoch_ends: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, Loss]:
-        found = (find_loss(tp, at, self._now(tp), self._bounds(tp, ends[tp])) for tp, at in positions.items())
+        found = (
+            find_loss(tp, at, self._now(tp), self._bounds(tp, ends[tp]), epoch_ends.get(tp))
+            for tp, at in positions.items()
+        )
         return {loss.topic_partition: loss for loss in found if loss is not None}
 
     def _bounds(self, tp: TopicPartition, end_offset: int) -> Bounds:
@@ -178,7 +200,11 @@ class Continuity:
         return Bounds(earliest, max(end_offset, earliest))
 
     def _continue(
-        self, member: Member, owned: Mapping[TopicPartition, Owned], lost: Mapping[TopicPartition, Loss]
+        self,
+        member: Member,
+        owned: Mapping[TopicPartition, Owned],
+        lost: Mapping[TopicPartition, Loss],
+        ends: LogEnds,
     ) -> dict[TopicPartition, int]:
         if not lost:
             return {}
@@ -188,6 +214,7 @@ class Continuity:
         time_ms = self._gaps.now_ms()
         gaps = [loss.gap(self.policy_of(tp), time_ms) for tp, loss in sorted(lost.items())]
         moved = {found.topic_partition: found.gap.to_offset for found in gaps}
+        id_ = new_reset_id()
         told = "; ".join(str(loss) for _, loss in sorted(lost.items()))
         self._record(MemberEvent(Kind.GAP, offsets=moved, detail=told))
         # The gap is recorded first. A run that is killed in between records it again, and it counts once.
@@ -197,7 +224,14 @@ class Continuity:
             tp: moved[tp]
             for tp in member.move(
                 {
-                    tp: NewPosition(n, owned[tp].epoch, self._now(tp), self._state_after(owned[tp], tp))
+                    tp: NewPosition(
+                        n,
+                        owned[tp].epoch,
+                        self._now(tp),
+                        self._state_after(owned[tp], tp),
+                        owned[tp].reset.moved_back(id_) if n < owned[tp].next_offset else None,
+                        leader_epoch=None if lost[tp].epoch_end is None else ends.leader_epochs.get(tp),
+                    )
                     for tp, n in moved.items()
                 },
                 detail=f"Data loss: {told}. Reading continues: {places} (onDataLoss)",
@@ -208,12 +242,23 @@ class Continuity:
         """The state of a position after a gap: that before the lost records, or an empty one for another topic."""
         return New() if owned.identity.differs_from(self._now(tp)) else owned.state
 
-    def _identify(self, member: Member, owned: Mapping[TopicPartition, Owned]) -> None:
-        """Completes positions without ids: they are accepted as positions of the current topic."""
-        found = {tp: it.identity.completed_by(self._now(tp)) for tp, it in owned.items()}
-        new = {tp: self._now(tp) if it == self._now(tp) else it for tp, it in found.items()}
-        if new := {tp: it for tp, it in new.items() if it is not owned[tp].identity}:
-            member.identify({tp: replace(owned[tp], identity=it) for tp, it in new.items()})
+    def _identify(
+        self,
+        member: Member,
+        owned: Mapping[TopicPartition, Owned],
+        ends: LogEnds,
+        epoch_ends: Mapping[TopicPartition, int],
+    ) -> None:
+        """Completes positions without ids: they are accepted as positions of the current topic and the current log."""
+        new: dict[TopicPartition, Owned] = {}
+        for tp, it in owned.items():
+            completed = it.identity.completed_by(self._now(tp))
+            identity = self._now(tp) if completed == self._now(tp) else completed
+            leader_epoch = _leader_epoch(it, ends.offsets[tp], ends.leader_epochs.get(tp), epoch_ends.get(tp))
+            if identity is not it.identity or leader_epoch != it.leader_epoch:
+                new[tp] = replace(it, identity=identity, leader_epoch=leader_epoch)
+        if new:
+            member.identify(new)
 
     def _know(self, next_offsets: Mapping[TopicPartition, int], moved: Mapping[TopicPartition, int]) -> None:
         self._known_offsets.update(next_offsets)
@@ -222,3 +267,22 @@ class Continuity:
             self._known_identities |= {tp: self._now(tp) for tp in next_offsets}
             self._known_topics |= {tp.topic: self._now(tp) for tp in next_offsets}
             self._known_since = self._n_read
+
+
+def _leader_epoch(owned: Owned, end_offset: int, current: int | None, epoch_end: int | None) -> int | None:
+    """The greatest leader epoch whose log is known to contain all records before a position, and a batch from there.
+
+    Args:
+        owned: the position.
+        end_offset: the end of the log.
+        current: the leader epoch of this end; ``None`` if it is unknown.
+        epoch_end: the end of the position's leader epoch in the current log; ``None`` if it is unknown.
+    """
+    if current is None:
+        # The next batch can contain records of any leader epoch.
+        return None
+    if owned.leader_epoch is not None and current <= owned.leader_epoch:
+        # A response of an earlier leader contains no record of a later epoch.
+        return owned.leader_epoch
+    is_within = owned.next_offset <= (end_offset if epoch_end is None else max(end_offset, epoch_end))
+    return current if is_within else None

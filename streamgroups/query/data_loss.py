@@ -2,7 +2,8 @@
 
 Called by ``streamgroups.query.continuity`` before a batch is planned. A position is an offset of one topic of one
 cluster (:class:`~streamgroups.identity.TopicIdentity`). It is compared with the current topic: its ids, its earliest
-offset, its end. Source: SEMANTICS S7, S11; Spark's ``failOnDataLoss``; Kafka's ``auto.offset.reset``.
+offset, its end, and the end of the position's leader epoch in the current log. Source: SEMANTICS S7, S11; Spark's
+``failOnDataLoss``; Kafka's ``auto.offset.reset``; KIP-320.
 
 ===============  ====================================================  ========  ==================
 ====================
@@ -10,7 +11,8 @@ cause            the position                                          ``fail`` 
 ===============  ====================================================  ========  ==================
 ====================
 expired          is before the earliest offset                         error     earliest offset     earliest offset
-truncated        is past the end, and the ids do not differ            error     end                 earliest offset
+truncated        is past the end, or past the end of its leader        error     end, or end of the  earliest offset
+                 epoch, and the ids do not differ                                epoch
 recreated        is of another topic id                                error     end of the new one  its earliest offset
 other-cluster    is of another cluster id                              error     end there           earliest there
 ===============  ====================================================  ========  ==================
@@ -94,6 +96,7 @@ class Loss:
         now: the current topic.
         bounds: its earliest offset, and its end including the records of open transactions.
         cause: the cause.
+        epoch_end: the end of the position's leader epoch in the current log; ``None`` if it is unknown.
     """
 
     topic_partition: TopicPartition
@@ -101,19 +104,26 @@ class Loss:
     now: TopicIdentity
     bounds: Bounds
     cause: Cause
+    epoch_end: int | None = None
 
     def __str__(self) -> str:
         at = "unknown" if self.position.next_offset is None else self.position.next_offset
         there = f"[{self.bounds.beginning_offset}, {self.bounds.end_offset})"
         words = {
             Cause.EXPIRED: f"{self.topic_partition} (position {at}, available offsets {there}): records were deleted, possibly by retention",
-            Cause.TRUNCATED: f"{self.topic_partition} (position {at}, available offsets {there}): the topic was truncated, or deleted and recreated",
+            Cause.TRUNCATED: f"{self.topic_partition} (position {at}, available offsets {there}): {self._truncation}",
             Cause.RECREATED: f"{self.topic_partition} (position {at} of topic id {self.position.identity.topic_id}, current topic id {self.now.topic_id}, "
             f"available offsets {there}): the topic was deleted and recreated",
             Cause.OTHER_CLUSTER: f"{self.topic_partition} (position {at} of cluster id {self.position.identity.cluster_id}, current cluster id "
             f"{self.now.cluster_id}, available offsets {there}): the bootstrap servers belong to another cluster",
         }
         return words[self.cause]
+
+    @property
+    def _truncation(self) -> str:
+        if self.epoch_end is None:
+            return "the topic was truncated, or deleted and recreated"
+        return f"the log was truncated at offset {self.epoch_end}, possibly by an unclean leader election, and has other records from there"
 
     def gap(self, policy: OnDataLoss, time_ms: int) -> PartitionGap:
         """The gap to record if reading continues.
@@ -128,7 +138,11 @@ class Loss:
 
 
 def find_loss(
-    topic_partition: TopicPartition, position: StoredPosition, now: TopicIdentity, bounds: Bounds
+    topic_partition: TopicPartition,
+    position: StoredPosition,
+    now: TopicIdentity,
+    bounds: Bounds,
+    epoch_end: int | None = None,
 ) -> Loss | None:
     """Compares a position with the current topic.
 
@@ -137,6 +151,9 @@ def find_loss(
         position: the position.
         now: the ids of the topic.
         bounds: its earliest offset, and its end including the records of open transactions.
+        epoch_end: the end, in the current log, of a leader epoch whose log contained all records before the position. If it is
+            before the position, the log was truncated there, also if it has grown past the position since. ``None`` if it is
+            unknown.
 
     Returns:
         The loss; ``None`` if the records at the position exist or are still to be written.
@@ -144,19 +161,30 @@ def find_loss(
     >>> p0, then, now = TopicPartition("flights", 0), TopicIdentity("c", "t1"), TopicIdentity("c", "t2")
     >>> [getattr(find_loss(p0, StoredPosition(20, then), it, Bounds(10, 30)), "cause", None) for it in (then, now)]
     [None, <Cause.RECREATED: 'recreated'>]
+    >>> [find_loss(p0, StoredPosition(20), UNKNOWN, Bounds(0, 30), end) is None for end in (None, 20, 15)]
+    [True, True, False]
     """
-    cause = _cause(position, now, bounds)
-    return None if cause is None else Loss(topic_partition, position, now, bounds, cause)
+    cause = _cause(position, now, bounds, epoch_end)
+    if cause is None:
+        return None
+    is_before = epoch_end is not None and position.next_offset is not None and epoch_end < position.next_offset
+    end = epoch_end if is_before and cause is Cause.TRUNCATED else None
+    return Loss(topic_partition, position, now, bounds, cause, end)
 
 
-def _cause(position: StoredPosition, now: TopicIdentity, bounds: Bounds) -> Cause | None:
+def _cause(position: StoredPosition, now: TopicIdentity, bounds: Bounds, epoch_end: int | None) -> Cause | None:
     if position.identity.is_of_another_cluster(now):
         return Cause.OTHER_CLUSTER
     if position.identity.differs_from(now):
         return Cause.RECREATED
-    if position.next_offset is None or bounds.beginning_offset <= position.next_offset <= bounds.end_offset:
+    if position.next_offset is None:
         return None
-    return Cause.TRUNCATED if position.next_offset > bounds.end_offset else Cause.EXPIRED
+    if position.next_offset > bounds.end_offset:
+        return Cause.TRUNCATED
+    # The end of an epoch can be at the earliest offset, if retention has deleted the epoch.
+    if position.next_offset < bounds.beginning_offset:
+        return Cause.EXPIRED
+    return Cause.TRUNCATED if epoch_end is not None and position.next_offset > epoch_end else None
 
 
 def continue_at(loss: Loss, policy: OnDataLoss) -> int:
@@ -174,7 +202,10 @@ def continue_at(loss: Loss, policy: OnDataLoss) -> int:
         raise ValueError("the policy is to fail")
     if policy is OnDataLoss.EARLIEST or loss.cause is Cause.EXPIRED:
         return loss.bounds.beginning_offset
-    return loss.bounds.end_offset
+    if loss.epoch_end is None:
+        return loss.bounds.end_offset
+    # From there on the group has read no record of the current log.
+    return max(loss.bounds.beginning_offset, min(loss.epoch_end, loss.bounds.end_offset))
 
 
 def data_loss(losses: Iterable[Loss], group_id: str) -> DataLoss:

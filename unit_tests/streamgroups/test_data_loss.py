@@ -96,6 +96,25 @@ def test_a_partition_s_policy_goes_before_its_topic_s_and_that_before_the_rest()
     assert [policies.of(tp).value for tp in partitions] == ["earliest", "skip", "fail"]
 
 
+@given(OFFSETS, BOUNDS, st.none() | OFFSETS, CONTINUING)
+def test_a_log_that_was_truncated_behind_the_position_is_read_from_there(
+    next_offset: int, bounds: Bounds, epoch_end: int | None, policy: OnDataLoss
+) -> None:
+    loss = find_loss(P0, StoredPosition(next_offset, A), A, bounds, epoch_end)
+    without = find_loss(P0, StoredPosition(next_offset, A), A, bounds)
+    if epoch_end is None or next_offset <= epoch_end:
+        assert loss == without
+        return
+    assert loss is not None
+    assert loss.cause is (Cause.EXPIRED if next_offset < bounds.beginning_offset else Cause.TRUNCATED)
+    reached = continue_at(loss, policy)
+    assert bounds.beginning_offset <= reached <= bounds.end_offset
+    if loss.cause is Cause.TRUNCATED:
+        assert reached == bounds.beginning_offset or (policy is OnDataLoss.SKIP and reached <= epoch_end)
+        assert f"truncated at offset {epoch_end}" in str(loss)
+    assert find_loss(P0, StoredPosition(reached, A), A, bounds, max(reached, epoch_end)) is None, "one move is enough"
+
+
 def test_an_error_names_group_partition_positions_both_ids_and_the_way_out() -> None:
     losses = [find_loss(P0, StoredPosition(20, A), ELSEWHERE, Bounds(0, 30))]
     losses.append(find_loss(TopicPartition("orders", 1), StoredPosition(20, A), B, Bounds(5, 30)))

@@ -132,6 +132,8 @@ def test_F2_a_position_keeps_its_last_reset_until_the_next_one() -> None:
     assert (reset.leader_epoch, now.move({P0: NewPosition(5, 8)}).owned[P0].leader_epoch) == (None, 4)
     read, _ = now.plan(batch(1, (P0, 5, 9))).finish(1)
     assert (read.owned[P0].reset, read.owned[P0].epoch) == (first, 8)
+    assert read.owned[P0].leader_epoch == 4, "the log of this epoch contained the batch too"
+    assert now.move({P0: NewPosition(2, 8, leader_epoch=6)}).owned[P0].leader_epoch == 6
 
 
 def test_F1_F2_a_commit_has_a_mark_with_epoch_reset_and_state() -> None:

@@ -378,6 +378,15 @@ def read_one(run: Run) -> tuple[Step, ...]:
     return run.consumer.assign_all(P0, P1), run.plan(1, OffsetRange(P0, 5, 9)), run.finish(1)
 
 
+def test_S7_a_commit_has_the_leader_epoch_of_the_position(run: Run) -> None:
+    steps = read_one(run)
+    mark = CommitMark(False, leader_epoch=4).encode()
+    run.consumer.stored = stored(5, mark=mark) | {P1: (7, SHARED_MARK)}
+    run.go(*steps)
+    assert run.consumer.commits == [{P0: (9, mark)}]
+    assert run.consumer.leader_epochs == {P0: 4}
+
+
 def test_S3_a_fenced_member_has_lost_everything_at_once(run: Run) -> None:
     run.consumer.rejections.append(KafkaError.FENCED_INSTANCE_ID)
     error = run.go(*read_one(run), run.see(lambda: run.state.membership.owned))

@@ -16,6 +16,7 @@ from streamgroups.errors import (
     TransactionFailed,
     UnknownTopic,
 )
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
@@ -295,6 +296,11 @@ def test_requests_are_of_the_protocol_that_every_broker_understands(brokers: Scr
     by_name: Mapping[str, Iterable[object]] = {type(r).__name__: r for r in brokers.requests}
     commit = by_name["TxnOffsetCommitRequest"]
     assert (commit.generation_id, commit.member_id, commit.group_id) == (7, "member-1", "airline")  # type: ignore[attr-defined]
+    assert {p.committed_leader_epoch for t in commit.topics for p in t.partitions} == {-1}  # type: ignore[attr-defined]
+    mark = CommitMark(exclusive=False, written=True, leader_epoch=4).encode()
+    run.commit_offsets(transaction, {P0: Committed(9, mark + "\0")}, GROUP_METADATA)
+    (of_topic,) = brokers.requests[-1].topics
+    assert [p.committed_leader_epoch for p in of_topic.partitions] == [4]
     produce = by_name["ProduceRequest"]
     assert (produce.acks, produce.transactional_id) == (-1, "board")  # type: ignore[attr-defined]
     with closing(TransactionWriter(CONFIG, None)) as writer:

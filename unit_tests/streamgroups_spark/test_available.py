@@ -11,7 +11,7 @@ from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import no_history
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
 from streamgroups.ports import NoMetadata
 from streamgroups.query.available import AvailableOffsets
 from streamgroups.query.continuity import Continuity
@@ -121,15 +121,15 @@ def test_S7_a_topic_that_was_just_recreated_is_not_gone(world: World) -> None:
         FakeGroup(world.cluster, "airline"), "alice", topics=lambda: ["flights"], first_positions=lambda _: {}
     )
     member.join(1_000)
-    ends, failures = world.cluster.end_offsets, [1, 2]
+    ends, failures = world.cluster.log_ends, [1, 2]
 
-    def missing_at_first(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def missing_at_first(partitions: Collection[TopicPartition]) -> LogEnds:
         if failures:
             failures.pop()
             raise UnknownTopic("Topic 'flights' does not exist.", remedy="Create it.")
         return ends(partitions)
 
-    world.cluster.end_offsets = missing_at_first  # type: ignore[method-assign]
+    world.cluster.log_ends = missing_at_first  # type: ignore[method-assign]
     assert world.unread.of(member, ()) == {r.topic_partition: (0, 5) for r in (FIRST, SECOND)}
     assert not failures
 

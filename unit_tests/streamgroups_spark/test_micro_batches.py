@@ -23,7 +23,7 @@ from streamgroups.groups.history import Kind
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Origin
 from streamgroups.groups.subscription import Partitions, Pattern, Topics
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import LogEnds, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
 from streamgroups.query.admission import Limits
@@ -166,14 +166,14 @@ class TestCallsOfAQuery:
 
     def test_an_idle_query_polls_the_log_at_a_limited_rate_and_a_busy_one_at_once(self, world: World) -> None:
         requested: list[int] = []
-        end_offsets = world.cluster.end_offsets
+        log_ends = world.cluster.log_ends
 
-        def counting(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        def counting(partitions: Collection[TopicPartition]) -> LogEnds:
             requested.append(world.clock())
-            return end_offsets(partitions)
+            return log_ends(partitions)
 
         run = Run(world, "alice", TWO_A_TIME).start()
-        world.cluster.end_offsets = counting  # type: ignore[method-assign]
+        world.cluster.log_ends = counting  # type: ignore[method-assign]
         for _ in range(10):
             assert run.plan() is None
             world.clock.advance(10)

@@ -23,13 +23,13 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from tenacity import stop_after_attempt, stop_after_delay, stop_all
 
 from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError, UnknownTopic
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import LogEnds, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
@@ -182,6 +182,24 @@ class KafkaCluster:
         """See :meth:`streamgroups.ports.Cluster.end_offsets`."""
         return self._list_offsets(dict.fromkeys(partitions, _LATEST))
 
+    def log_ends(self, partitions: Collection[TopicPartition]) -> LogEnds:
+        """See :meth:`streamgroups.ports.Cluster.log_ends`."""
+        found = self._listed(dict.fromkeys(partitions, _LATEST))
+        epochs = {tp: it.leader_epoch for tp, it in found.items() if it.leader_epoch is not None}
+        return LogEnds({tp: it.offset for tp, it in found.items()}, epochs)
+
+    def epoch_ends(
+        self, leader_epochs: Mapping[TopicPartition, int], current: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """See :meth:`streamgroups.ports.Cluster.epoch_ends`. librdkafka has no such request."""
+        if not leader_epochs:
+            return {}
+        with KAFKA_PYTHON:
+            from streamgroups_kafka.admin.epoch_ends import epoch_ends
+
+        what = f"The leader epochs of {topics_in(leader_epochs)}"
+        return self._try(what, lambda: epoch_ends(self._config, leader_epochs, current))
+
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.high_watermarks`."""
         return self._list_offsets(dict.fromkeys(partitions, _LATEST), IsolationLevel.READ_UNCOMMITTED)
@@ -194,11 +212,16 @@ class KafkaCluster:
     def _list_offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel | None = None
     ) -> dict[TopicPartition, int]:
+        return {tp: it.offset for tp, it in self._listed(specs, isolation).items()}
+
+    def _listed(
+        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel | None = None
+    ) -> dict[TopicPartition, ListOffsetsResultInfo]:
         if not specs:
             return {}
         n_missed = 0
 
-        def request() -> dict[TopicPartition, int]:
+        def request() -> dict[TopicPartition, ListOffsetsResultInfo]:
             nonlocal n_missed
             try:
                 return request_offsets(self._admin, specs, isolation or self._isolation, REQUEST_TIMEOUT_S)

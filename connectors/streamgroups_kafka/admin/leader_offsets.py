@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from streamgroups.errors import BrokerUnreachable
 from streamgroups.partitions import TopicPartition
@@ -27,7 +27,7 @@ _OTHER_LEADER = frozenset[int](REQUESTS["ListOffsets"].moved | REQUESTS["ListOff
 
 def request_offsets(
     admin: AdminClient, specs: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel, timeout_s: float
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, ListOffsetsResultInfo]:
     """Requests one offset of each partition.
 
     Args:
@@ -37,7 +37,7 @@ def request_offsets(
         timeout_s: the timeout of the request, in seconds.
 
     Returns:
-        The offsets; -1 if no record has the time.
+        The offsets, with -1 if no record has the time, and the epochs of the leaders.
 
     Raises:
         PartRejected: the first error of a partition.
@@ -49,11 +49,11 @@ def request_offsets(
     found = {}
     for tp, future in futures.items():
         try:
-            found[ours(tp)] = future.result().offset
+            found[ours(tp)] = future.result()
         except KafkaException as e:
             raise PartRejected(e.args[0], [ours(tp)], tp.topic) from None
     # librdkafka returns this offset, without an error, if the connection closes during a request.
-    unanswered = [tp for tp, offset in found.items() if offset == OFFSET_INVALID]
+    unanswered = [tp for tp, it in found.items() if it.offset == OFFSET_INVALID]
     if unanswered:
         raise BrokerUnreachable(
             f"The leaders of {topics_in(unanswered)} disconnected before they returned the offsets.",

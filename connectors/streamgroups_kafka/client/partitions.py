@@ -24,8 +24,12 @@ def ours(partition: confluent_kafka.TopicPartition) -> TopicPartition:
     return TopicPartition(partition.topic, partition.partition)
 
 
-def theirs(tp: TopicPartition, offset: int = OFFSET_INVALID, metadata: str = "") -> confluent_kafka.TopicPartition:
-    """Converts a partition for confluent-kafka, with an offset and its metadata."""
+def theirs(
+    tp: TopicPartition, offset: int = OFFSET_INVALID, metadata: str = "", leader_epoch: int | None = None
+) -> confluent_kafka.TopicPartition:
+    """Converts a partition for confluent-kafka, with an offset, its metadata and its leader epoch."""
+    if leader_epoch is not None:
+        return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset, metadata, leader_epoch)
     if metadata:
         return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset, metadata)
     return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset)

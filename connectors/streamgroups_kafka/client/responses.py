@@ -115,6 +115,11 @@ REQUESTS: Mapping[str, Request] = {
     ),
     # A partition without a committed offset has an offset of -1, and no error.
     "OffsetFetch": Request(("group", "partition"), moved=COORDINATOR_MOVES, methods=("committed",)),
+    "OffsetForLeaderEpoch": Request(
+        ("partition",),
+        "raised if it is transient; else no truncation is detected, with a line in the log",
+        moved=_LEADER_MOVES,
+    ),
     "Produce": Request(("partition",), _BY_VERDICT, moved=_LEADER_MOVES, methods=("produce", "flush")),
     "TxnOffsetCommit": Request(("partition",), _BY_VERDICT, moved=COORDINATOR_MOVES),
 }

@@ -378,7 +378,7 @@ class ConsumerOwner:
             return True
         try:
             marks = {tp: self._state.mark_of(tp, n) for tp, n in due.items()}
-            offsets = [theirs(tp, n, marks[tp].encode()) for tp, n in due.items()]
+            offsets = [theirs(tp, n, marks[tp].encode(), marks[tp].leader_epoch) for tp, n in due.items()]
             results = consumer.commit(offsets=offsets, asynchronous=False)
             errors = [r.error for r in results or () if r.error is not None]
         except KafkaException as e:

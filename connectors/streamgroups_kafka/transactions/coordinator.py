@@ -19,6 +19,7 @@ from kafka.protocol.producer import (
 )
 
 from streamgroups.errors import FencedMember, InvalidOption, SinkUnreachable, StreamGroupsError
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
@@ -127,7 +128,7 @@ class Transactions(TransactionSession):
                 topic.TxnOffsetCommitRequestPartition(
                     partition_index=tp.partition,
                     committed_offset=committed.next_offset,
-                    committed_leader_epoch=-1,
+                    committed_leader_epoch=_leader_epoch(committed.metadata),
                     committed_metadata=committed.metadata,
                 ),
             )
@@ -192,3 +193,13 @@ class Transactions(TransactionSession):
             max_version=_END_VERSION,
         )
         self._call(step, request, self._coordinator)
+
+
+def _leader_epoch(metadata: str) -> int:
+    """The leader epoch of a committed offset, which its mark contains; -1 if it is unknown.
+
+    >>> _leader_epoch("streamgroups:shared;cluster=;topic=;leader=4;"), _leader_epoch("")
+    (4, -1)
+    """
+    mark = CommitMark.parse(metadata)
+    return -1 if mark is None or mark.leader_epoch is None else mark.leader_epoch

@@ -150,6 +150,22 @@ MUTANTS = (
         "read_committed: an open transaction counts as data loss",
     ),
     Mutant(
+        "R15a",
+        "batches",
+        "streamgroups/query/continuity.py",
+        "or it.leader_epoch != leader_epochs.get(tp)",
+        "or False",
+        "a log that was truncated behind the position is not detected if it is longer",
+    ),
+    Mutant(
+        "R15b",
+        "batches",
+        "streamgroups/query/continuity.py",
+        "owned[tp].reset.moved_back(id_) if n < owned[tp].next_offset else None",
+        "None",
+        "a restart before the next batch undoes a move to an earlier offset",
+    ),
+    Mutant(
         "R16",
         "batches",
         "streamgroups/query/available.py",
