@@ -41,7 +41,7 @@ def result(request: Callable[[], _T], what: str) -> _T:
 
 def produce(bootstrap: str, name: str, count: int) -> None:
     failed: list[object] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "1", "message.timeout.ms": 90_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 90_000})
     for i in range(count):
         producer.produce(TOPIC, f"{name}{i}", partition=0, on_delivery=lambda e, _: failed.append(e) if e else None)
     assert (producer.flush(90), failed) == (0, [])
@@ -75,7 +75,7 @@ def test_S7_records_in_the_place_of_others_that_were_read(spark: SparkSession, t
             described = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
             return set(described[0].isrs) if described else set()
 
-        topic = NewTopic(TOPIC, replica_assignment=[[2, 3]], config=settings)
+        topic = NewTopic(TOPIC, 1, replica_assignment=[[2, 3]], config=settings)
         result(lambda: admin.create_topics([topic])[TOPIC].result(30), "the topic")
         produce(bootstrap, "a", 10)
         result(lambda: wait_until(lambda: in_sync() == {2, 3}, "both replicas", 60), "both replicas")
