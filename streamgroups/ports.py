@@ -306,20 +306,6 @@ class MetadataStore(Protocol):
         ...
 
 
-class NoMetadata:
-    """The :class:`MetadataStore` of a query that joins no group: it stores nothing."""
-
-    def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """Returns no entries."""
-        return {}
-
-    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The result of one read request.

@@ -55,7 +55,7 @@ from streamgroups_kafka.admin.cluster import parse_subscription
 from streamgroups_kafka.admin.groups import parse_assignment
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.probes import api_versions
-from streamgroups_schemas import avro_types, protobuf_types
+from streamgroups_schemas import avro_types, protobuf_files
 from streamgroups_schemas.avro_values import AVRO, decode_avro
 from streamgroups_schemas.json_schema import validate_json
 from streamgroups_schemas.protobuf_values import PROTOBUF, MessageSchema, decode_protobuf
@@ -199,7 +199,7 @@ PARSERS = (
         (_AVRO_VALUE,),
         _of_array(lambda values: decode_avro(values, RegisteredSchema(1, AVRO, _AVRO), None)),
     ),
-    Parser("Protobuf descriptor", (_DESCRIPTOR,), protobuf_types.registered_file.__wrapped__, (InvalidOption,)),
+    Parser("Protobuf descriptor", (_DESCRIPTOR,), protobuf_files.registered_file.__wrapped__, (InvalidOption,)),
     Parser(
         "Protobuf value",
         (b"\x08\x07\x10\x05",),

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection
 
 import pytest
 
+from streamgroups.coordination.no_metadata import NoMetadata
 from streamgroups.errors import BrokerUnreachable, DataLoss, UnknownTopic
 from streamgroups.fakes import FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.history import no_history
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import LogEnds, OffsetRange, TopicPartition
-from streamgroups.ports import NoMetadata
 from streamgroups.query.available import AvailableOffsets
 from streamgroups.query.continuity import Continuity
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss

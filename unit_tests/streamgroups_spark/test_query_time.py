@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamgroups.coordination.no_metadata import NoMetadata
 from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import BrokerUnreachable, InvalidOption
 from streamgroups.event_time.imported_watermark import ImportStatus
@@ -16,7 +17,6 @@ from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange
-from streamgroups.ports import NoMetadata
 from streamgroups.query.admission import Limits
 from streamgroups.query.available import at_once
 from streamgroups.query.imported_time import ImportedTime

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamgroups.coordination.no_metadata import NoMetadata
 from streamgroups.coordination.reset_protocol import members_group_of, resets_group_of
 from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation
@@ -29,7 +30,7 @@ from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
 from streamgroups.monitoring.query_time import WaitingPartitions
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, NoMetadata, Recorder
+from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, Recorder
 from streamgroups.query.continuity import REFRESH_MS
 from streamgroups.query.micro_batches import MicroBatches
 from streamgroups.query.packing import Packing
