@@ -23,18 +23,17 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from integration_tests.campaign_faults import MASTER, CampaignMember, FaultInjector
+from integration_tests.campaign_resets import RequestedResets, order_of, wrong_letters
 from integration_tests.campaign_results import Result, here
+from integration_tests.campaign_targets import ReadBack, create, target
 from integration_tests.campaign_turns import (
     KINDS,
     SABOTAGES,
@@ -44,6 +43,7 @@ from integration_tests.campaign_turns import (
     Turn,
     all_turns,
     revealing_turns,
+    zombie_turns,
 )
 from integration_tests.campaign_windows import (
     CLOSING,
@@ -65,9 +65,6 @@ from streamgroups_testkit.reading import (
 )
 from streamgroups_testkit.waits import wait_until
 
-#: Returns (partition, value) of the whole output, in the order of arrival within a partition.
-ReadBack = Callable[[], list[tuple[int, str]]]
-
 
 @dataclass
 class Verdict:
@@ -81,6 +78,8 @@ class Verdict:
         disordered: partitions whose records did not arrive in order.
         different: of windows: the rows with another result. ``lost`` and ``repeated`` are then rows too.
         errors: the errors of a state.
+        resets: the number of requested resets to known positions.
+        unapplied: those that begin no run of the output, by partition.
     """
 
     kills: Counter[Turn]
@@ -90,10 +89,13 @@ class Verdict:
     disordered: list[int] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    resets: int = 0
+    unapplied: list[str] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
-        return not (self.lost or self.repeated or self.disordered or self.different or self.errors)
+        found = (self.lost, self.repeated, self.disordered, self.different, self.errors, self.unapplied)
+        return not any(found)
 
     @property
     def victims(self) -> dict[str, int]:
@@ -110,7 +112,8 @@ class Verdict:
             f"{self.kills.total()} kills {self.victims} {self.points}, {self.records} records, "
             f"{len(self.lost)} lost{_from_to(self.lost)}, {len(self.repeated)} twice{_from_to(self.repeated)}, "
             f"{len(self.different)} different{_from_to(self.different)}, "
-            f"partitions out of order: {self.disordered or 'none'}, errors of states: {self.errors or 'none'}"
+            f"partitions out of order: {self.disordered or 'none'}, errors of states: {self.errors or 'none'}, "
+            f"{self.resets} resets, not applied: {self.unapplied or 'none'}"
         )
 
 
@@ -135,6 +138,7 @@ def campaign(
     n_members: int = 2,
     kind: str = "stateless",
     kafka: EmbeddedKafka | None = None,
+    seed: int = 1,
     report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
@@ -154,13 +158,17 @@ def campaign(
         n_members: the number of queries, at most four. A single one reaches each point.
         kind: one of ``KINDS``. A stateful query is the only member of its group.
         kafka: the broker, if it is a target of faults.
+        seed: the seed of the targets of resets.
         report: called with a description of each turn.
 
     Raises:
         AssertionError: if no process reaches a point, or the queries do not read to the end.
     """
     topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
-    _create(bootstrap, topic, TOPIC_CONFIG if kind == "windows" else {})
+    create(bootstrap, topic, TOPIC_CONFIG if kind == "windows" else {})
+    letters = f"letters-{uuid.uuid4().hex[:8]}" if kind == "zombies" else ""
+    if letters:
+        create(bootstrap, letters)
     record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if kind == "windows" else {}
     options = {
         "kafka.bootstrap.servers": bootstrap,
@@ -182,6 +190,7 @@ def campaign(
         "options": options,
         "sabotaged": sabotaged,
         "kind": kind,
+        "letters": letters,
     }
     last = MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
     *others, name = ("ann", "bob", "cem", "dan")[: 1 if kind == "stateful" else n_members]
@@ -189,7 +198,8 @@ def campaign(
     reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
     resets = Resets(reset, directory)
     ends = partial(end_offsets, bootstrap, topic, PARTITIONS)
-    injector = FaultInjector(bootstrap, directory / "deaths", group, members, kafka, resets, ends)
+    requested = RequestedResets(bootstrap, group, topic, seed)
+    injector = FaultInjector(bootstrap, directory / "deaths", group, members, kafka, resets, ends, requested, sink)
     kills = Counter[Turn]()
     deadline_s = time.monotonic() + timeout_s
     last_fault_s = time.monotonic() + faults_s
@@ -213,9 +223,13 @@ def campaign(
                     f"the first batches are written; see {directory}",
                     min(300, left_s()),
                 )
+            if kind == "zombies":
+                injector.until_all_own()
             for point, victim in turns:
                 began_s = time.monotonic()
-                if not injector.inject(point, victim, min(300, left_s())):
+                if kind == "zombies":
+                    injector.inject_zombie(point, with_reset=victim == "zombie-reset", timeout_s=min(300, left_s()))
+                elif not injector.inject(point, victim, min(300, left_s())):
                     break
                 kills[point, victim] += 1
                 report(f"{kills.total()}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
@@ -235,7 +249,12 @@ def campaign(
         injector.give_up()
         for member in members:
             member.stop()
-    verdict = _judged(kind, kills, load.count, read_back(), resets.done)
+    if kind == "zombies":
+        wait_until_no_transaction_is_open(bootstrap, letters)
+        found_letters = [m.value.decode().rstrip(".") for m in read_committed(bootstrap, letters)]
+        verdict = _judged_by_order(kills, load.count, read_back(), found_letters, requested)
+    else:
+        verdict = _judged(kind, kills, load.count, read_back(), resets.done)
     return replace(verdict, errors=injector.state_errors())
 
 
@@ -260,49 +279,23 @@ def _judged(
     )
 
 
-def _create(bootstrap: str, topic: str, config: Mapping[str, str] = MappingProxyType({})) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=dict(config))])[topic].result(30)
-
-
-@contextmanager
-def target(sink: str, bootstrap: str, directory: Path) -> Iterator[tuple[str, ReadBack]]:
-    """The output of a campaign, and its independent reader, which uses no code of this library."""
-    if sink == "kafka":
-        topic = f"out-{uuid.uuid4().hex[:8]}"
-        _create(bootstrap, topic)
-
-        def records() -> list[tuple[int, str]]:
-            wait_until_no_transaction_is_open(bootstrap, topic)
-            return [(m.partition, m.value.decode().rstrip(".")) for m in read_committed(bootstrap, topic)]
-
-        yield topic, records
-    elif sink == "postgres":
-        import psycopg
-
-        from streamgroups_testkit.postgres import PostgresServer
-
-        with PostgresServer() as server, server.database() as conninfo:
-
-            def rows() -> list[tuple[int, str]]:
-                with psycopg.connect(conninfo) as db:
-                    found = db.execute(
-                        'SELECT "partition", rtrim(value, \'.\') FROM board ORDER BY "partition", "offset"'
-                    )
-                    return [(int(p), str(v)) for p, v in found.fetchall()]
-
-            yield conninfo, rows
-    else:
-        from deltalake import DeltaTable
-
-        path = str(directory / "board")
-
-        def table() -> list[tuple[int, str]]:
-            found = DeltaTable(path).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
-            values = found.column("value").to_pylist()
-            return [(p, v.rstrip(".")) for p, v in zip(found.column("partition").to_pylist(), values, strict=True)]
-
-        yield path, table
+def _judged_by_order(
+    kills: Counter[Turn],
+    n_records: int,
+    arrived: Sequence[tuple[int, str]],
+    letters: Sequence[str],
+    requested: RequestedResets,
+) -> Verdict:
+    found = order_of(arrived, n_records, requested.done, letters=True)
+    lost, repeated = wrong_letters(found, letters, n_records)
+    return Verdict(
+        kills,
+        n_records,
+        lost=found.lost + lost,
+        repeated=found.repeated + repeated,
+        resets=requested.n_requests,
+        unapplied=found.unapplied,
+    )
 
 
 @dataclass(frozen=True)
@@ -317,6 +310,7 @@ class Settings:
     timeout_s: float
     faults_s: float
     results: Path | None
+    n_resets: int
 
 
 def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind: str) -> bool:
@@ -324,6 +318,10 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
     directory = Path(tempfile.mkdtemp(prefix=f"campaign-{sink}-"))
     if settings.sabotaged:
         turns = revealing_turns(sink, settings.sabotaged, settings.kills)
+    elif kind == "zombies":
+        # The campaigns with both protocols have other points.
+        skipped = settings.kills if protocol == "consumer" else 0
+        turns = zombie_turns(sink, settings.kills, settings.n_resets, settings.seed, skipped=skipped)
     else:
         possible = [victim for victim in settings.victims if victim in VICTIMS_OF[kind]]
         turns = all_turns(sink, settings.kills, possible, settings.seed, kind)
@@ -343,6 +341,7 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
             n_members=settings.n_members,
             kind=kind,
             kafka=kafka,
+            seed=settings.seed,
             report=partial(print, file=sys.stderr, flush=True),
         )
     day, commit, versions = here(kafka.version)
@@ -363,6 +362,8 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
         disordered=len(verdict.disordered),
         different=len(verdict.different),
         errors=len(verdict.errors),
+        resets=verdict.resets,
+        unapplied=len(verdict.unapplied),
         took_s=round(time.monotonic() - began_s),
     )
     if settings.results is not None:
@@ -384,7 +385,10 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, default="stateless", help="of the queries")
     parser.add_argument("--members", type=int, choices=(1, 2, 3, 4), default=2, help="the number of queries")
     parser.add_argument(
-        "--victims", nargs="+", choices=WINDOWS_VICTIMS, default=WINDOWS_VICTIMS, help="what happens at the points"
+        "--faults", nargs="+", choices=WINDOWS_VICTIMS, default=WINDOWS_VICTIMS, help="what happens at the points"
+    )
+    parser.add_argument(
+        "--resets", type=int, default=0, help="of the group; with --kind zombies, for each sink and protocol"
     )
     parser.add_argument(
         "--sabotaged", choices=(*SABOTAGES, *STATE_SABOTAGES), default="", help="take it away: the campaign must notice"
@@ -396,13 +400,14 @@ def main() -> int:
     given = parser.parse_args()
     requested = Settings(
         given.kills,
-        given.victims,
+        given.faults,
         given.sabotaged,
         given.members,
         given.seed,
         given.timeout,
         given.minutes * 60,
         given.results,
+        given.resets,
     )
     holds = []
     with ExitStack() as stack:

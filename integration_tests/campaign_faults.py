@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
-from integration_tests.campaign_turns import POINTS, STATE_POINTS
-from integration_tests.campaign_windows import PARTITIONS, Resets
+from integration_tests.campaign_resets import RequestedResets
+from integration_tests.campaign_turns import needs_rebalance, needs_reset
+from integration_tests.campaign_windows import Resets
+from integration_tests.campaign_zombies import Zombies, frozen
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.spark_sessions import spark_home
 from streamgroups_testkit.waits import wait_until
@@ -138,6 +138,8 @@ class FaultInjector:
         kafka: the broker, if it is a target of faults.
         resets: resets of the group.
         ends: returns the end offsets of the partitions.
+        requested: resets of the group to known positions.
+        sink: the sink of the queries.
     """
 
     def __init__(
@@ -149,12 +151,14 @@ class FaultInjector:
         kafka: EmbeddedKafka | None,
         resets: Resets,
         ends: Callable[[], dict[int, int]],
+        requested: RequestedResets,
+        sink: str,
     ) -> None:
         directory.mkdir(parents=True)
-        self._directory, self._group, self._kafka = directory, group, kafka
-        self._resets, self._ends = resets, ends
+        self._directory, self._kafka, self._sink = directory, kafka, sink
+        self._resets, self._ends, self._requested = resets, ends, requested
         self._members = {member.name: member for member in members}
-        self._bootstrap = bootstrap
+        self._zombies = Zombies(bootstrap, group, members, self.all_are_up, requested)
         #: The injection by the name of the fault. Its arguments are the process at the point and its member.
         self._ways: dict[str, Callable[[psutil.Process, CampaignMember], None]] = {
             "worker": lambda process, _: process.kill(),
@@ -162,7 +166,7 @@ class FaultInjector:
             "query": lambda _, member: member.kill(),
             "checkpoint": self._lose_checkpoint,
             "broker": self._kill_broker,
-            "zombie": lambda _, member: self._freeze(member, self._until_others_have_all),
+            "zombie": lambda _, member: self._zombies.freeze(member),
             "silence": lambda _, member: self._silence(member),
             "answer": self._lose_answer,
             "reset": lambda _, __: self._resets.begin(),
@@ -175,17 +179,15 @@ class FaultInjector:
             AssertionError: if no process reaches the point in time.
         """
         # Only the last member has executors.
-        named = list(self._members)[-1:] if victim == "executor" else list(self._members)
-        (self._directory / f".{point}").write_text(" ".join(named))
-        (self._directory / f".{point}").rename(self._directory / point)
+        self._arm(point, list(self._members)[-1:] if victim == "executor" else list(self._members))
         wait_until(
-            lambda: self.all_are_up() and (list(self._directory.glob("reached.*")) or self.state_errors()),
+            lambda: self.all_are_up() and (self._reached() or self.state_errors()),
             f"a member passes {point}; see {self._directory}",
             timeout_s,
         )
         if self.state_errors():
             return False
-        (reached,) = self._directory.glob("reached.*")
+        (reached,) = self._reached()
         _, name, pid = reached.name.split(".")
         # The query can end the process at the point in the meantime.
         with suppress(psutil.NoSuchProcess):
@@ -197,6 +199,42 @@ class FaultInjector:
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         return True
+
+    def inject_zombie(self, point: str, *, with_reset: bool, timeout_s: float) -> None:
+        """Freezes the member that reaches a point until the others have committed past its positions.
+
+        Args:
+            point: the point.
+            with_reset: whether the others apply a reset. At some points the zombie has begun to apply it.
+            timeout_s: the time to reach the point, in seconds.
+
+        Raises:
+            AssertionError: if no process reaches the point, or the others do not continue in time.
+        """
+        self._arm(point, list(self._members))
+        in_a_reset = needs_reset(self._sink, point)
+        if in_a_reset:
+            self._requested.request()
+        if needs_rebalance(point):
+            self._zombies.rebalance(self._reached)
+        wait_until(
+            lambda: self.all_are_up() and self._reached(), f"a member passes {point}; see {self._directory}", timeout_s
+        )
+        (reached,) = self._reached()
+        _, name, _ = reached.name.split(".")
+        self._zombies.freeze_while_others_commit(self._members[name], with_reset=with_reset and not in_a_reset)
+        reached.unlink()
+
+    def until_all_own(self) -> None:
+        """Waits until each member owns partitions and the group has committed offsets of all of them."""
+        self._zombies.until_all_own()
+
+    def _arm(self, point: str, named: Sequence[str]) -> None:
+        (self._directory / f".{point}").write_text(" ".join(named))
+        (self._directory / f".{point}").rename(self._directory / point)
+
+    def _reached(self) -> list[Path]:
+        return list(self._directory.glob("reached.*"))
 
     def state_errors(self) -> list[str]:
         """The errors of states in the logs of all members."""
@@ -211,7 +249,8 @@ class FaultInjector:
     def give_up(self) -> None:
         """Disarms all points and releases all waiting processes."""
         for left in self._directory.iterdir():
-            if left.name.startswith("reached.") or left.name in (*POINTS, *STATE_POINTS):
+            # A sabotage keeps the number of the last batch of a member.
+            if left.suffix != ".last":
                 left.unlink()
 
     def _lose_checkpoint(self, _: psutil.Process, member: CampaignMember) -> None:
@@ -226,40 +265,9 @@ class FaultInjector:
         (self._directory / f"lost.{member.name}.{process.pid}").touch()
 
     def _silence(self, member: CampaignMember) -> None:
-        self._freeze(member, lambda _: time.sleep(_SILENCE_S))
+        with frozen(member):
+            time.sleep(_SILENCE_S)
         time.sleep(_AFTER_SILENCE_S)
-
-    def _freeze(self, member: CampaignMember, until: Callable[[CampaignMember], None]) -> None:
-        frozen = member.processes()
-        for process in frozen:
-            with suppress(psutil.NoSuchProcess):
-                process.suspend()
-        try:
-            until(member)
-        finally:
-            for process in frozen:
-                with suppress(psutil.NoSuchProcess):
-                    process.resume()
-
-    def _until_others_have_all(self, member: CampaignMember) -> None:
-        wait_until(lambda: self.all_are_up() and member.name not in self._owners(), f"{member.name} is missed", 90)
-        wait_until(
-            lambda: self.all_are_up() and sum(self._owners().values()) == PARTITIONS,
-            f"the others have all partitions of {self._group}",
-            90,
-        )
-
-    def _owners(self) -> dict[str, int]:
-        """The number of partitions of each member."""
-        # A new client for each call. After a failure of the coordinator, an existing client can use the wrong broker
-        # for minutes.
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        try:
-            found = admin.describe_consumer_groups([self._group])[self._group].result(30).members
-        except (KafkaException, TimeoutError):
-            # The coordinator of the group can be unavailable for a moment.
-            return dict.fromkeys(self._members, 0)
-        return {member.client_id: len(member.assignment.topic_partitions) for member in found}
 
 
 def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.campaign_resets import is_letter
 from integration_tests.campaign_windows import windows
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_testkit.spark_sessions import JVM, session_builder
@@ -34,11 +35,19 @@ def sink_of(config: dict[str, Any]) -> Any:
 
 
 def output(source: DataFrame, sink: str) -> DataFrame:
-    """The output row of each record, with the columns that identify the record."""
+    """The output row of each record, with the columns that identify the record, and its dead letter."""
+    letters = ["dead_letter"] if "dead_letter" in source.columns else []
     if sink == "kafka":
         # The column ``partition`` is the source partition, so the check can verify the order within it.
-        return source.select("value", "partition")
-    return source.select(F.col("value").cast("string").alias("value"), "partition", "offset")
+        return source.select("value", "partition", *letters)
+    return source.select(F.col("value").cast("string").alias("value"), "partition", "offset", *letters)
+
+
+def judged(record: dict[str, Any]) -> dict[str, Any]:
+    """Raises an error for a record that must become a dead letter."""
+    if is_letter(int(bytes(record["value"]).decode().rstrip("."))):
+        raise ValueError("a dead letter")
+    return {"is_right": True}
 
 
 def main(config: dict[str, Any]) -> int:
@@ -62,8 +71,14 @@ def main(config: dict[str, Any]) -> int:
         if config["kind"] == "windows":
             # The queries continue with the states of each other.
             source = windows(source, is_direct=config["name"] == "ann")
+        letters: Any = None
+        if config["letters"]:
+            letters = sg.KafkaSink(
+                bootstrap_servers=config["bootstrap"], topic=config["letters"], transaction_timeout="20s"
+            )
+            source = sg.safely(source, judged, output="is_right boolean", columns=["value"], takes="record")
         to_write = output(source, config["sink"])
-        writer = sg.exactly_once(to_write, sink=sink_of(config), checkpoint=config["checkpoint"])
+        writer = sg.exactly_once(to_write, sink=sink_of(config), dead_letters=letters, checkpoint=config["checkpoint"])
         return writer.trigger(processingTime="1 second").start()
 
     sg.supervise(start, policy=RestartPolicy(first_wait_ms=50, max_backoff_ms=500, max_failures=1_000))

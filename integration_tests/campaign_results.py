@@ -11,6 +11,7 @@ import json
 import platform
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -29,7 +30,7 @@ class Result:
         versions: the versions of Python, Spark and Kafka.
         sink: ``kafka``, ``postgres`` or ``delta``.
         protocol: the group protocol.
-        kind: what the queries did: ``stateless``, ``stateful`` or ``windows``.
+        kind: one of ``campaign_turns.KINDS``.
         sabotaged: the disabled safeguard; empty if all were enabled.
         seed: the seed of the order of turns.
         victims: how often each fault was injected.
@@ -40,6 +41,8 @@ class Result:
         disordered: the number of partitions out of order.
         different: the number of rows with another result.
         errors: the number of errors of states.
+        resets: the number of requested resets to known positions.
+        unapplied: the number of partitions and resets without a run of the output.
         took_s: the duration in seconds.
     """
 
@@ -59,6 +62,8 @@ class Result:
     disordered: int
     different: int
     errors: int
+    resets: int
+    unapplied: int
     took_s: int
 
     @property
@@ -94,7 +99,8 @@ def here(kafka_version: str) -> tuple[str, str, dict[str, str]]:
 
 
 def tables(results: Iterable[Result]) -> str:
-    """The tables of the documents. Windows have their own, and campaigns with a disabled safeguard are last.
+    """The tables of the documents. Windows and zombies have their own, and campaigns with a disabled safeguard are last of their
+    kind. The last table has the points of zombies.
 
     >>> print(tables([EXAMPLE]))
     =====  ========  =====  =======  ====  =====  ============  ====  ==========  =========
@@ -105,15 +111,24 @@ def tables(results: Iterable[Result]) -> str:
     """
     ordered = sorted(results, key=lambda r: (r.kind == "stateful", r.sink, r.protocol, r.sabotaged))
     groups = [
-        [r for r in ordered if bool(r.sabotaged) is sabotaged and (r.kind == "windows") is windows]
-        for windows in (False, True)
+        [_cells(r) for r in ordered if bool(r.sabotaged) is sabotaged and r.kind in kinds]
+        for kinds in (("stateless", "stateful"), ("windows",), ("zombies",))
         for sabotaged in (False, True)
     ]
+    groups.append(_points([r for r in ordered if r.kind == "zombies"]))
     return "\n\n".join(_table(group) for group in groups if group)
 
 
-def _table(results: Sequence[Result]) -> str:
-    rows = [_cells(r) for r in results]
+def _points(results: Sequence[Result]) -> list[dict[str, str]]:
+    """How many zombies there were at each point, by sink."""
+    counts = {sink: Counter[str]() for sink in sorted({r.sink for r in results}, key=_NAMES.__getitem__)}
+    for r in results:
+        counts[r.sink].update(r.points)
+    points = sorted({point for count in counts.values() for point in count})
+    return [{"point": f"``{it}``"} | {_NAMES[sink]: str(count[it]) for sink, count in counts.items()} for it in points]
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
     header = list(rows[0])
     texts = [header, *(list(row.values()) for row in rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
@@ -128,6 +143,13 @@ def _cells(r: Result) -> dict[str, str]:
         differences = {"missing": r.lost, "different": r.different, "twice": r.twice}
         differences |= {"errors": r.errors} if r.sabotaged else {}
         found = {name: f"{number:,}" for name, number in differences.items()}
+    elif r.kind == "zombies":
+        found = {
+            "resets": str(r.resets),
+            "not applied": str(r.unapplied),
+            "lost": f"{r.lost:,}",
+            "twice": f"{r.twice:,}",
+        }
     else:
         # Spark processes grouped records in no defined order.
         order = "" if r.kind == "stateful" else str(r.disordered or "none")
@@ -136,7 +158,7 @@ def _cells(r: Result) -> dict[str, str]:
         "sink": _NAMES[r.sink] + (", with state" if r.kind == "stateful" else ""),
         "protocol": r.protocol,
         **({"without": r.sabotaged} if r.sabotaged else {}),
-        "kills": str(r.kills),
+        "zombies" if r.kind == "zombies" else "kills": str(r.kills),
         "records": f"{r.records:,}",
         **found,
         "seed": str(r.seed),
@@ -163,6 +185,8 @@ EXAMPLE = Result(
     disordered=0,
     different=0,
     errors=0,
+    resets=0,
+    unapplied=0,
     took_s=99,
 )
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 
 #: The kinds of queries. ``stateless``: write them. ``stateful``: drop duplicates. ``windows``: count them
-#: in windows whose state follows its partition.
-KINDS = ("stateless", "stateful", "windows")
+#: in windows whose state follows its partition. ``zombies``: write them and their dead letters, while resets are applied.
+KINDS = ("stateless", "stateful", "windows", "zombies")
 POINTS = (
     "before-offset-log",
     "mid-read",
@@ -33,13 +33,35 @@ STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "silence")
 #: The faults of queries with windows. ``reset``: a tool resets the group back while the process waits.
 WINDOWS_VICTIMS = (*VICTIMS, "reset")
 #: The faults of each kind.
-VICTIMS_OF = {"stateless": VICTIMS, "stateful": STATEFUL_VICTIMS, "windows": WINDOWS_VICTIMS}
+VICTIMS_OF = {"stateless": VICTIMS, "stateful": STATEFUL_VICTIMS, "windows": WINDOWS_VICTIMS, "zombies": ("zombie",)}
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
 #: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
 #: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments
 #: of a state. ``state-file``: name the file of the attempt that has succeeded.
-SABOTAGES = ("ledger", "fence", "batch-id")
+#: Of zombies, ``epoch``: the ownership epoch of a reset.
+SABOTAGES = ("ledger", "fence", "batch-id", "epoch")
 STATE_SABOTAGES = ("state-offset", "state-segment", "state-file")
+
+#: The points of zombies: before and after each write of a position, and between its reads and its commit. Those of a
+#: reset are reached only while the members apply one, and those of a rebalance when partitions change their owner.
+RESET_POINTS = ("before-reset-commit", "after-reset-commit")
+LEDGER_RESET_POINTS = ("before-ledger-move", "ledger-move-read", "after-ledger-move")
+REBALANCE_POINTS = ("before-revoke", "before-release", "after-revoke")
+LEDGER_REBALANCE_POINTS = ("before-take-over", "take-over-read", "after-take-over")
+ENTRY_POINTS = ("before-entry", "after-entry")
+GROUP_POINTS = ("before-group-commit", "after-group-commit")
+LETTER_POINTS = ("before-letters", "after-letters", "before-letters-end", "after-letters-end")
+ZOMBIE_POINTS = {
+    "kafka": (
+        *("before-offsets", "before-commit", "after-commit", "inside-transaction"),
+        *(*RESET_POINTS, *GROUP_POINTS, *REBALANCE_POINTS, *ENTRY_POINTS),
+    ),
+    "ledger": (
+        *("before-commit", "commit-read", "after-commit", "inside-transaction"),
+        *(*RESET_POINTS, *LEDGER_RESET_POINTS, *REBALANCE_POINTS, *LEDGER_REBALANCE_POINTS),
+        *(*ENTRY_POINTS, *GROUP_POINTS, *LETTER_POINTS),
+    ),
+}
 
 #: A point, and the fault to inject there.
 Turn = tuple[str, str]
@@ -63,6 +85,47 @@ def all_turns(
     return turns[:n_turns]
 
 
+def needs_reset(sink: str, point: str) -> bool:
+    """Whether a member reaches a point only while it applies a reset.
+
+    The sink of Kafka commits the offsets of the group itself.
+    """
+    return point in (*RESET_POINTS, *LEDGER_RESET_POINTS) or (sink == "kafka" and point in GROUP_POINTS)
+
+
+def needs_rebalance(point: str) -> bool:
+    """Whether a member reaches a point only while partitions change their owner."""
+    return point in (*REBALANCE_POINTS, *LEDGER_REBALANCE_POINTS)
+
+
+def zombie_turns(sink: str, n_turns: int, n_resets: int, seed: int = 1, *, skipped: int = 0) -> list[Turn]:
+    """A zombie at every point, in a random order that depends on the seed, repeated as needed.
+
+    A ``zombie-reset`` is a zombie that sleeps while the group applies a reset. The points of resets have one too.
+
+    Args:
+        sink: the sink.
+        n_turns: the number of turns.
+        n_resets: the number of resets in these turns. If it is 0, the points of resets are left out. If it is smaller than the
+            number of these points, so are the others of them.
+        seed: the seed of the order.
+        skipped: how many turns of the order precede the first one: campaigns with both protocols have other points.
+    """
+    points = ZOMBIE_POINTS["kafka" if sink == "kafka" else "ledger"]
+    choose = random.Random(f"{sink} {seed}")
+    order: list[str] = []
+    while len(order) < skipped + 2 * n_turns:
+        order += choose.sample(points, len(points))
+    turns: list[Turn] = []
+    for point in order[skipped:]:
+        of_reset, n_left = needs_reset(sink, point), n_resets - sum(fault == "zombie-reset" for _, fault in turns)
+        if len(turns) < n_turns and (n_left > 0 or not of_reset):
+            # The last turns receive the remaining resets.
+            takes = of_reset or choose.random() < n_left / (n_turns - len(turns))
+            turns.append((point, "zombie-reset" if takes else "zombie"))
+    return turns
+
+
 def revealing_turns(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
     """The turns that detect a disabled safeguard."""
     if sabotaged == "ledger":
@@ -71,6 +134,8 @@ def revealing_turns(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
         reported = [(point, victim) for point in points for victim in ("worker", "query")]
     elif sabotaged == "fence":
         reported = [("before-offsets" if sink == "kafka" else "before-commit", "zombie")]
+    elif sabotaged == "epoch":
+        reported = [("before-ledger-move", "zombie-reset")]
     elif sabotaged in STATE_SABOTAGES:
         reported = [("after-commit", "query")]
     else:

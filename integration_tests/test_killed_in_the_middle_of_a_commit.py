@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.campaign import campaign, target
+from integration_tests.campaign import campaign
+from integration_tests.campaign_targets import target
 from integration_tests.campaign_turns import Turn
 
 pytestmark = pytest.mark.timeout(600)

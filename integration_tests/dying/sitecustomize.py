@@ -73,6 +73,31 @@ def _in_the_middle(point: str) -> Callable[[Callable[..., Any]], Callable[..., A
     return wrap
 
 
+def _if_due(point: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The point is before a commit of the member that contains offsets."""
+
+    def wrap(commit_due: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(self: Any, consumer: Any) -> Any:
+            if self._state.due():
+                passing(point)
+            return commit_due(self, consumer)
+
+        return wrapped
+
+    return wrap
+
+
+def _with(**given: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Passes other arguments."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: function(*args, **{**kwargs, **given})
+
+    return wrap
+
+
+#: A frozen member holds locks of PostgreSQL for this time, which is a minute by default.
+_LOCK_MS = 10_000
 #: The wrapped functions by module: attribute and wrapper.
 _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
     "streamgroups.query.micro_batches": [("MicroBatches.latest_offset", _around(None, "before-offset-log"))],
@@ -89,6 +114,34 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
         ("LedgerStreamWriter.write", _around(None, "inside-transaction")),
         ("LedgerStreamWriter.__getstate__", _around(None, "transaction-begun")),
     ],
+    "streamgroups.ledgers.commit": [
+        ("judge", _around(None, "commit-read")),
+        ("new_epochs", _around(None, "take-over-read")),
+    ],
+    "streamgroups.query.ledger_positions": [
+        ("take_over_partitions", _around("before-take-over", "after-take-over")),
+        ("is_current", _around(None, "ledger-move-read")),
+        ("LedgerPositions._move", _around("before-ledger-move", "after-ledger-move")),
+    ],
+    "streamgroups.query.reset_participation": [
+        ("MemberPlace.move", _around("before-reset-commit", "after-reset-commit")),
+    ],
+    "streamgroups.coordination.reset_participant": [
+        ("ResetParticipant.note", _around("before-entry", "after-entry")),
+    ],
+    "streamgroups_spark.sinks.letters_first": [
+        ("write_first", _around("before-letters", "after-letters")),
+        ("finish", _around("before-letters-end", "after-letters-end")),
+    ],
+    "streamgroups_kafka.membership.consumer_thread": [
+        ("ConsumerOwner._on_revoke", _around("before-revoke", "after-revoke")),
+        ("ConsumerOwner._wait_for_batch", _around(None, "before-release")),
+        ("ConsumerOwner._commit_due", _if_due("before-group-commit")),
+    ],
+    "streamgroups_kafka.membership.state": [
+        ("MemberState.committed", _around("after-group-commit", None)),
+    ],
+    "streamgroups_postgres.ledger": [("PostgresLedger.__init__", _with(lock_ms=_LOCK_MS, idle_ms=_LOCK_MS))],
 }
 
 
@@ -126,6 +179,11 @@ def _any_member(commit_offsets: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, transaction, offsets, group_metadata: commit_offsets(
         self, transaction, offsets, replace(group_metadata, generation=None, member_id="")
     )
+
+
+def _any_epoch(_: Callable[..., Any]) -> Callable[..., Any]:
+    """A ledger accepts the resets of earlier owners."""
+    return lambda topic_partition, epoch, positions: True
 
 
 def _by_batch_id(commit: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,6 +259,7 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
         "streamgroups_spark.sinks.ledger": [("LedgerStreamWriter.commit", _by_batch_id)],
         "streamgroups_spark.sinks.kafka": [("KafkaStreamWriter.commit", _by_batch_id)],
     },
+    "epoch": {"streamgroups.query.ledger_positions": [("is_current", _any_epoch)]},
     "state-offset": {"streamgroups_state.store": [("StoredStates.find", _earlier_state)]},
     "state-segment": {"streamgroups_state.store": [("StateStore.write", _without_a_segment)]},
     "state-file": {"streamgroups.query.operator_states": [("states_after", _file_of_another_attempt)]},
