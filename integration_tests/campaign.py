@@ -10,8 +10,9 @@ arrived once and in the order of its partition.
 
 A stateful query (``--kind stateful``) is the only member of its group, and drops the records that its state contains. If
 its state is ahead of the output, records are lost; if it is behind, records arrive twice. Queries with windows (``--kind
-windows``) share a group and its state: ``campaign_windows`` compares their output with a plain count. Source: SEMANTICS
-X1-X4, S10.
+windows``) share a group and its state: ``campaign_windows`` compares their output with a plain count. Queries of ``--kind
+zombies`` sleep at writes of positions (``campaign_zombies``) while resets are applied: ``campaign_resets`` checks the order of
+their output. Source: SEMANTICS F1-F3, G8, X1-X4, S10.
 """
 
 from __future__ import annotations

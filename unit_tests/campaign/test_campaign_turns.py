@@ -121,3 +121,17 @@ def test_windows_have_tables_with_differences() -> None:
     assert whole.splitlines()[1].split() == columns
     assert whole.splitlines()[3].split()[4:7] == ["0", "4", "1"]
     assert without.splitlines()[1].split() == [*columns[:2], "without", *columns[2:7], "errors", *columns[7:]]
+
+
+def test_zombies_have_tables_of_resets_and_points() -> None:
+    delta = replace(EXAMPLE, kind="zombies", resets=2, points={"after-commit": 2, "before-entry": 1})
+    kafka = replace(delta, sink="kafka", points={"after-commit": 1})
+    records, zombies, points = tables([kafka, EXAMPLE, delta]).split("\n\n")
+    assert "resets" not in records
+    columns = ["sink", "protocol", "zombies", "records", "resets", "not", "applied", "lost", "twice"]
+    assert zombies.splitlines()[1].split() == [*columns, "seed", "day", "commit"]
+    assert zombies.splitlines()[3].split()[2:7] == ["3", "1,200", "2", "0", "0"]
+    assert [line.split() for line in points.splitlines()[1:-1:2]] == [
+        ["point", "Delta", "Kafka"],
+        ["``after-commit``", "2", "1"],
+    ]
