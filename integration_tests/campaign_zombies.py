@@ -141,7 +141,7 @@ class Zombies:
         """The number of partitions of each member."""
         # A new client for each call. After a failure of the coordinator, an existing client can use the wrong broker
         # for minutes.
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
         try:
             found = admin.describe_consumer_groups([self._group])[self._group].result(30).members
         except (KafkaException, TimeoutError):
