@@ -102,7 +102,7 @@ _LOCK_MS = 10_000
 _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
     "streamgroups.query.micro_batches": [("MicroBatches.latest_offset", _around(None, "before-offset-log"))],
     "streamgroups_state.store": [("StateStore.write", _around("before-state-file", "after-state-file"))],
-    "streamgroups_spark.source.data_source": [("read_ranges", _in_the_middle("mid-read"))],
+    "streamgroups_spark.source.task_reader": [("read_ranges", _in_the_middle("mid-read"))],
     "streamgroups_kafka.transactions.writer": [("TransactionWriter.write", _around(None, "inside-transaction"))],
     "streamgroups_kafka.transactions.coordinator": [
         ("Transactions.begin", _around(None, "transaction-begun")),
