@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from integration_tests.campaign_faults import MASTER, CampaignMember, FaultInjector
-from integration_tests.campaign_resets import RequestedResets, order_of, wrong_letters
+from integration_tests.campaign_resets import MAX_BATCH, RequestedResets, order_of, wrong_letters
 from integration_tests.campaign_results import Result, here
 from integration_tests.campaign_targets import ReadBack, create, target
 from integration_tests.campaign_turns import (
@@ -180,7 +180,7 @@ def campaign(
         # With KIP-848 the broker configures the session timeout.
         **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),
         "kafka.max.poll.interval.ms": "60000",
-        "maxOffsetsPerTrigger": "2000",
+        "maxOffsetsPerTrigger": str(MAX_BATCH),
         "stateLocation": str(directory / "states"),
         **({"membership": "exclusive"} if kind == "stateful" else {}),
     }

@@ -31,6 +31,8 @@ from streamgroups_testkit.reading import committed_offsets
 LETTER_EVERY = 101
 #: The maximum distance of a reset from the committed offset.
 _MAX_DISTANCE = 500
+#: The maximum number of records of a batch.
+MAX_BATCH = 2_000
 #: The broker returns no offsets while the transaction of a zombie contains some, for at most 20 s.
 _ATTEMPTS = 4
 
@@ -69,10 +71,10 @@ class Order:
     unapplied: list[str] = field(default_factory=list)
     runs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def times(self, number: int) -> int:
-        """How often the runs contain a dead letter at most. The record at the end of a run may be a dead letter."""
+    def times_read(self, number: int) -> int:
+        """How often a record was read at most: by each run, and by one batch after its end, whose output is missing."""
         offset = number // PARTITIONS
-        return sum(first <= offset <= end for first, end in self.runs[number % PARTITIONS])
+        return sum(first <= offset < end + MAX_BATCH for first, end in self.runs[number % PARTITIONS])
 
 
 def order_of(
@@ -130,8 +132,8 @@ def _first_place(expected: Sequence[int], offset: int) -> int:
 def wrong_letters(order: Order, letters: Iterable[str], count: int) -> tuple[list[str], list[str]]:
     """Returns the lost and the repeated dead letters.
 
-    A letter is there at least once. A reset back to it or before it may write it again, but need not, because the letters of a
-    batch whose output is missing are recognized by their offsets.
+    A letter is there at least once. A reset back to it or before it may write it again, also if the output of the batch that has
+    written it is missing. Without a reset, its replay recognizes the letter.
 
     Args:
         order: the order of the output.
@@ -139,7 +141,7 @@ def wrong_letters(order: Order, letters: Iterable[str], count: int) -> tuple[lis
         count: the number of records of the input.
     """
     found = Counter(letters)
-    expected = {str(number): order.times(number) for number in range(0, count, LETTER_EVERY)}
+    expected = {str(number): order.times_read(number) for number in range(0, count, LETTER_EVERY)}
     lost = [number for number in expected if not found[number]]
     return lost, [number for number, n in found.items() if number not in expected or n > max(1, expected[number])]
 
