@@ -6,7 +6,7 @@ authorizer in integration tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import pytest
@@ -52,8 +52,8 @@ class ErrorContract:
         outside.deny(denied.topic)
         decided: list[TopicPartition] = []
 
-        def first_positions(partitions: object) -> dict[TopicPartition, Owned]:
-            decided.extend(partitions)  # type: ignore[call-overload]
+        def first_positions(partitions: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
+            decided.extend(partitions)
             return dict.fromkeys(decided, Owned(0, Origin.STARTING))
 
         member = outside.new_member(group, "alice", p0.topic, first_positions, assign=(p0, denied))

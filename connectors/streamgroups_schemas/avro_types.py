@@ -65,6 +65,11 @@ def number_of(branches: list[Any]) -> str | None:
     return _NUMBERS.get(frozenset(it if isinstance(it, str) else "another" for it in others))
 
 
+def _is_text(name: str) -> bool:
+    """Whether Arrow can store a name. JSON can escape half of a surrogate pair."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
 class _Types:
     """The types of one schema."""
 
@@ -106,6 +111,9 @@ class _Types:
                 f"The Avro schema has more than {MAX_FIELDS:,} fields, with those of each use of a record.",
                 remedy="Remove fields from the reader's schema.",
             )
+        for it in record["fields"]:
+            if not _is_text(it["name"]):
+                raise _no_type(path, "record", f"The name of the field {it['name']!a} is not valid Unicode.")
         self._within.add(name)
         found = [(it["name"], self.type(it["type"], (*path, it["name"]))) for it in record["fields"]]
         self._within.remove(name)

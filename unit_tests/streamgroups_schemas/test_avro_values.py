@@ -480,3 +480,9 @@ def test_a_row_that_does_not_fit_the_schema_is_not_encodable() -> None:
     )
     values = pa.array([{"kind": "Z", "price": Decimal(1)}], arrow_type(enum.text))
     assert [error for _, error in outcome(encode_avro(values, enum, has_header=False))] == ["NotEncodable"]
+
+
+def test_a_field_name_that_is_not_valid_unicode_is_rejected() -> None:
+    schema = '{"type": "record", "name": "Flight", "fields": [{"name": "\\ud800", "type": "int"}]}'
+    with pytest.raises(InvalidOption, match="not valid Unicode"):
+        arrow_type(schema)

@@ -230,3 +230,20 @@ def test_a_stopped_process_does_not_respond(session: str, monkeypatch: pytest.Mo
         stopped.bind(str(directory_of(session) / "stopped"))
         stopped.listen()
         assert request_all(session, REQUEST) == []
+
+
+def test_another_process_can_remove_a_directory_while_it_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "socket").touch()
+    listed = Path.iterdir
+
+    def removed(directory: Path) -> Iterator[Path]:
+        if directory.name == "gone":
+            directory.rmdir()
+        return listed(directory)
+
+    monkeypatch.setattr(Path, "iterdir", removed)
+    assert rpc._sockets(tmp_path) == [tmp_path / "kept" / "socket"]

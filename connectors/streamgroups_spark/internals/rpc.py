@@ -137,7 +137,7 @@ class SessionServer:
 
 def _sweep(sessions: Path) -> None:
     """Removes sockets of killed processes, on which no process listens."""
-    for path in sessions.glob("*/*"):
+    for path in _sockets(sessions):
         with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_RETRY_TIMEOUT_S)
             try:
@@ -145,6 +145,15 @@ def _sweep(sessions: Path) -> None:
             except ConnectionRefusedError:
                 path.unlink(missing_ok=True)
                 path.parent.rmdir()
+
+
+def _sockets(sessions: Path) -> list[Path]:
+    """The sockets of all sessions. Another process can remove a directory while it is listed."""
+    found: list[Path] = []
+    for session in sessions.glob("*"):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found += session.iterdir()
+    return found
 
 
 @dataclass(frozen=True, slots=True)
