@@ -83,18 +83,50 @@ def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> No
         )
 
 
-def _retrieve(directory: Path, document: str, java: Java) -> subprocess.CompletedProcess[str]:
+def retrieve_archive(directory: Path, coordinate: str, java: Java) -> Path:
+    """Downloads an archive into a directory. Returns its file.
+
+    Args:
+        directory: an empty directory.
+        coordinate: its Maven coordinate, as ``group:artifact:version:type:classifier``.
+        java: the Java for Ivy.
+
+    Raises:
+        EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain the archive.
+    """
+    org, name, revision, type_, classifier = coordinate.split(":")
+    document = (
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="streamgroups" module="archive"/><configurations><conf name="default"/></configurations>'
+        f'<dependencies><dependency org="{org}" name="{name}" rev="{revision}" conf="default->*" transitive="false">'
+        f'<artifact name="{name}" type="{type_}" ext="{type_}" m:classifier="{classifier}"/>'
+        "</dependency></dependencies></ivy-module>\n"
+    )
+    printed = _retrieve(directory, document, java, types=(type_,))
+    archive = directory / f"{name}-{revision}-{classifier}.{type_}"
+    if printed.returncode != 0 or not archive.is_file():
+        raise EmbeddedBrokerError(
+            f"{coordinate} could not be downloaded: {_problems(printed.stdout + printed.stderr)}.",
+            remedy=f"Set {MIRROR_VARIABLE} to the URL of a reachable Maven repository.",
+        )
+    return archive
+
+
+def _retrieve(
+    directory: Path, document: str, java: Java, *, types: tuple[str, ...] = ("jar", "bundle")
+) -> subprocess.CompletedProcess[str]:
     """Runs Ivy, which downloads the dependencies of an Ivy file into the directory."""
     with tempfile.TemporaryDirectory(prefix="streamgroups-ivy-") as work:
         settings, module = Path(work, "ivysettings.xml"), Path(work, "ivy.xml")
-        settings.write_text(ivy_settings(os.environ.get(MIRROR_VARIABLE), Path(work, "cache")), encoding="utf-8")
+        mirror, has_poms = os.environ.get(MIRROR_VARIABLE), "jar" in types
+        settings.write_text(ivy_settings(mirror, Path(work, "cache"), has_poms=has_poms), encoding="utf-8")
         module.write_text(document, encoding="utf-8")
         pattern = f"{directory}/[artifact]-[revision](-[classifier]).[ext]"
         ivy = [java.executable, "-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(module)]
-        return _run([*ivy, "-retrieve", pattern, "-types", "jar", "bundle"], _RESOLVE_TIMEOUT_S)
+        return _run([*ivy, "-retrieve", pattern, "-types", *types], _RESOLVE_TIMEOUT_S)
 
 
-def ivy_settings(mirror: str | None, ivy_cache: Path) -> str:
+def ivy_settings(mirror: str | None, ivy_cache: Path, *, has_poms: bool = True) -> str:
     """Returns Ivy's settings with one Maven repository: Ivy's default or the user's mirror.
 
     Raises:
@@ -111,6 +143,8 @@ def ivy_settings(mirror: str | None, ivy_cache: Path) -> str:
             remedy="Give the mirror a certificate, or copy the jars and name their directory with file://.",
         )
     root = f" root={quoteattr(mirror)}" if mirror else ""
+    # The POM of an archive can refer to a parent that no repository needs for it.
+    root += "" if has_poms else ' usepoms="false"'
     return (
         f'<ivysettings><settings defaultResolver="maven"/><caches defaultCacheDir={quoteattr(str(ivy_cache))}/>'
         f'<resolvers><ibiblio name="maven" m2compatible="true"{root}/></resolvers></ivysettings>\n'

@@ -14,22 +14,19 @@ import subprocess
 import tarfile
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import IO
 
-from streamgroups.errors import EmbeddedBrokerError, InvalidOption
+from streamgroups.errors import EmbeddedBrokerError
 from streamgroups_broker._cache import cache_root
-from streamgroups_broker._ivy import MIRROR_VARIABLE
+from streamgroups_broker._ivy import MIRROR_VARIABLE, retrieve_archive
 from streamgroups_broker._java import find_java
 from streamgroups_broker._ports import free_ports
 
 _VERSION = "3.0.9"
-_ARCHIVE = f"io/apicurio/apicurio-registry-app/{_VERSION}/apicurio-registry-app-{_VERSION}-all.tar.gz"
+_COORDINATE = f"io.apicurio:apicurio-registry-app:{_VERSION}:tar.gz:all"
 _SHA_256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
-_CENTRAL = "https://repo1.maven.org/maven2"
-_BLOCK_BYTES = 1 << 20
 _START_S, _STOP_S, _POLL_S = 120.0, 10.0, 0.1
 
 
@@ -105,21 +102,8 @@ def _installed() -> Path:
 
 
 def _downloaded(work: Path) -> Path:
-    root = os.environ.get(MIRROR_VARIABLE) or _CENTRAL
-    if not root.lower().startswith(("https://", "file:")):
-        raise InvalidOption(f"{MIRROR_VARIABLE} is neither an https:// nor a file:// URL.", remedy="Set one of both.")
-    path, digest = work / "archive", hashlib.sha256()
-    try:
-        with urllib.request.urlopen(f"{root.rstrip('/')}/{_ARCHIVE}", timeout=60) as answer, path.open("wb") as file:
-            while block := answer.read(_BLOCK_BYTES):
-                digest.update(block)
-                file.write(block)
-    except urllib.error.URLError as e:
-        raise EmbeddedBrokerError(
-            f"Apicurio Registry {_VERSION} could not be downloaded: {e.reason}.",
-            remedy=f"Set {MIRROR_VARIABLE} to the URL of a reachable Maven repository.",
-        ) from None
-    if digest.hexdigest() != _SHA_256:
+    path = retrieve_archive(work, _COORDINATE, find_java())
+    if hashlib.sha256(path.read_bytes()).hexdigest() != _SHA_256:
         raise EmbeddedBrokerError(
             f"The archive of Apicurio Registry {_VERSION} is not the one that streamgroups expects.",
             remedy=f"Check the Maven repository or the mirror in {MIRROR_VARIABLE}.",
