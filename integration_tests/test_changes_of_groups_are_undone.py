@@ -33,14 +33,16 @@ def test_O2_a_reset_and_a_copy_are_undone(
         assert result.returncode == 0, result.stderr
         return result.stdout
 
-    before, whole = f"{topic},0,3\n{topic},1,4\n", run("export", group, "-o", "json")
+    before = f"{topic},0,3\n{topic},1,4\n"
     run("copy", group, copy_id, "--execute")
     assert run("export", copy_id) == before
     assert "by hand" not in run("export", copy_id, "-o", "json")
     run("reset", group, "--all-topics", "--to-latest", "--execute")
     assert run("export", group) != before
     run("undo", group, "--execute")
-    assert run("export", group, "-o", "json").partition('"groups"')[2] == whole.partition('"groups"')[2]
+    assert run("export", group) == before
+    # F2: the commit of a tool has a mark of its own.
+    assert run("export", group, "-o", "json").count('"streamgroups:tool;') == 2
     run("delete", group, "--execute")
     run("undo", group, "--execute")
     assert run("export", group) == before

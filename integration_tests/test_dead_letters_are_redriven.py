@@ -103,7 +103,7 @@ def test_P5_each_letter_is_sent_once_after_a_kill_and_purged(
         (it.id, "redriven" if it is sent[0] else "waiting") for it in sent
     ] + [(parked.id, "parked")]
 
-    code, plan, messages = run(bootstrap, "redrive", dlq, "--execute")
+    code, plan, messages = run(bootstrap, "redrive", dlq, "--source", topic, "--execute")
     assert (code, "4 letters redriven." in messages) == (0, True)
     assert [it["to"] for it in plan] == [topic] * 4 + [None]
 
@@ -123,7 +123,7 @@ def test_P5_each_letter_is_sent_once_after_a_kill_and_purged(
         ]
     with pytest.raises(FencedMember, match="Another redrive"):
         killed.commit([])
-    assert "There is nothing to do." in run(bootstrap, "redrive", dlq, "--execute")[2]
+    assert "There is nothing to do." in run(bootstrap, "redrive", dlq, "--source", topic, "--execute")[2]
 
     code, [partition], messages = run(bootstrap, "purge", dlq, "--execute")
     assert (code, partition["deleted"], "5 letters deleted." in messages) == (0, 5, True)
@@ -155,7 +155,7 @@ def test_P5_a_topic_of_ids_that_is_not_compacted_is_rejected_before_anything_is_
 ) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(redriven_topic(dlq), 1)])[redriven_topic(dlq)].result(30)
-    code, _, messages = run(bootstrap, "redrive", dlq, "--execute")
+    code, _, messages = run(bootstrap, "redrive", dlq, "--source", topic, "--execute")
     assert (code, "cleanup.policy=delete" in messages) == (ExitCode.USAGE, True)
     assert not read_committed(bootstrap, topic)
     compacted = ConfigResource(
@@ -164,7 +164,7 @@ def test_P5_a_topic_of_ids_that_is_not_compacted_is_rejected_before_anything_is_
         incremental_configs=[ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)],
     )
     admin.incremental_alter_configs([compacted])[compacted].result(30)
-    assert "5 letters redriven." in run(bootstrap, "redrive", dlq, "--execute")[2]
+    assert "5 letters redriven." in run(bootstrap, "redrive", dlq, "--source", topic, "--execute")[2]
 
 
 def test_P5_each_letter_of_a_table_is_sent_once_and_purged(bootstrap: str, topic: str, postgres: str) -> None:
@@ -177,9 +177,9 @@ def test_P5_each_letter_of_a_table_is_sent_once_and_purged(bootstrap: str, topic
     def run_on(table: str, command: str, *arguments: str) -> tuple[int, Sequence[dict[str, object]], str]:
         return run(bootstrap, command, table, "--postgres", postgres, *arguments)
 
-    code, _, messages = run_on(sink.table, "redrive", "--execute")
+    code, _, messages = run_on(sink.table, "redrive", "--source", topic, "--execute")
     assert (code, "3 letters redriven." in messages) == (0, True)
-    assert "There is nothing to do." in run_on(f"public.{sink.table}", "redrive", "--execute")[2]
+    assert "There is nothing to do." in run_on(f"public.{sink.table}", "redrive", "--source", topic, "--execute")[2]
     assert sorted(it.value for it in read_committed(bootstrap, topic)) == [it.value for it in letters(topic, 3)]
     assert "3 letters deleted." in run_on(sink.table, "purge", "--execute")[2]
     assert [(it["id"], it["state"]) for it in run_on(sink.table, "list")[1]] == [(letters(topic, 4)[3].id, "parked")]
