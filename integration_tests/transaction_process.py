@@ -70,8 +70,9 @@ def write(
     batches = encoded(transaction, topic, values, batch_bytes=batch_bytes, next_sequences=next_sequences)
     sequences = {b.partition: b.next_sequence or 0 for b in batches}
     with closing(TransactionWriter(config_of(bootstrap), transaction)) as writer:
-        writer.write(topic, batches)
-        writer.write(topic, encoded(transaction, topic, more, batch_bytes=batch_bytes, next_sequences=sequences))
+        for part in (batches, encoded(transaction, topic, more, batch_bytes=batch_bytes, next_sequences=sequences)):
+            for rejected in writer.write(topic, part):
+                raise rejected.error
     return sequences
 
 
