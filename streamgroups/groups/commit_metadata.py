@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
@@ -150,7 +150,7 @@ def mark_of(metadata: str) -> CommitMark | ToolMark | None:
     return CommitMark.parse(metadata) or ToolMark.parse(metadata)
 
 
-def tool_metadata(id_: str, now_ms: int, *, before: str, like: str = "", identity: TopicIdentity | None = None) -> str:
+def tool_metadata(id_: str, now_ms: int, *, before: str, like: str = "") -> str:
     """The metadata of an offset that a tool commits. The group belongs to the same program as before (SEMANTICS S14).
 
     Args:
@@ -158,7 +158,6 @@ def tool_metadata(id_: str, now_ms: int, *, before: str, like: str = "", identit
         now_ms: the time in milliseconds since the epoch.
         before: the metadata of the offset that it replaces.
         like: metadata whose topic and state belong to the new offset, such as that of an exported offset.
-        identity: the topic of the new offset, instead of that in ``like``.
 
     >>> ToolMark.parse(tool_metadata("a1", 5, before=ToolMark(AppliedReset(7, "5f2c")).encode())).reset
     AppliedReset(number=8, id='a1')
@@ -167,7 +166,7 @@ def tool_metadata(id_: str, now_ms: int, *, before: str, like: str = "", identit
     reset = (NO_RESET if replaced is None else replaced.reset).then(id_, now_ms)
     form = "" if replaced is None else replaced.form
     mark = ToolMark(reset, form=form) if kept is None else ToolMark(reset, kept.identity, kept.state, form)
-    return (mark if identity is None else replace(mark, identity=identity)).encode()
+    return mark.encode()
 
 
 def position_of(topic_partition: TopicPartition, next_offset: int, metadata: str) -> Position:
