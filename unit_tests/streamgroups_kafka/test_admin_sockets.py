@@ -1,4 +1,4 @@
-"""A socket that cannot connect is closed at once, not when the garbage collector finds it."""
+"""A socket that cannot connect, or whose session ends, is closed at once, not when the garbage collector finds it."""
 
 from __future__ import annotations
 
@@ -48,3 +48,10 @@ def test_a_failed_handshake_leaves_no_socket() -> None:
         finally:
             server.shutdown(socket.SHUT_RDWR)
             answering.join()
+
+
+def test_a_handshake_in_progress_at_the_end_of_the_session_leaves_no_socket() -> None:
+    # The server accepts connections and sends nothing.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert _unclosed({"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL"}) == []

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import kafka.errors
 from confluent_kafka import KafkaError
+from kafka.errors import KafkaTimeoutError
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -30,6 +31,8 @@ _RETRY_INTERVAL_S = 0.2
 _POLL_S = 0.001
 #: After this time without a connection, the session determines the reason.
 _RETRY_TIMEOUT_S = 0.5
+#: The connection reports its timeout itself within this time.
+_GRACE_S = 0.1
 #: The number of groups in one request: large enough for few requests, small enough for the maximum request size of a
 #: broker.
 GROUPS_PER_REQUEST = 1_000
@@ -75,18 +78,19 @@ class AdminSession:
         started_s = time.monotonic()
         connecting = self._manager.bootstrap_async(int(self._timeout_s * 1000))
         reason = None
-        while not connecting.is_done:
+        # kafka-python waits for a TLS handshake without a timeout.
+        while not connecting.is_done and time.monotonic() - started_s < self._timeout_s + _GRACE_S:
             time.sleep(_POLL_S)
             if reason is None and time.monotonic() - started_s > _RETRY_TIMEOUT_S:
-                reason = _why_not(self._config)
+                reason = _why_not(self._config, self._timeout_s)
                 if not reason.retriable:
                     raise reason
-        if connecting.succeeded():
+        if connecting.is_done and connecting.succeeded():
             return
         where = self._config.get("bootstrap.servers")
         what = f"The cluster at {where} could not be reached within {self._timeout_s:g} s"
         if reason is None or not reason.what:
-            raise self._translated(connecting.exception, what)
+            raise self._translated(connecting.exception or KafkaTimeoutError("no response"), what)
         raise BrokerUnreachable(f"{what}. {reason.what}", remedy=reason.remedy)
 
     def close(self) -> None:
@@ -195,13 +199,13 @@ class AdminSession:
         )
 
 
-def _why_not(config: ClientConfig) -> StreamGroupsError:
+def _why_not(config: ClientConfig, timeout_s: float) -> StreamGroupsError:
     """Returns why there is no connection; with an empty text if a connection is possible by now."""
     # Imported late: most commands connect at once.
     from streamgroups.doctor.cluster import ClusterUnreachable
     from streamgroups_kafka.probes.cluster import probe_cluster
 
-    found = probe_cluster(config)
+    found = probe_cluster(config, timeout_s=timeout_s)
     if not isinstance(found, ClusterUnreachable):
         return BrokerUnreachable("")
     return (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)

@@ -13,7 +13,7 @@ from typing import Any
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.admin.sockets import DIRECT, ClosingTlsSocket
+from streamgroups_kafka.admin.sockets import DIRECT, ClosingSelector, ClosingTlsSocket
 from streamgroups_kafka.client.config import RECONNECT_MAX_MS, ClientConfig
 from streamgroups_kafka.client.jaas import PROVIDER
 from streamgroups_kafka.client.tls import tls_context
@@ -50,6 +50,7 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bootstrap_servers": properties["bootstrap.servers"].split(","),
         "proxy_url": DIRECT,
+        "selector": ClosingSelector,
         "client_id": properties.get("client.id", "streamgroups-admin"),
         "security_protocol": protocol,
         "request_timeout_ms": timeout_ms,

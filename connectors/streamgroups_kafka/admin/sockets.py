@@ -1,13 +1,15 @@
-"""Sockets that are closed when they cannot connect.
+"""Sockets that are closed when they cannot connect, and when their session ends.
 
 Used by :mod:`streamgroups_kafka.admin.session`. After a rejected connection or a failed TLS handshake, ``kafka-python``
-leaves the socket to the garbage collector. So each attempt leaks a file descriptor while a broker is down.
-``kafka-python`` accepts custom sockets as a scheme of ``proxy_url`` (``kafka.net.KafkaNetSocket``), and as the socket
-class of an ``ssl.SSLContext``. Source: ``kafka.net`` of ``kafka-python``.
+leaves the socket to the garbage collector. So each attempt leaks a file descriptor while a broker is down. It does the
+same with a handshake that is in progress when the session ends. ``kafka-python`` accepts custom sockets as a scheme of
+``proxy_url`` (``kafka.net.KafkaNetSocket``) and as the socket class of an ``ssl.SSLContext``, and a selector as the
+setting ``selector``. Source: ``kafka.net`` of ``kafka-python``.
 """
 
 from __future__ import annotations
 
+import selectors
 import socket
 import ssl
 from typing import Any
@@ -41,3 +43,26 @@ class ClosingTlsSocket(ssl.SSLSocket):
         except BaseException:
             self.close()
             raise
+
+
+class ClosingSelector(selectors.DefaultSelector):
+    """A selector whose end closes all sockets that were registered.
+
+    A session closes its selector last, so no socket is in use then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # References that keep the sockets alive: the end of a coroutine drops its own one without closing the socket.
+        self._registered: set[Any] = set()
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """As in ``selectors``."""
+        self._registered = {it for it in self._registered if it.fileno() != -1} | {fileobj}
+        return super().register(fileobj, events, data)
+
+    def close(self) -> None:
+        """Closes the selector, then the sockets."""
+        super().close()
+        for registered in self._registered:
+            registered.close()

@@ -27,8 +27,8 @@ from streamgroups_kafka.client.properties_file import as_in_a_file
 from streamgroups_kafka.client.tls import tls_context, uses_tls
 from streamgroups_kafka.probes.api_versions import NotKafka, request_versions
 
-#: The timeout of the metadata request. Authentication with a token includes a request to a token endpoint.
-_METADATA_TIMEOUT_S = 10.0
+#: The timeout of connections and the metadata request. Authentication with a token includes a request to its endpoint.
+_TIMEOUT_S = 10.0
 #: The timeout of a connection to a broker.
 _CONNECT_TIMEOUT_S = 5.0
 _AT_ONCE = 16
@@ -58,17 +58,19 @@ class _Seen:
     strange: str = ""
 
 
-def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
+def probe_cluster(config: ClientConfig, *, timeout_s: float = _TIMEOUT_S) -> Cluster | ClusterUnreachable:
     """Returns all data about the cluster that ``doctor`` evaluates.
 
     Args:
         config: the configuration of the client.
+        timeout_s: the timeout of the connections and of the metadata request after them, in seconds each.
 
     Raises:
         InvalidOption: if librdkafka rejects the configuration.
     """
     servers = (config.get("bootstrap.servers") or "").split(",")
-    seen = dict(zip(servers, _look_at(servers, config), strict=True))
+    connect_timeout_s = min(timeout_s, _CONNECT_TIMEOUT_S)
+    seen = dict(zip(servers, _look_at(servers, config, connect_timeout_s), strict=True))
     rejection = _rejection(seen, config)
     if rejection is not None:
         return rejection
@@ -79,7 +81,7 @@ def probe_cluster(config: ClientConfig) -> Cluster | ClusterUnreachable:
         return ClusterUnreachable(shown.what, shown.remedy, final=True)
     silent = tuple((server, found.unreachable) for server, found in seen.items() if found.unreachable)
     try:
-        metadata = client.metadata()
+        metadata = client.metadata(timeout_s)
     except KafkaException as e:
         brokers = _brokers(client.learned, config)
         if any(broker.unreachable for broker in brokers):
@@ -106,16 +108,16 @@ class _Client:
         settings |= {"error_cb": self.errors.append, "stats_cb": self._learn, "statistics.interval.ms": 100}
         self.admin = AdminClient(settings)
 
-    def metadata(self) -> Any:
+    def metadata(self, timeout_s: float) -> Any:
         """Returns the list of brokers in the cluster.
 
         Raises:
             KafkaException: the reason if the list is not available; without delay if the error is permanent.
         """
-        deadline = time.monotonic() + _METADATA_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
-                return self.admin.list_topics(timeout=1.0)
+                return self.admin.list_topics(timeout=min(timeout_s, 1.0))
             except KafkaException as e:
                 self.admin.poll(0)
                 final = [error for error in self.errors if _is_final(error)]
@@ -162,20 +164,20 @@ def _brokers(addresses: Mapping[int, str], config: ClientConfig) -> tuple[Broker
     )
 
 
-def _look_at(addresses: Sequence[str], config: ClientConfig) -> list[_Seen]:
+def _look_at(addresses: Sequence[str], config: ClientConfig, timeout_s: float = _CONNECT_TIMEOUT_S) -> list[_Seen]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda address: _look_at_one(address, config), addresses))
+        return list(pool.map(lambda address: _look_at_one(address, config, timeout_s), addresses))
 
 
-def _look_at_one(address: str, config: ClientConfig) -> _Seen:
+def _look_at_one(address: str, config: ClientConfig, timeout_s: float) -> _Seen:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
-        connection = socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT_S)
+        connection = socket.create_connection((host, int(port)), timeout=timeout_s)
     except socket.gaierror:
         return _Seen("unknown host")
     except TimeoutError:
-        return _Seen(f"no response within {_CONNECT_TIMEOUT_S:g} s")
+        return _Seen(f"no response within {timeout_s:g} s")
     except OSError as e:
         return _Seen(os.strerror(e.errno).lower() if e.errno else str(e))
     with connection:
