@@ -44,8 +44,8 @@ _MAX_OFFSETS = 10_000
 _LOADING_S = 15.0
 #: The work of both queries before one is killed.
 _BATCHES_BEFORE_KILL, _SECONDS_BEFORE_KILL = 4, 5.0
-_START_TIMEOUT_S = 90.0
-_END_TIMEOUT_S = 100.0
+_START_TIMEOUT_S = 180.0
+_END_TIMEOUT_S = 180.0
 
 
 class DemoFailed(Exception):
@@ -191,7 +191,11 @@ class _Demo:
         self._mark(MarkKind.START, "start carol", carol)
         carol.start()
         view.states[carol.name] = "starts"
-        self._wait(lambda: self._owns(self._alice) == PARTITIONS or self._owns(carol) > 0, "alice to take over", 40)
+        self._wait(
+            lambda: self._owns(self._alice) == PARTITIONS or self._owns(carol) > 0,
+            "alice to take over",
+            _START_TIMEOUT_S,
+        )
         view.print_event("the group has detected the kill: bob's partitions have a new owner")
         self._wait(lambda: self._owns(carol) > 0, "carol to own partitions", _START_TIMEOUT_S)
         view.states[carol.name] = "reads"

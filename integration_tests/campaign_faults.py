@@ -284,5 +284,5 @@ def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:
         return [p for p in (*process.parents(), *member.processes()) if is_executor(p)]
 
     # After a kill, the new executor may still be starting.
-    wait_until(found, f"{member.name} has an executor", 60)
+    wait_until(found, f"{member.name} has an executor")
     found()[0].kill()

@@ -213,7 +213,7 @@ class Resets:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "connectors")])}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         # The command writes this file immediately before the request.
-        wait_until(lambda: undo_file.exists() or self._has_ended, "the reset has begun", 60)
+        wait_until(lambda: undo_file.exists() or self._has_ended, "the reset has begun")
 
     @property
     def _has_ended(self) -> bool:

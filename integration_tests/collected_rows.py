@@ -64,5 +64,5 @@ class CollectedRows(ABC, Generic[RowT]):
             assert query.isActive, query.exception()
             return len(self.rows) >= len(rows)
 
-        wait_until(are_there, f"the rows {rows}", 60)
+        wait_until(are_there, f"the rows {rows}")
         assert self.rows == rows

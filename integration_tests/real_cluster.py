@@ -166,7 +166,7 @@ class RealCluster:
     def commit_as_a_sink(self, member: Member) -> None:
         assert isinstance(member, KafkaMember)
         # The member returns its consumer group metadata when none of its commits is in progress.
-        wait_until(lambda: member.snapshot_to_commit().group_metadata, "the sink has group metadata", 30)
+        wait_until(lambda: member.snapshot_to_commit().group_metadata, "the sink has group metadata")
         snapshot = member.snapshot_to_commit()
         assert snapshot.in_flight is not None
         assert snapshot.group_metadata is not None

@@ -66,7 +66,7 @@ def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
             write_all()
             driver.commit_offsets(transaction, offsets, ConsumerGroupMetadata("g", None, ""))
             cluster.restart_node(node)
-            wait_until(lambda: _all_in_sync(admin), "the node has caught up", 90)
+            wait_until(lambda: _all_in_sync(admin), "the node has caught up")
         driver.commit(transaction)
     assert_values(bootstrap, "target", {p: [f"{p}"] * 6 for p in range(PARTITIONS)})
     assert committed_offsets(bootstrap, "g", "source") == dict.fromkeys(range(PARTITIONS), 10)

@@ -35,7 +35,7 @@ def result(request: Callable[[], _T], what: str) -> _T:
             return False
         return True
 
-    wait_until(succeeds, what, 90)
+    wait_until(succeeds, what)
     return found[-1]
 
 

@@ -126,12 +126,12 @@ def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
             producer.write(0, 500)
             queries.append(begin("bob"))
             producer.write(500, 1_000)
-            wait_until(lambda: owners(admin, group) == 2, "both queries own partitions", 60)
+            wait_until(lambda: owners(admin, group) == 2, "both queries own partitions")
             producer.write(1_000, 1_250)
             # At any point of a batch.
             queries[0].stop()
             producer.write(1_250, 1_500)
-            wait_until(all_read, "all is read", 60)
+            wait_until(all_read, "all is read")
             assert (producer.delivered, proxy.cuts > 5) == (1_500, True)
     finally:
         counts = sum((read_progress(it.json).dedup for q in queries for it in q.recentProgress), DedupCounts())

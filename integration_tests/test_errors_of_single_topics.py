@@ -107,14 +107,14 @@ def test_G17_end_offsets_follow_an_election_between_brokers_that_live() -> None:
             return partition.leader == node and len(partition.isrs) == in_sync
 
         kafka.kill_node(2)
-        wait_until(lambda: is_led_by(3, 1), "node 3 is the leader", 60)
+        wait_until(lambda: is_led_by(3, 1), "node 3 is the leader")
         assert cluster.end_offsets([p0]) == {p0: 1}
         kafka.restart_node(2)
-        wait_until(lambda: is_led_by(3, 2), "node 2 has caught up", 90)
+        wait_until(lambda: is_led_by(3, 2), "node 2 has caught up")
         assert cluster.end_offsets([p0]) == {p0: 1}
         elected = admin.elect_leaders(ElectionType.PREFERRED, [KafkaPartition("flights", 0)]).result(30)
         assert all(error is None or error.code() == 0 for error in elected.values())
-        wait_until(lambda: is_led_by(2, 2), "node 2 is the leader", 60)
+        wait_until(lambda: is_led_by(2, 2), "node 2 is the leader")
         assert cluster.end_offsets([p0]) == {p0: 1}
         assert cluster.beginning_offsets([p0]) == {p0: 0}
         assert cluster.offsets_at_times({p0: 0}) == {p0: 0}

@@ -82,7 +82,7 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
                 >= START_MS + minute * MINUTE_MS - SPARK_LATE_MS
             )
 
-        wait_until(is_there, f"the watermark is at minute {minute}", 60)
+        wait_until(is_there, f"the watermark is at minute {minute}")
 
     query = clock.writeStream.foreachBatch(keep).outputMode("append").start()
     try:
@@ -100,7 +100,7 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
         wait_for_time(20)
         # The ten minutes of the first record have ended.
         send(("x", 25, 1))
-        wait_until(lambda: ("seen", "x", 25) in found, f"it is no duplicate any more; {found}", 60)
+        wait_until(lambda: ("seen", "x", 25) in found, f"it is no duplicate any more; {found}")
         assert {key for what, key, _ in found if what == "rings"} == {"x", "y", "slow"}
         assert {minute for what, _, minute in found if what == "rings"} == {5, 6, 18}
     finally:

@@ -164,9 +164,9 @@ def test_S10_X2_W18_two_queries_share_a_join_and_one_is_killed(
             left, right = records.topics
             for places in owned().values():
                 assert {p for topic, p in places if topic == left} == {p for topic, p in places if topic == right}
-            wait_until(all_read, "both have read", 60)
+            wait_until(all_read, "both have read")
             records.write(400)
-            wait_until(lambda: len(written(bootstrap, target)) > 1_000, "some rows are written", 60)
+            wait_until(lambda: len(written(bootstrap, target)) > 1_000, "some rows are written")
             bob.kill()
             records.write(150)
             records.end()

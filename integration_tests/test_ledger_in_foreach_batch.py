@@ -133,7 +133,7 @@ def test_X4_a_new_checkpoint_continues_at_the_position_of_the_ledger(board: Boar
     assert board.values == list(range(N + 10))
     # The group follows the ledger, for administration tools.
     there = {0: N // 2 + 5, 1: N // 2 + 5}
-    wait_until(lambda: committed_offsets(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
+    wait_until(lambda: committed_offsets(board.bootstrap, board.group, board.topic) == there, "the group follows")
 
 
 def test_F1_a_batch_of_a_frozen_process_is_not_written_after_another_owner_has_taken_over(board: Board) -> None:

@@ -110,7 +110,7 @@ def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: 
     board.run()
     assert read_back() == list(range(N + 10))
     there = {0: N // 2 + 5, 1: N // 2 + 5}
-    wait_until(lambda: committed_offsets(board.bootstrap, board.group, board.topic) == there, "the group follows", 30)
+    wait_until(lambda: committed_offsets(board.bootstrap, board.group, board.topic) == there, "the group follows")
 
 
 @EITHER_SINK
@@ -186,7 +186,7 @@ def test_X2_a_join_moves_the_positions_of_both_groups_with_its_output(
     assert read_back() == list(range(N + 10))
     for group, topic in ((board.group, board.topic), (fares_group, fares)):
         there = partial(committed_offsets, board.bootstrap, group, topic)
-        wait_until(partial(_has_reached, there, N + 10), f"group {group} follows", 30)
+        wait_until(partial(_has_reached, there, N + 10), f"group {group} follows")
 
 
 class TestTheTable:

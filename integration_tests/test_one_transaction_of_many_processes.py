@@ -82,7 +82,7 @@ def values(bootstrap: str, topic: str, *, committed_only: bool = True) -> dict[i
 def assert_values(bootstrap: str, topic: str, expected: dict[int, list[str]]) -> None:
     """Asserts these values after the broker has written its markers to all partitions."""
     n_expected = sum(map(len, expected.values()))
-    wait_until(lambda: sum(map(len, values(bootstrap, topic).values())) >= n_expected, "all is visible", 30)
+    wait_until(lambda: sum(map(len, values(bootstrap, topic).values())) >= n_expected, "all is visible")
     assert values(bootstrap, topic) == expected
 
 

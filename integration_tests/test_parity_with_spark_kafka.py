@@ -312,7 +312,7 @@ def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> 
         assert before != after or ours == before
         return before == after
 
-    wait_until(same, "a pause of the cleaner", 30)
+    wait_until(same, "a pause of the cleaner")
 
 
 REJECTED: dict[str, dict[str, str]] = {

@@ -108,13 +108,13 @@ def test_W15_windows_of_spark_follow_the_producer_of_a_silent_partition(
     query = counts.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path)).start()
     try:
         # The watermark is the minimum of 20 and 30 seconds; a watermark at the end of a window does not close it in Spark.
-        wait_until(lambda: closed == [(0, 4)] or not query.isActive, "the first window is closed", 60)
+        wait_until(lambda: closed == [(0, 4)] or not query.isActive, "the first window is closed")
         assert query.isActive, query.exception()
         explained = str(sg.explain_time(query)).splitlines()
         assert explained[0].endswith("the watermark is 2025-06-15T15:07:00.000Z.")
         assert [line.split()[2] for line in explained[2:]] == ["2025-06-15T15:07:00.000Z", "2025-06-15T15:07:10.000Z"]
         topic.mark(41)
-        wait_until(lambda: len(closed) > 1 or not query.isActive, "a batch of markers closes the second window", 60)
+        wait_until(lambda: len(closed) > 1 or not query.isActive, "a batch of markers closes the second window")
         assert closed[1:] == [(10, 2)]
     finally:
         query.stop()

@@ -216,7 +216,7 @@ def test_S10_a_running_query_continues_with_the_states_that_the_plan_of_its_rese
         records.write(600)
         query = runs.start("live")
         try:
-            wait_until(all_is_committed, "all is read", 60)
+            wait_until(all_is_committed, "all is read")
             # Each batch reads 175 records of a partition, so the target is in a batch.
             reset = ["groups", "reset", group, "--topic", topic, "--shift-by", "-300", "--execute"]
             moves = command_line(bootstrap, *reset, *at)["moves"]
@@ -224,15 +224,15 @@ def test_S10_a_running_query_continues_with_the_states_that_the_plan_of_its_rese
             assert [300 - it["state_offset"] for it in moves] == [it["read_again"] for it in moves]
             assert any(it["read_again"] > 0 for it in moves)
             records.write(100)
-            wait_until(all_is_committed, "all is read again", 60)
+            wait_until(all_is_committed, "all is read again")
             [described] = command_line(bootstrap, "groups", "describe", group, "--state", *at)["groups"]
             rows = {it["partition"]: it["state"]["rows"] for it in described["partitions"]}
-            wait_until(lambda: state_rows(registry) == rows, f"the metrics show {rows}", 30)
+            wait_until(lambda: state_rows(registry) == rows, f"the metrics show {rows}")
             assert min(rows.values()) > 0
             [collected] = command_line(bootstrap, "state", "collect", location, group, "--retention", "0s")["states"]
             assert (collected["files"] > 0, collected["files_to_delete"]) == (True, 0), "all files are young"
             records.end()
-            wait_until(all_is_committed, "all windows are closed", 60)
+            wait_until(all_is_committed, "all windows are closed")
         finally:
             query.stop()
     assert current(read_rows(runs.output)) == records.results()

@@ -125,12 +125,12 @@ def test_S10_X2_two_queries_share_a_function_and_one_stops(
 
     try:
         records.write(100)
-        wait_until(all_read, "the records are read", 60)
-        wait_until(both_own_partitions, "both queries own partitions", 60)
+        wait_until(all_read, "the records are read")
+        wait_until(both_own_partitions, "both queries own partitions")
         records.write(200)
         ann.stop()
         records.write(100)
-        wait_until(all_read, "all is read", 60)
+        wait_until(all_read, "all is read")
     finally:
         ann.stop()
         bob.stop()

@@ -37,7 +37,7 @@ def test_a_slow_sink_receives_batches_within_the_target(
     # The wait for the trigger does not count. If it did, the batches would be reduced to nothing.
     query = writer.trigger(processingTime="1200 milliseconds").start()
     try:
-        wait_until(lambda: sum(sizes) == RECORDS, "all records are read", 90)
+        wait_until(lambda: sum(sizes) == RECORDS, "all records are read")
         wait_until(lambda: len(batches(query)) == len([it for it in sizes if it]), "all batches are reported")
     finally:
         query.stop()

@@ -97,7 +97,7 @@ def test_W10_streams_follow_the_watermark_of_a_group_of_another_application(
                 return bool(board.rows and closed.rows)
 
             # Their own records have not passed the end of a window.
-            wait_until(are_closed, "the window at minute 0 is closed in both queries", 90)
+            wait_until(are_closed, "the window at minute 0 is closed in both queries")
         depart(bootstrap, prices, {0: [13]})
         wait_until_read(bootstrap, prices, 1, slow, shared)
         assert (closed.flights, board.rows) == ({0: 2}, [(0, 2)])
@@ -132,7 +132,7 @@ def test_W10_the_time_of_a_group_of_windows_is_imported_and_a_group_without_time
             "checkpointLocation", str(tmp_path / "rejected")
         ).start().awaitTermination(60)
     with board.running(tmp_path / "board") as query:
-        wait_until(lambda: bool(board.rows) or not query.isActive, "the window of the group is closed", 60)
+        wait_until(lambda: bool(board.rows) or not query.isActive, "the window of the group is closed")
         assert query.isActive, query.exception()
         with closing(following(f"{group}-board", 0, 3)) as closed:
             wait_until_closed(closed, 0)

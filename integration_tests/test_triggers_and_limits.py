@@ -106,7 +106,7 @@ def test_min_offsets_wait_for_more_or_for_time(spark: SparkSession, options: dic
         produce(bootstrap, options["subscribe"], 10, partitions=4)
         wait_until(lambda: sum(sizes) == 1_509, "more than the least is read")
         produce(bootstrap, options["subscribe"], 5, partitions=4)
-        wait_until(lambda: sum(sizes) == 1_514, "less is read when the delay has passed", 30)
+        wait_until(lambda: sum(sizes) == 1_514, "less is read when the delay has passed")
     finally:
         query.stop()
 

@@ -76,7 +76,7 @@ class Stream:
             lambda: committed_offsets(options["kafka.bootstrap.servers"], options["group.id"], self._topic) == done,
             f"the batch of {records} is done",
         )
-        wait_until(lambda: len(self.rows) >= rows, f"{rows} rows; there are {self.rows}", 30)
+        wait_until(lambda: len(self.rows) >= rows, f"{rows} rows; there are {self.rows}")
         return self.take()
 
     def take(self) -> list[tuple[object, ...]]:
@@ -205,11 +205,11 @@ def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) 
     )
     stream.send(("a", 5))
     stream.start(windowed, processingTime="200 milliseconds")
-    wait_until(lambda: stream.rows, "the window closes", 30)
+    wait_until(lambda: stream.rows, "the window closes")
     assert stream.take() == [(0, 10, "a", 1, "idle", 0)]
     stream.send(("a", 6), ("b", 11))
     late = [(0, 10, "a", "late", 10, 4_000, 1)] if dead_letters else []
-    wait_until(lambda: len(stream.rows) == 1 + len(late), "the next window closes, and the late record is emitted", 30)
+    wait_until(lambda: len(stream.rows) == 1 + len(late), "the next window closes, and the late record is emitted")
     assert stream.take() == [*late, (10, 20, "b", 1, "idle", 0)]
     wait_until(lambda: stream.late == 1, "X8: it is counted, emitted or not")
 
@@ -244,12 +244,12 @@ def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -
     # The state of a Python aggregate is kept between batches.
     stream.send_and_take(("a", 5), rows=0)
     stream.send(("z", 25))
-    wait_until(lambda: stream.rows, "the window closes", 30)
+    wait_until(lambda: stream.rows, "the window closes")
     (row,) = stream.rows
     assert row.asDict().keys() == {"window_start", "window_end", *windowed.columns[2:-1]}
     assert (row.records, row.median, row.keys, row.offsets, row.nothing) == (4, 1.5, "a+a+b+c", [0, 1, 2, 3], None)
     stream.send(("late", 4))
-    wait_until(lambda: letters, "the late record is a dead letter", 30)
+    wait_until(lambda: letters, "the late record is a dead letter")
     (letter,) = letters
     facts = letter.details
     assert [seconds_of(facts[it]) for it in ("window_start", "window_end")] == [0, 10]
@@ -275,10 +275,10 @@ def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) 
     began_s = time.time()
     stream.start(windowed, processingTime="200 milliseconds")
     stream.send(("a", 50), ("a", 0), ("b", 10))
-    wait_until(lambda: len(stream.rows) >= 2, "their windows close", 60)
+    wait_until(lambda: len(stream.rows) >= 2, "their windows close")
     closed_s = time.time()
     stream.send(("a", 7))
-    wait_until(lambda: len(stream.rows) >= 3, "the next window closes", 60)
+    wait_until(lambda: len(stream.rows) >= 3, "the next window closes")
     first, last = [
         [row for row in stream.rows if 3 in row.offsets] == [row] for row in (stream.rows[0], stream.rows[-1])
     ]

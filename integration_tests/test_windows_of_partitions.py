@@ -192,7 +192,7 @@ def test_W6_windows_by_the_clock_are_emitted_without_new_records(shared: Windows
     rows = shared.define(window=sg.tumbling("1s"), boundary="processingTime")
     topic.write(0, 1, 2, 3)
     with shared.running("checkpoint", rows) as query:
-        wait_until(lambda: len(shared.rows) == 1 and query.isActive, "the window is emitted", 60)
+        wait_until(lambda: len(shared.rows) == 1 and query.isActive, "the window is emitted")
     [(key, _, _, pane, n)] = shared.rows
     assert (key, pane, n) == ("key-0", "on time", 3)
 
@@ -272,7 +272,7 @@ def test_X2_a_ledger_contains_the_states_of_windows_that_the_clock_closes(
         writer = sg.exactly_once(out, sink=sink, checkpoint=str(tmp_path / checkpoint))
         query = writer.trigger(processingTime="200 milliseconds").start()
         try:
-            wait_until(lambda: len(board()) >= len(expected) or not query.isActive, f"the rows {expected}", 60)
+            wait_until(lambda: len(board()) >= len(expected) or not query.isActive, f"the rows {expected}")
             assert query.isActive, query.exception()
         finally:
             query.stop()
