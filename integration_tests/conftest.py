@@ -76,6 +76,7 @@ TOGETHER = frozenset(
         "test_embedded_broker",
         "test_groups_cli_is_quick",
         "test_parity_with_spark_kafka",
+        "test_schema_registries",
         "test_tls_stores",
         "test_tokens",
     }

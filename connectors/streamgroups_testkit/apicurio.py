@@ -43,7 +43,14 @@ class ApicurioRegistry:
         [port] = free_ports(1)
         #: The URL of the registry.
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
-        options = ("-Xmx512m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}")
+        # A test sends few requests: a quick start is worth more than full compilation.
+        options = (
+            "-Xmx512m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Dquarkus.http.host=127.0.0.1",
+            f"-Dquarkus.http.port={port}",
+        )
         jar = _installed() / f"apicurio-registry-app-{_VERSION}-runner.jar"
         self._command = [find_java().executable, *options, "-jar", str(jar)]
         self._process: subprocess.Popen[bytes] | None = None
