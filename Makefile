@@ -22,6 +22,10 @@ SEED   ?=
 # Tests start thousands of Python processes. Without files of bytecode, each of them would compile this library, for 0.13 s.
 export PYTHONDONTWRITEBYTECODE :=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
+# How many times as many random examples as in `make test`.
+EXAMPLES ?= 20
+# Random values that another implementation also computes: Java's Avro, PostgreSQL, Spark, Python's json.
+ORACLES := $(wildcard component_tests/test_*_agree*.py component_tests/test_*_sequences.py component_tests/test_postgres_precision.py integration_tests/test_*_agree_with_*.py integration_tests/test_*_agrees_with_python.py)
 MUTANTS ?=
 
 .PHONY: help demo test test-long test-matrix test-cluster lint docs docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
@@ -84,9 +88,10 @@ component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake and object stor
 mutants: $(VENV)/installed  ## checks that the unit tests detect faults, in an hour or two; MUTANTS='--area sinks --jobs 2': a part of them
 	$(BIN)/python -m unit_tests.mutants $(MUTANTS)
 
-nightly: $(VENV)/installed  ## the unit tests with 20 times the usual number of random examples, new ones in each run; SEED=7: the examples of that seed
+nightly: $(VENV)/installed  ## random tests with EXAMPLES=20 times the usual number of examples, new ones in each run; SEED=7: those of that seed
 	@echo "Seed of the random examples: $(NIGHTLY_SEED)"
-	STREAMGROUPS_EXAMPLES=20 $(BIN)/python -m pytest unit_tests --hypothesis-seed=$(NIGHTLY_SEED) -o timeout=3600
+	STREAMGROUPS_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest unit_tests --hypothesis-seed=$(NIGHTLY_SEED) -o timeout=3600
+	STREAMGROUPS_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(ORACLES) --hypothesis-seed=$(NIGHTLY_SEED) -o timeout=3600
 
 integration: $(VENV)/installed  ## tests on a real broker with real Spark, in WORKERS processes
 	$(BIN)/python -m pytest integration_tests $(SHARED) -m 'not long and not alone' --broker=$(BROKER)
