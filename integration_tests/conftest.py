@@ -36,7 +36,7 @@ from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_bu
 __all__ = ["admin", "bootstrap", "new_topic", "postgres", "postgres_server", "token_providers"]
 
 # A failed comparison in a helper of the tests shows both sides, as in a test.
-pytest.register_assert_rewrite("integration_tests")
+pytest.register_assert_rewrite("integration_tests.collected_rows")
 
 _ROOT = Path(__file__).parent.parent
 #: Groups of finished tests that the broker still has.
