@@ -65,11 +65,11 @@ class Continuity:
         self._known_identities: dict[TopicPartition, TopicIdentity] = {}
         self._known_topics: dict[str, TopicIdentity] = {}
 
-    def remember(self, checkpoint: BatchOffset) -> None:
-        """Keeps the positions and ids of an earlier run."""
-        for tp, next_offset in checkpoint.next_offsets.items():
+    def remember(self, batch: BatchOffset) -> None:
+        """Keeps the positions and ids after a batch: the last one of an earlier run, or the one that was just planned."""
+        for tp, next_offset in batch.next_offsets.items():
             self._known_offsets[tp] = next_offset
-            self._known_identities[tp] = self._known_topics[tp.topic] = checkpoint.identity(tp.topic)
+            self._known_identities[tp] = self._known_topics[tp.topic] = batch.identity(tp.topic)
 
     def policy_of(self, topic_partition: TopicPartition) -> OnDataLoss:
         """How a loss in this partition is handled."""

@@ -226,6 +226,7 @@ class MicroBatches:
         rest = {tp: n for tp, (n, _) in available.items() if tp not in {r.topic_partition for r in read}}
         resets = {tp: it.reset for tp, it in self._owned.items()}
         self._batch = BatchOffset(batch.number, read, rest, resets=resets).with_identities(self._continuity.identities)
+        self._continuity.remember(self._batch)
         self._admission.planned(batch.number, batch.ranges)
         self._available.was_some()
         self._joining.was_read(batch.topic_partitions)

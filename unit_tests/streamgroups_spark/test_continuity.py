@@ -148,6 +148,21 @@ class TestWhileRunning:
         with pytest.raises(DataLoss, match=r"flights-0 \(position 5 of"):
             run.batch()
 
+    def test_the_gap_begins_after_a_batch_that_ran_while_the_topic_was_recreated(self, world: World) -> None:
+        world.produce(5, 5)
+        run = Run(world, "alice", Settings(on_data_loss=EARLIEST)).start()
+        assert run.plan() is not None
+        recreate(world)
+        world.group.fence("alice")
+        forget(world)
+        world.group.settle()
+        run.finish()
+        assert run.batch() == ["flights-0[1,9)", "flights-1[0,8)"]
+        assert {p: [(g.from_offset, g.to_offset) for g in gaps.newest] for p, gaps in world.gaps().items()} == {
+            0: [(5, 1)],
+            1: [(5, 0)],
+        }
+
     def test_records_that_retention_has_deleted(self, world: World) -> None:
         run = read_five(world, Settings(on_data_loss=SKIP))
         world.produce(10)
