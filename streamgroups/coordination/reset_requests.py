@@ -18,9 +18,9 @@ from streamgroups.coordination.reset_protocol import (
     pending,
     resets_group_of,
 )
+from streamgroups.coordination.tool_commits import with_tool_marks
 from streamgroups.errors import GroupRejected
 from streamgroups.groups.applied_reset import new_reset_id
-from streamgroups.groups.commit_metadata import tool_metadata
 from streamgroups.groups.description import GroupMember
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
@@ -70,12 +70,9 @@ class ResetRequests:
         """Commits offsets for a group without members. See :meth:`replace`."""
 
         def commit() -> None:
-            before, id_ = self._metadata_store.read(group_id, where.keys()), new_reset_id()
-            marks = {
-                tp: tool_metadata(id_, self._clock(), before=before[tp].metadata if tp in before else "")
-                for tp in where
-            }
-            self._metadata_store.write(group_id, {tp: Committed(n, marks[tp]) for tp, n in where.items()})
+            before = self._metadata_store.read(group_id, where.keys())
+            offsets = {tp: Committed(n) for tp, n in where.items()}
+            self._metadata_store.write(group_id, with_tool_marks(offsets, before, new_reset_id(), self._clock()))
 
         return self.replace(group_id, where.keys(), commit)
 

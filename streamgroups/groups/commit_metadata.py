@@ -1,7 +1,7 @@
 """The metadata of committed offsets: the marks of members, of the Kafka sink, and of tools.
 
-Written by ``streamgroups_kafka.membership.consumer_thread`` and ``streamgroups_spark.sinks.kafka``, and by the commands that
-reset, import and copy groups. Read when partitions are assigned. A mark shows who has set the position: a member, or a tool. It
+Written by ``streamgroups_kafka.membership.consumer_thread`` and ``streamgroups_spark.sinks.kafka``, and by tools
+(:mod:`streamgroups.coordination.tool_commits`). Read when partitions are assigned. A mark shows who has set the position: a member, or a tool. It
 identifies an exclusive member, names the topic and the state of the position, and the last reset that it contains. Source:
 Kafka's OffsetCommit; SEMANTICS F1, F2, S5, S10, S11, X2.
 
@@ -148,25 +148,6 @@ class ToolMark:
 def mark_of(metadata: str) -> CommitMark | ToolMark | None:
     """The mark in the metadata of a committed offset; ``None`` if another client wrote it."""
     return CommitMark.parse(metadata) or ToolMark.parse(metadata)
-
-
-def tool_metadata(id_: str, now_ms: int, *, before: str, like: str = "") -> str:
-    """The metadata of an offset that a tool commits. The group belongs to the same program as before (SEMANTICS S14).
-
-    Args:
-        id_: the id of the change: one for all partitions of a command.
-        now_ms: the time in milliseconds since the epoch.
-        before: the metadata of the offset that it replaces.
-        like: metadata whose topic and state belong to the new offset, such as that of an exported offset.
-
-    >>> ToolMark.parse(tool_metadata("a1", 5, before=ToolMark(AppliedReset(7, "5f2c")).encode())).reset
-    AppliedReset(number=8, id='a1')
-    """
-    replaced, kept = mark_of(before), mark_of(like)
-    reset = (NO_RESET if replaced is None else replaced.reset).then(id_, now_ms)
-    form = "" if replaced is None else replaced.form
-    mark = ToolMark(reset, form=form) if kept is None else ToolMark(reset, kept.identity, kept.state, form)
-    return mark.encode()
 
 
 def position_of(topic_partition: TopicPartition, next_offset: int, metadata: str) -> Position:

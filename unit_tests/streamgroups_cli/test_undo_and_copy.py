@@ -14,6 +14,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
+from streamgroups_cli.groups.changes import PARTITIONS_PER_COMMIT
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -88,6 +89,18 @@ def test_F2_each_change_of_a_tool_is_a_later_reset(board: CommandLine) -> None:
         board.cluster.commit("board", {P1: 3}, positions(board)[P1].metadata)
         assert board("groups", "reset", "board", "--topic", "flights:0", "--to-offset", "2", "--execute").code == 0
     assert numbers == [5_000_000, 5_000_002, 6_000_000]
+
+
+def test_F2_a_reset_in_several_commits_is_one_change(cli: CommandLine) -> None:
+    """A member that reads all partitions finds one id, and each partition is ordered by the same time."""
+    count = PARTITIONS_PER_COMMIT + 1
+    cli.cluster.create_topic("flights", count)
+    cli.admin.alter_offsets("board", {TopicPartition("flights", p): Committed(0) for p in range(count)})
+    cli.admin.before_change = lambda: cli.clock.advance(1_000)
+    before_ms = cli.clock.now_ms
+    assert cli("groups", "reset", "board", "--all-topics", "--to-offset", "0", "--execute").code == 0
+    assert cli.clock.now_ms == before_ms + 2_000, "two commits"
+    assert len({ToolMark.parse(it.metadata) for it in positions(cli).values()}) == 1
 
 
 def test_O2_the_undo_of_an_undo_repeats_the_change(board: CommandLine) -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from streamgroups.coordination.tool_commits import with_tool_marks
 from streamgroups.errors import CheckpointMismatch, DataLoss, OffsetFormat, ProgramMismatch, StreamGroupsError
-from streamgroups.groups.commit_metadata import CommitMark, ToolMark, mark_of, tool_metadata
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark, mark_of
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.program import NO_FORM, OnOtherProgram, forms_in
 from streamgroups.groups.subscription import Partitions
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
 WINDOWS = "windows:minutes -> kafka:clicks"
@@ -163,18 +166,16 @@ class TestGroup:
 
     def test_S14_a_reset_by_a_tool_keeps_the_program(self, world: World) -> None:
         run = stopped(world, WINDOWS)
-        for p in (P0, P1):
-            before = world.cluster.committed("airline", [p])[p].metadata
-            world.cluster.commit("airline", {p: 0}, tool_metadata("a1", 5, before=before))
+        before = world.cluster.committed("airline", [P0, P1])
+        for p, it in with_tool_marks({P0: Committed(0), P1: Committed(0)}, before, "a1", 5).items():
+            world.cluster.commit("airline", {p: it.next_offset}, it.metadata)
         with pytest.raises(ProgramMismatch):
             start(world, "bob", NO_FORM)
         assert run.again().start().batch() == ["flights-0[0,6)", "flights-1[0,6)"]
 
     def test_S14_an_import_into_a_new_group_has_no_program(self) -> None:
-        filed = CommitMark(False, form=WINDOWS).encode()
-        assert mark_of(tool_metadata("a1", 5, before="", like=filed)) == ToolMark.parse(
-            tool_metadata("a1", 5, before="")
-        )
+        filed = {P0: Committed(4, CommitMark(False, form=WINDOWS).encode())}
+        assert mark_of(with_tool_marks(filed, {}, "a1", 5)[P0].metadata) == ToolMark(AppliedReset(5, "a1"))
 
 
 # ---- the table of docs/source.rst ------------------------------------------------------------------------------------------------

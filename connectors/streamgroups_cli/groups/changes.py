@@ -25,7 +25,7 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.live import cancel_reset_requests, commit_as_a_tool, move_live
+from streamgroups_cli.groups.live import cancel_reset_requests, marked_offsets, move_live
 from streamgroups_cli.groups.plan_tables import GroupPlan, emit_plans, warn_of_clamping
 from streamgroups_cli.groups.reset_states import require_states, with_states
 from streamgroups_cli.groups.scope import StateLocationOption
@@ -208,14 +208,14 @@ def _apply_to_group(
 ) -> None:
     failures = account.failures.setdefault(group_id, {})
     done = account.done.setdefault(group_id, [])
-    set_, forgotten = [tp for tp in changes if changes[tp]], [tp for tp in changes if changes[tp] is None]
-    for kind in (set_, forgotten):
+    offsets = {tp: offset for tp, offset in changes.items() if offset is not None}
+    marked = marked_offsets(cluster, group_id, offsets) if offsets else {}
+    for kind in (list(marked), [tp for tp in changes if tp not in marked]):
         for i in range(0, len(kind), PARTITIONS_PER_COMMIT):
             portion = kind[i : i + PARTITIONS_PER_COMMIT]
-            offsets = {tp: offset for tp in portion if (offset := changes[tp]) is not None}
             failed = (
-                commit_as_a_tool(cluster, group_id, offsets)
-                if offsets
+                cluster.groups.alter_offsets(group_id, {tp: marked[tp] for tp in portion})
+                if kind[0] in marked
                 else cluster.groups.delete_offsets(group_id, portion)
             )
             failures.update(failed)

@@ -8,14 +8,13 @@ clients do not. Source: SEMANTICS G8, S6, O1.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from streamgroups.coordination.reset_protocol import members_group_of
+from streamgroups.coordination.tool_commits import with_tool_marks
 from streamgroups.errors import GroupRejected, NotAuthorized, PartlyDone, StreamGroupsError
 from streamgroups.groups.applied_reset import new_reset_id
-from streamgroups.groups.commit_metadata import tool_metadata
 from streamgroups.groups.description import TYPES_WITH_OFFSETS, GroupDescription, is_active, require_inactive
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -120,7 +119,8 @@ def move_live(
 
     def commit() -> None:
         nonlocal failures
-        found = commit_as_a_tool(cluster, group_id, {tp: offsets[tp] for tp in left})
+        marked = marked_offsets(cluster, group_id, {tp: offsets[tp] for tp in left})
+        found = cluster.groups.alter_offsets(group_id, marked)
         for error in found.values():
             if isinstance(error, GroupRejected):
                 raise error
@@ -163,26 +163,15 @@ def _reset_requests(cluster: Cluster) -> ResetRequests:
     return ResetRequests(AdminMetadataStore(cluster.groups), cluster.now_ms)
 
 
-def commit_as_a_tool(
+def marked_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Committed]
-) -> dict[TopicPartition, StreamGroupsError]:
-    """Commits offsets for a group without members, with a mark of its own (SEMANTICS F2).
+) -> dict[TopicPartition, Committed]:
+    """All offsets of a change of a group without members, with the marks of a tool. Reads the offsets that they replace.
 
     Args:
         cluster: the cluster.
         group_id: the group.
         offsets: the offsets. Their metadata names their topic and their state.
-
-    Returns:
-        The partitions whose commit failed, with the reason.
     """
-    id_, now_ms = new_reset_id(), cluster.now_ms()
     before = cluster.groups.committed_offsets([group_id])[group_id]
-    marked = {
-        tp: replace(
-            it,
-            metadata=tool_metadata(id_, now_ms, before=before[tp].metadata if tp in before else "", like=it.metadata),
-        )
-        for tp, it in offsets.items()
-    }
-    return cluster.groups.alter_offsets(group_id, marked)
+    return with_tool_marks(offsets, before, new_reset_id(), cluster.now_ms())

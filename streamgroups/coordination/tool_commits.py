@@ -1,0 +1,46 @@
+"""Adds the marks of a tool to the offsets of a change: a reset, an import, a copy or an undo of a group without members.
+
+Used by :mod:`streamgroups.coordination.reset_requests` and by the commands that change groups. A change can need several commits.
+So the marks are made once, for all its offsets. Source: SEMANTICS F2, S14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamgroups.groups.applied_reset import NO_RESET
+from streamgroups.groups.commit_metadata import ToolMark, mark_of
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+
+
+def with_tool_marks(
+    offsets: Mapping[TopicPartition, Committed],
+    before: Mapping[TopicPartition, Committed],
+    id_: str,
+    now_ms: int,
+) -> dict[TopicPartition, Committed]:
+    """The offsets of a change by a tool, with the marks of the tool (SEMANTICS F2).
+
+    The group belongs to the same program as before (SEMANTICS S14).
+
+    Args:
+        offsets: all offsets of the change. Their metadata names their topic and their state, as that of an exported offset.
+        before: the offsets that they replace.
+        id_: the id of the change: :func:`~streamgroups.groups.applied_reset.new_reset_id`.
+        now_ms: the time in milliseconds since the epoch.
+
+    >>> from streamgroups.groups.applied_reset import AppliedReset
+    >>> p0 = TopicPartition("flights", 0)
+    >>> before = {p0: Committed(9, ToolMark(AppliedReset(7, "5f2c")).encode())}
+    >>> ToolMark.parse(with_tool_marks({p0: Committed(4)}, before, "a1", 5)[p0].metadata).reset
+    AppliedReset(number=8, id='a1')
+    """
+
+    def mark(tp: TopicPartition, like: str) -> ToolMark:
+        replaced, kept = mark_of(before[tp].metadata) if tp in before else None, mark_of(like)
+        reset = (NO_RESET if replaced is None else replaced.reset).then(id_, now_ms)
+        form = "" if replaced is None else replaced.form
+        return ToolMark(reset, form=form) if kept is None else ToolMark(reset, kept.identity, kept.state, form)
+
+    return {tp: Committed(it.next_offset, mark(tp, it.metadata).encode()) for tp, it in offsets.items()}
