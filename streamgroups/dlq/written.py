@@ -10,12 +10,16 @@ letters. Source: SEMANTICS X9.
 the batch begins                    then
 ==================================  ================================================================================
 in the range of the ledger          letters before the end of that range are written
-elsewhere                           no letters of it are written: the range is of an earlier batch, or the group was
-                                    reset, and output and letters are written again
+after the range                     no letters of it are written: the range is of an earlier batch
+before the range                    all its letters are written: the group was reset to an earlier offset
 ==================================  ================================================================================
 
 When the output is committed too, the range is reduced to the part after it. So a reset of the group into this range
 writes its letters again. A letter without origin is written already if all ranges of the batch are.
+
+In the last row, letters of the range are written twice, if their output was missing before the reset. To recognize them, the
+ledger would contain several ranges: the batch can also end before the range. A range that is wrongly kept loses letters. A
+letter that is written twice has the same id, so the ledger contains the last range only.
 """
 
 from __future__ import annotations

@@ -99,6 +99,26 @@ def test_X9_a_replay_writes_only_what_is_missing(table: Table, output: LetterOut
     assert table.ids == ["3", "15", "15"], "after a reset letters are written again"
 
 
+@pytest.mark.parametrize(
+    ("target", "ids"), [(12, ["15"]), (10, ["15"]), (5, ["15", "8", "15"]), (0, ["15", "3", "8", "15"])]
+)
+def test_X9_a_reset_to_before_a_batch_without_output_writes_its_letters_again(
+    table: Table, output: LetterOutput, target: int, ids: list[str]
+) -> None:
+    """A reset into the batch does not. The batches after the reset read six records each."""
+
+    def run(batch: Batch) -> None:
+        (r,) = batch.reads["billing"]
+        letters = [letter(n) for n in (3, 8, 15) if r.next_offset <= n < r.end_offset]
+        finish(output, batch, "", write_first(output, letters, batch, "", lambda: batch), lambda: batch)
+
+    killed = Batch(OffsetRange(P0, 10, 20))
+    write_first(output, [letter(15)], killed, "", lambda: killed)
+    for begin in range(target, 20, 6):
+        run(Batch(OffsetRange(P0, begin, begin + 6)))
+    assert table.ids == ids
+
+
 def test_X9_a_batch_without_letters_changes_nothing(table: Table, output: LetterOutput) -> None:
     batch = Batch(OffsetRange(P0, 0, 10))
     assert write_first(output, [], batch, "", lambda: batch) == frozenset()
