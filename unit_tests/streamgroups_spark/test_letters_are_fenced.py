@@ -22,6 +22,7 @@ from streamgroups.errors import FencedBatch, FencedMember
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeLedger, FakeMember
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.fences import fences
 from streamgroups.partitions import OffsetRange
@@ -54,7 +55,7 @@ class Story:
     members: dict[str, FakeMember] = field(default_factory=dict)
     batches: dict[str, BatchInfo] = field(default_factory=dict)
 
-    def reads(self, name: str, r: OffsetRange) -> None:
+    def reads(self, name: str, r: OffsetRange, topic: TopicIdentity = UNKNOWN) -> None:
         """The member reads a range. The other one has left, or was removed."""
         member = self.members.get(name) or FakeMember(
             self.group,
@@ -65,7 +66,7 @@ class Story:
         if name not in self.members:
             member.join(0)
             self.members[name] = member
-        owned = replace(member.membership.owned[P0], next_offset=r.next_offset)
+        owned = replace(member.membership.owned[P0], next_offset=r.next_offset, identity=topic)
         held = member.snapshot.group_metadata
         assert held is not None
         source = BatchFacts(
@@ -223,7 +224,17 @@ def test_F4_X9_the_transaction_of_letters_commits_the_offsets_of_the_group_uncha
             committed = cluster.committed("billing", [P0])[P0]
             assert (committed.next_offset, committed.metadata) == (10, mark)
         entry = cluster.committed(letters_group_of("billing"), [P0])[P0]
-        assert (entry.next_offset, entry.metadata) == (20, '{"v":1,"begin":20,"epoch":1}')
+        assert (entry.next_offset, entry.metadata) == (20, '{"v":1,"begin":20,"epoch":1,"topic":""}')
+
+
+def test_X9_letters_of_a_recreated_topic_are_written(story: Story) -> None:
+    """Alice is killed before the commit of her output. The offsets of the new topic begin at 0 again."""
+    story.reads("alice", FIRST, TopicIdentity("c1", "t1"))
+    story.write("alice", 3, 5)
+    for _ in range(2):
+        story.reads("alice", FIRST, TopicIdentity("c1", "t2"))
+        story.write("alice", 5)
+    assert story.ids() == ["3", "5", "5"]
 
 
 def test_F4_X9_letters_of_a_batch_whose_position_was_changed_are_not_written() -> None:

@@ -129,33 +129,35 @@ def _write_missing(ledger: _LetterLedger, letters: Sequence[DeadLetter], ranges:
 
 
 def _ledger(output: LetterOutput, group_id: str, batch: BatchInfo, checkpoint: str, confirm: Confirm) -> _LetterLedger:
+    sources = [it for it in batch.sources if it.group_id == group_id and it.ranges]
+    topic_ids = {tp: it.identity.topic_id or "" for source in sources for tp, it in source.owned.items()}
     if not isinstance(output.sink, SinkOptions):
-        return _TableLedger(output.sink, group_id, confirm)
+        return _TableLedger(output.sink, group_id, topic_ids, confirm)
     # Members of a shared group have checkpoints with different ids.
     own = f"streamgroups-{group_id}-{query_id_of(checkpoint)}-letters"
-    sources = [it for it in batch.sources if it.group_id == group_id and it.ranges]
-    return _TopicLedger(output.sink, group_id, output.sink.transactional_id or own, sources, confirm)
+    return _TopicLedger(output.sink, group_id, output.sink.transactional_id or own, sources, topic_ids, confirm)
 
 
 class _TableLedger:
     """The ledger in the database of a table, or in its log."""
 
-    def __init__(self, sink: Any, group_id: str, confirm: Confirm) -> None:
+    def __init__(self, sink: Any, group_id: str, topic_ids: Mapping[TopicPartition, str], confirm: Confirm) -> None:
         self._sink, self._group_id, self._confirm = sink, letters_group_of(group_id), confirm
+        self._topic_ids = topic_ids
 
     def read(self, partitions: Collection[TopicPartition]) -> Ranges:
         with self._sink.open(self._group_id) as ledger:
-            return _ranges(ledger, partitions)
+            return self._ranges(ledger, partitions)
 
     def write(self, letters: Sequence[DeadLetter], before: Ranges, after: Ranges) -> None:
         positions = {tp: r.end_offset for tp, r in after.items()}
-        positions |= {_begin_of(tp): r.next_offset for tp, r in after.items()}
+        positions |= {self._begin_of(tp): r.next_offset for tp, r in after.items()}
         with (
             staged(self._sink, letters) as parts,
             self._sink.open(self._group_id) as ledger,
             ledger.transaction() as transaction,
         ):
-            if _ranges(transaction, after.keys()) != before:
+            if self._ranges(transaction, after.keys()) != before:
                 raise LedgerConflict(
                     f"Another transaction has changed the ledger of letters '{self._group_id}'.",
                     remedy="Try again: the letters are compared with the ledger again.",
@@ -167,17 +169,18 @@ class _TableLedger:
             # Delta rejects output without a position. A no-data batch has none.
             transaction.advance(positions or {TopicPartition(_BEGINS + "none", 0): 0})
 
+    def _begin_of(self, tp: TopicPartition) -> TopicPartition:
+        # The offsets of a recreated topic begin again, so the ranges of the earlier topic do not apply to it.
+        return TopicPartition(f"{_BEGINS}{self._topic_ids.get(tp, '')}.{tp.topic}", tp.partition)
 
-def _begin_of(tp: TopicPartition) -> TopicPartition:
-    return TopicPartition(_BEGINS + tp.topic, tp.partition)
-
-
-def _ranges(ledger: Ledger[Any] | LedgerTransaction[Any], partitions: Collection[TopicPartition]) -> Ranges:
-    begins = {_begin_of(tp): tp for tp in partitions}
-    found = ledger.positions([*partitions, *begins])
-    return {
-        tp: OffsetRange(tp, found[begin], found[tp]) for begin, tp in begins.items() if begin in found and tp in found
-    }
+    def _ranges(self, ledger: Ledger[Any] | LedgerTransaction[Any], partitions: Collection[TopicPartition]) -> Ranges:
+        begins = {self._begin_of(tp): tp for tp in partitions}
+        found = ledger.positions([*partitions, *begins])
+        return {
+            tp: OffsetRange(tp, found[begin], found[tp])
+            for begin, tp in begins.items()
+            if begin in found and tp in found
+        }
 
 
 class _TopicLedger:
@@ -189,26 +192,32 @@ class _TopicLedger:
         group_id: str,
         transactional_id: str,
         sources: Sequence[BatchFacts],
+        topic_ids: Mapping[TopicPartition, str],
         confirm: Confirm,
     ) -> None:
         self._dead, self._group_id, self._transactional_id = dead, letters_group_of(group_id), transactional_id
-        self._sources, self._confirm = sources, confirm
+        self._sources, self._topic_ids, self._confirm = sources, topic_ids, confirm
 
     def read(self, partitions: Collection[TopicPartition]) -> Ranges:
         with closing(KafkaMetadataStore(self._dead.client)) as store:
             found = store.read(self._group_id, partitions)
         entries = read_entries(
-            self._group_id, {tp: c.metadata for tp, c in found.items()}, lambda _, text: _begin(text)
+            self._group_id, {tp: c.metadata for tp, c in found.items()}, lambda _, text: _entry(text)
         )
-        return {tp: OffsetRange(tp, begin, found[tp].next_offset) for tp, begin in entries.items()}
+        return {
+            tp: OffsetRange(tp, begin, found[tp].next_offset)
+            for tp, (begin, topic_id) in entries.items()
+            if topic_id == self._topic_ids.get(tp, "")
+        }
 
     def write(self, letters: Sequence[DeadLetter], before: Ranges, after: Ranges) -> None:
         # `before` needs no comparison: it was read by a member that the broker still accepts, and no other one writes.
         epochs = {tp: epoch for source in self._sources for tp, epoch in source.epochs.items()}
-        entries = {
-            tp: _committed(r.end_offset, write_entry({"begin": r.next_offset, "epoch": epochs.get(tp, 0)}))
+        fields = {
+            tp: {"begin": r.next_offset, "epoch": epochs.get(tp, 0), "topic": self._topic_ids.get(tp, "")}
             for tp, r in after.items()
         }
+        entries = {tp: _committed(r.end_offset, write_entry(fields[tp])) for tp, r in after.items()}
         dead = self._dead
         with closing(
             Transactions(dead.client, self._transactional_id, timeout_ms=dead.transaction_timeout_ms)
@@ -246,8 +255,10 @@ def _committed(next_offset: int, metadata: str) -> Committed:
     return Committed(next_offset, metadata + "\0")
 
 
-def _begin(metadata: str) -> int | None:
+def _entry(metadata: str) -> tuple[int, str] | None:
+    """The begin of the range of an entry, and its topic id."""
+    entry = read_entry(metadata)
     try:
-        return whole(read_entry(metadata)["begin"])
+        return whole(entry["begin"]), entry["topic"]
     except (KeyError, ValueError):
         return None

@@ -345,7 +345,7 @@ MUTANTS = (
         "T27",
         "sinks",
         "connectors/streamgroups_spark/sinks/letters_first.py",
-        "if _ranges(transaction, after.keys()) != before:",
+        "if self._ranges(transaction, after.keys()) != before:",
         "if False:",
         "dead letters are written again after a lost response",
     ),
