@@ -49,6 +49,11 @@ class Outside(Protocol):
     """A cluster, and the operations of a test on it."""
 
     @property
+    def protocol(self) -> str:
+        """The protocol of the groups that members join: ``classic`` or ``consumer``."""
+        ...
+
+    @property
     def cluster(self) -> Cluster: ...
     @property
     def cluster_of_committed(self) -> Cluster:
@@ -388,6 +393,33 @@ class MemberContract:
         finally:
             alice.close()
             outside.eventually(lambda: len(bob.membership.plannable) == 2)
+            bob.close()
+
+    def test_S6_a_revoked_partition_has_no_owner_until_its_batch_is_done(self, outside: Outside) -> None:
+        """A group of the classic protocol is stable meanwhile."""
+        topic, group_id = outside.create_topic(2), outside.new_group()
+        tps = [TopicPartition(topic, p) for p in range(2)]
+        for tp in tps:
+            outside.produce(tp, 9, timestamp_ms=1_000)
+        alice = outside.new_member(group_id, "alice", topic, self.oldest)
+        bob = outside.new_member(group_id, "bob", topic, self.oldest)
+
+        def described() -> tuple[bool, list[str]]:
+            group = outside.cluster.describe(group_id)
+            return group.is_settled, [it.client_id for it in group.owners.values()]
+
+        alice.join(30_000)
+        try:
+            outside.eventually(lambda: len(alice.membership.plannable) == 2)
+            alice.plan(1, [OffsetRange(tp, 0, 5) for tp in tps])
+            joined = outside.in_background(lambda: bob.join(30_000))
+            outside.eventually(lambda: described() == (outside.protocol == "classic", ["alice"]))
+            assert len(alice.membership.owned) == 2
+            alice.finish(1)
+            outside.eventually(lambda: sorted(described()[1]) == ["alice", "bob"])
+            joined.result(30)
+        finally:
+            alice.close()
             bob.close()
 
     def test_a_member_that_closes_waits_for_nothing(self, outside: Outside) -> None:

@@ -120,21 +120,24 @@ class FakeGroup:
         return {tp: seat.participant.name for seat in self._seats.values() for tp in sorted(seat.held)}
 
     def describe(self) -> GroupDescription:
-        """See :meth:`streamgroups.ports.Cluster.describe`."""
+        """See :meth:`streamgroups.ports.Cluster.describe`.
+
+        As in a cooperative rebalance of the classic protocol, the group is stable while a former owner finishes its batch, and
+        the partition has no owner.
+        """
         members = tuple(
             GroupMember(
                 seat.participant.name,
                 "/127.0.0.1",
-                seat.held,
+                seat.held & self._target[member_id],
                 member_id=seat.participant.name,
                 subscription=seat.participant.subscribed(),
             )
-            for seat in self._seats.values()
+            for member_id, seat in self._seats.items()
         )
         if not members:
             return GroupDescription(self.group_id, "Empty", "classic", "consumer", coordinator=BROKER)
-        settled = not self.rebalancing and all(seat.held == self._target[i] for i, seat in self._seats.items())
-        state = "Stable" if settled else "PreparingRebalance"
+        state = "PreparingRebalance" if self.rebalancing else "Stable"
         return GroupDescription(self.group_id, state, "classic", "consumer", "cooperative-sticky", BROKER, members)
 
     # ---- requests of members

@@ -41,6 +41,8 @@ from unit_tests.port_contracts import (
 class InMemory:
     """An :class:`~unit_tests.port_contracts.Outside` of fakes."""
 
+    protocol = "classic"
+
     def __init__(self) -> None:
         self._cluster = FakeCluster(FakeClock())
         self._groups: dict[str, FakeGroup] = {}
@@ -102,9 +104,10 @@ class InMemory:
         take_over: TakeOver = lambda owned, _: owned,
         move_ledger: MoveLedger = frozenset,
     ) -> Member:
-        group = self._groups.setdefault(group_id, FakeGroup(self._cluster, group_id))
+        if group_id not in self._groups:
+            self._groups[group_id] = FakeGroup(self._cluster, group_id)
         return FakeMember(
-            group,
+            self._groups[group_id],
             name,
             topics=lambda: [topic],
             first_positions=first_positions,
