@@ -36,7 +36,7 @@ without marks has written since: such a commit does not show the last request.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -344,9 +344,7 @@ def next_step(
         notes: the metadata entry of the owner for each of them.
         applied: the id of the last request that was applied to each of them.
         owned: the partitions of this member.
-        group: the members, according to the broker. The entry of a former owner does not apply to the present one. A partition
-            without an owner can still be read, if a member subscribes to its topic: in a rebalance of the classic protocol the group
-            is stable already while the former owner finishes its batch.
+        group: the members, according to the broker. The entry of a former owner does not apply to the present one.
         counts: how many partitions each topic of the cluster has.
         me: the id of this member.
 
@@ -380,27 +378,13 @@ def next_step(
     resume = frozenset(tp for tp in due if tp not in complete and paused.get(tp) == me)
     stop = {tp: request.id for tp, request in complete.items() if paused.get(tp) != me}
     late: defaultdict[str, list[TopicPartition]] = defaultdict(list)
-    readers = _readers(group)
+    reader = group.readers()
     for tp, request in sorted(resets.items()):
-        if request.id in requests and applied.get(tp, "") != request.id and readers(tp) not in (None, paused.get(tp)):
+        if request.id in requests and applied.get(tp, "") != request.id and reader(tp) not in (None, paused.get(tp)):
             late[request.id].append(tp)
     move = {tp: request for tp, request in complete.items() if request.id not in late}
     waiting = {id_: _late(tps) for id_, tps in sorted(late.items()) if id_ not in incomplete}
     return Step(stop, resume, move, incomplete, waiting)
-
-
-def _readers(group: GroupDescription) -> Callable[[TopicPartition], str | None]:
-    """Returns the id of the member that may read a partition: ``None`` if no member reads it, empty if it is not known."""
-    owners = {tp: member.member_id for tp, member in group.owners.items()}
-    topics = {topic for member in group.members for topic in member.topics}
-    is_subscribed_by_all = any(member.subscription is None for member in group.members)
-
-    def reader(tp: TopicPartition) -> str | None:
-        if not group.is_settled:
-            return ""
-        return owners.get(tp, "" if tp.topic in topics or is_subscribed_by_all else None)
-
-    return reader
 
 
 def _missing(request: ResetRequest, found: Mapping[str, int], counts: Mapping[str, int]) -> str:

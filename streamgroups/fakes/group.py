@@ -122,22 +122,23 @@ class FakeGroup:
     def describe(self) -> GroupDescription:
         """See :meth:`streamgroups.ports.Cluster.describe`.
 
-        As in a cooperative rebalance of the classic protocol, the group is stable while a former owner finishes its batch, and
-        the partition has no owner.
+        As with the classic protocol, members have neither partitions nor subscriptions while the group is rebalancing. It is stable
+        while a former owner finishes its batch, and the partition has no owner.
         """
+        rebalancing = self.rebalancing
         members = tuple(
             GroupMember(
                 seat.participant.name,
                 "/127.0.0.1",
-                seat.held & self._target[member_id],
+                frozenset() if rebalancing else seat.held & self._target[member_id],
                 member_id=seat.participant.name,
-                subscription=seat.participant.subscribed(),
+                subscription=None if rebalancing else seat.participant.subscribed(),
             )
             for member_id, seat in self._seats.items()
         )
         if not members:
             return GroupDescription(self.group_id, "Empty", "classic", "consumer", coordinator=BROKER)
-        state = "PreparingRebalance" if self.rebalancing else "Stable"
+        state = "PreparingRebalance" if rebalancing else "Stable"
         return GroupDescription(self.group_id, state, "classic", "consumer", "cooperative-sticky", BROKER, members)
 
     # ---- requests of members

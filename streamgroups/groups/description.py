@@ -7,7 +7,7 @@ Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from streamgroups.errors import GroupRejected
@@ -101,6 +101,30 @@ class GroupDescription:
     def is_settled(self) -> bool:
         """Whether no rebalance is in progress."""
         return self.state == "Stable" or self.state in INACTIVE_STATES
+
+    def readers(self) -> Callable[[TopicPartition], str | None]:
+        """Returns the id of the member that may read a partition: ``None`` if no member reads it, empty if it is not known.
+
+        While a group rebalances, a broker describes no owners. A partition without an owner can still be read, if a member
+        subscribes to its topic: in a rebalance of the classic protocol the group is stable already while the former owner finishes
+        its batch.
+
+        >>> p0, p1, orders = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("orders", 0)
+        >>> bob = GroupMember("bob", "/10.0.0.2", frozenset([p0]), member_id="bob-1", subscription=frozenset(["flights"]))
+        >>> reader = GroupDescription("g", "Stable", members=(bob,)).readers()
+        >>> reader(p0), reader(p1), reader(orders)
+        ('bob-1', '', None)
+        """
+        owners = {tp: member.member_id for tp, member in self.owners.items()}
+        topics = {topic for member in self.members for topic in member.topics}
+        is_subscribed_by_all = any(member.subscription is None for member in self.members)
+
+        def reader(tp: TopicPartition) -> str | None:
+            if not self.is_settled:
+                return ""
+            return owners.get(tp, "" if tp.topic in topics or is_subscribed_by_all else None)
+
+        return reader
 
     def has_nothing_for(self, name: str) -> bool:
         """Whether a member of this name is idle because the group has no partition left for it (SEMANTICS G10).

@@ -151,7 +151,8 @@ streamgroups groups reset clicks sets others.
     if not others or (policy is OnOtherProgram.CONTINUE and not is_joining):
         return
     group = describe()
-    if policy is OnOtherProgram.CONTINUE and not others.keys() & group.owners.keys():
+    reader = group.readers()
+    if policy is OnOtherProgram.CONTINUE and all(reader(tp) is None for tp in others):
         return
     raise _mismatch(form, others, group)
 

@@ -8,16 +8,19 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from streamgroups.errors import ProgramMismatch
+from streamgroups.fakes import FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
-from streamgroups.groups.program import form_of, other_forms, shown_location
+from streamgroups.groups.membership import Origin, Owned
+from streamgroups.groups.program import NO_FORM, OnOtherProgram, check_program, form_of, other_forms, shown_location
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_delta.sink import DeltaSink
 from streamgroups_postgres.sink import PostgresSink
 
 BRANCHES = st.lists(st.lists(st.text(max_size=300), max_size=3), max_size=3)
-P0 = TopicPartition("flights", 0)
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 #: Kafka's limit (offset.metadata.max.bytes).
 MAX_METADATA_BYTES = 4_096
 
@@ -55,6 +58,41 @@ def test_S14_the_order_of_branches_does_not_count_and_that_of_a_chain_does() -> 
 
 def test_S14_unknown_forms_are_compatible() -> None:
     assert other_forms("", {P0: "none"}) == other_forms("none", {P0: ""}) == {}
+
+
+def test_S14_a_program_is_live_while_no_owner_of_its_partition_is_described() -> None:
+    """The group rebalances, or is stable and waits for the batch of a former owner."""
+    cluster = FakeCluster(FakeClock(0))
+    cluster.create_topic("flights", 2)
+    group = FakeGroup(cluster, "airline")
+    alice, bob = (
+        FakeMember(
+            group,
+            name,
+            topics=lambda: ["flights"],
+            first_positions=lambda missing: {tp: Owned.new(0, Origin.OLDEST) for tp in missing},
+        )
+        for name in ("alice", "bob")
+    )
+
+    def check() -> None:
+        forms = {P0: "", P1: "windows:minutes"}
+        check_program(NO_FORM, forms, OnOtherProgram.CONTINUE, group.describe, is_joining=True)
+
+    alice.join(0)
+    alice.plan(1, [OffsetRange(P1, 0, cluster.produce(P1, 5).end_offset)])
+    bob.join(0)
+    assert group.describe().owners.keys() == {P0}
+    with pytest.raises(ProgramMismatch, match="Its live members are alice"):
+        check()
+    group.rebalancing = True
+    assert not group.describe().owners
+    with pytest.raises(ProgramMismatch, match="Its live members are alice"):
+        check()
+    group.rebalancing = False
+    alice.close()
+    bob.close()
+    check()
 
 
 @pytest.mark.parametrize(
