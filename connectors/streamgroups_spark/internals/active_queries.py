@@ -26,8 +26,8 @@ from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, F
 logger = logging.getLogger(__name__)
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
-#: The format of the Kafka sink. With dead letters, ``sinks.exactly_once`` adds a suffix.
-_KAFKA_SINK = "streamgroups"
+#: The formats of the Kafka sink. With dead letters, ``sinks.exactly_once`` adds a suffix.
+_KAFKA_SINK, _KAFKA_SINK_WITH_LETTERS = "streamgroups", "streamgroups-kafkasink-"
 
 
 class ActiveQueries:
@@ -88,10 +88,8 @@ class ActiveQueries:
                         streams = [s for s in read_streams(query.analyzedPlan()) if is_data_source(s.leaf)]
                         own = list(_of_group(streams, request.group_id))
                     facts = _facts([query], own, streams, request.group_id)
-                    commits = self._commits_offsets(query)
-                    return replace(
-                        facts, is_read_once=is_read_once, commits_offsets=commits, output=self._output(query)
-                    )
+                    output = self._output(query)
+                    return replace(facts, is_read_once=is_read_once, commits_offsets=output != "", output=output)
         reading = {query: self._streams(query) for query in queries}
         meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
         logger.debug("%d queries read for group '%s'", len(meant), request.group_id)
@@ -99,8 +97,9 @@ class ActiveQueries:
             return None
         all_streams = [stream for query in meant for stream in reading[query]]
         facts = _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id)
-        facts = replace(facts, commits_offsets=any(map(self._commits_offsets, meant)))
-        return facts if len(meant) > 1 else replace(facts, output=self._output(meant[0]))
+        outputs = [self._output(query) for query in meant]
+        output = outputs[0] if len(outputs) == 1 else None
+        return replace(facts, commits_offsets=any(it != "" for it in outputs), output=output)
 
     def checkpoints(self) -> frozenset[str]:
         """The checkpoints of the active queries, as Spark has resolved them."""
@@ -126,35 +125,21 @@ class ActiveQueries:
         plan = self._field(query, "logicalPlan")
         return [] if plan is None else [s for s in read_streams(plan) if s.leaf.nodeName() == _SCAN]
 
-    def _commits_offsets(self, query: Any) -> bool:
-        """Whether the sink of a query is the Kafka sink of this library, exactly once.
-
-        If the options of the sink cannot be read, it counts as one: an unnecessary rejection is better than a missing one.
-        """
-        try:
-            name = str(query.sink().name())
-        except (Py4JError, PySparkException):
-            # A sink of Spark's first interface, such as that of foreachBatch, has no name.
-            return False
-        if name != _KAFKA_SINK and not name.startswith(f"{_KAFKA_SINK}-kafkasink-"):
-            return False
-        try:
-            options = _iterated(self._field(query, "extraOptions").iterator())
-            given = {str(it._1()).lower(): str(it._2()) for it in options}
-        except (Py4JError, PySparkException) as e:
-            logger.debug("The options of a sink cannot be read: %s", e)
-            return True
-        return given.get("delivery", "").strip().lower() != "at-least-once"
-
     def _output(self, query: Any) -> str | None:
-        """The topic of the Kafka sink of a query. See :class:`QueryFacts`."""
+        """The topic of the Kafka sink of a query. See :class:`QueryFacts`.
+
+        If it is unknown, the sink counts as one that commits offsets: an unnecessary rejection is better than a missing one.
+        """
         try:
             sink = query.sink()
             # Spark's own sinks have no name.
             if sink.getClass().getSimpleName() != "PythonTable":
                 return ""
-            options = {str(it._1()): str(it._2()) for it in _iterated(self._field(query, "extraOptions").iterator())}
-            return kafka_output(str(sink.name()), options)
+            name = str(sink.name())
+            if name != _KAFKA_SINK and not name.startswith(_KAFKA_SINK_WITH_LETTERS):
+                return ""
+            options = _iterated(self._field(query, "extraOptions").iterator())
+            return kafka_output({str(it._1()): str(it._2()) for it in options})
         except (Py4JError, PySparkException) as e:
             logger.debug("The sink of a query cannot be determined: %s", e)
             return None
@@ -194,21 +179,17 @@ def _facts(
     )
 
 
-def kafka_output(format_name: str, options: Mapping[str, str]) -> str:
-    """The topic of a Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty for any other sink.
+def kafka_output(options: Mapping[str, str]) -> str:
+    """The topic of the Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty if it has no transactions.
 
     Args:
-        format_name: the format of the sink.
-        options: its options.
+        options: the options of the sink.
 
-    >>> kafka_output("streamgroups", {"Topic": "delays"}), kafka_output("streamgroups-kafkasink-5f2c", {})
-    ('kafka:delays', 'kafka:the column topic')
-    >>> kafka_output("streamgroups", {"topic": "delays", "delivery": "at-least-once"}), kafka_output("kafka", {"topic": "delays"})
-    ('', '')
+    >>> kafka_output({"Topic": "delays"}), kafka_output({}), kafka_output({"delivery": "at-least-once"})
+    ('kafka:delays', 'kafka:the column topic', '')
     """
     given = {name.lower(): value for name, value in options.items()}
-    is_ours = format_name == "streamgroups" or format_name.startswith("streamgroups-kafkasink-")
-    if not is_ours or given.get("delivery", "exactly-once").strip().lower() != "exactly-once":
+    if given.get("delivery", "exactly-once").strip().lower() != "exactly-once":
         return ""
     return f"kafka:{given.get('topic') or 'the column topic'}"
 
