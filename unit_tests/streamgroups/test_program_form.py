@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import ProgramMismatch
-from streamgroups.fakes import FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
-from streamgroups.groups.membership import Origin, Owned
 from streamgroups.groups.program import NO_FORM, OnOtherProgram, check_program, form_of, other_forms, shown_location
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups_delta.sink import DeltaSink
 from streamgroups_postgres.sink import PostgresSink
+from unit_tests.handover import handover
 
 BRANCHES = st.lists(st.lists(st.text(max_size=300), max_size=3), max_size=3)
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -62,36 +61,21 @@ def test_S14_unknown_forms_are_compatible() -> None:
 
 def test_S14_a_program_is_live_while_no_owner_of_its_partition_is_described() -> None:
     """The group rebalances, or is stable and waits for the batch of a former owner."""
-    cluster = FakeCluster(FakeClock(0))
-    cluster.create_topic("flights", 2)
-    group = FakeGroup(cluster, "airline")
-    alice, bob = (
-        FakeMember(
-            group,
-            name,
-            topics=lambda: ["flights"],
-            first_positions=lambda missing: {tp: Owned.new(0, Origin.OLDEST) for tp in missing},
-        )
-        for name in ("alice", "bob")
-    )
+    found = handover(2)
 
     def check() -> None:
         forms = {P0: "", P1: "windows:minutes"}
-        check_program(NO_FORM, forms, OnOtherProgram.CONTINUE, group.describe, is_joining=True)
+        check_program(NO_FORM, forms, OnOtherProgram.CONTINUE, found.group.describe, is_joining=True)
 
-    alice.join(0)
-    alice.plan(1, [OffsetRange(P1, 0, cluster.produce(P1, 5).end_offset)])
-    bob.join(0)
-    assert group.describe().owners.keys() == {P0}
     with pytest.raises(ProgramMismatch, match="Its live members are alice"):
         check()
-    group.rebalancing = True
-    assert not group.describe().owners
+    found.group.rebalancing = True
+    assert not found.group.describe().owners
     with pytest.raises(ProgramMismatch, match="Its live members are alice"):
         check()
-    group.rebalancing = False
-    alice.close()
-    bob.close()
+    found.group.rebalancing = False
+    found.alice.close()
+    found.bob.close()
     check()
 
 

@@ -18,13 +18,12 @@ from streamgroups.coordination.reset_protocol import (
     next_step,
     pending,
 )
-from streamgroups.fakes import FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.applied_reset import AppliedReset, new_reset_id
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.description import GroupDescription, GroupMember
-from streamgroups.groups.membership import Origin, Owned
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
+from unit_tests.handover import handover
 from unit_tests.work import work_of
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -191,38 +190,19 @@ class TestNextStep:
 
     def test_S6_a_partition_without_owner_is_waited_for_if_a_member_subscribes_to_its_topic(self) -> None:
         """With the classic protocol the group is stable while a former owner finishes its batch."""
-        cluster = FakeCluster(FakeClock(0))
-        cluster.create_topic("flights", 3)
-        group = FakeGroup(cluster, "airline")
-        alice, bob = (
-            FakeMember(
-                group,
-                name,
-                topics=lambda: ["flights"],
-                first_positions=lambda missing: {tp: Owned.new(0, Origin.OLDEST) for tp in missing},
-            )
-            for name in ("alice", "bob")
-        )
-        alice.join(0)
-        alice.plan(1, [OffsetRange(P2, 0, cluster.produce(P2, 5).end_offset)])
-        bob.join(0)
-        assert (group.describe().is_settled, P2 in group.describe().owners, group.owners()[P2]) == (
-            True,
-            False,
-            "alice",
-        )
+        found = handover(3)
+        assert found.group.describe().is_settled
 
         def waiting(entries: Mapping[TopicPartition, MemberEntry]) -> Mapping[str, str]:
-            return next_step(self.REQUESTS, entries, {}, [P0], group.describe(), FLIGHTS, me="alice").waiting
+            return next_step(self.REQUESTS, entries, {}, [P0], found.group.describe(), FLIGHTS, me="alice").waiting
 
         stopped = {P0: note(stopped="a"), P1: note(stopped="a")}
         # The entry of a former owner does not show that the next one has paused.
         of_former = {**stopped, P2: note(stopped="a")}
         for entries in (stopped, of_former):
             assert waiting(entries) == {"a": "flights-2 has not paused"}
-        alice.finish(1)
-        group.settle()
-        assert group.owners()[P2] == "bob"
+        found.end_batch()
+        assert found.group.describe().owners[P2].member_id == "bob"
         assert waiting(of_former) == {"a": "flights-2 has not paused"}
         assert waiting({**stopped, P2: note("bob", stopped="a")}) == {}
 
