@@ -5,8 +5,6 @@ certificates, and with one that requires a login over TLS.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from integration_tests.command_line import groups_command
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups_cli.exits import ExitCode
@@ -119,10 +118,12 @@ def test_the_group_protocol_is_checked_over_tls(broker: TlsListeners, kind: str)
 def test_a_command_with_a_properties_file(broker: TlsListeners, listener: str, kind: str, tmp_path: Path) -> None:
     settings = mutual(broker, kind) if listener == "mutual" else scram(broker, kind)
     group, server = f"board-{uuid.uuid4().hex[:8]}", getattr(broker, listener)
-    reset = cli(tmp_path, server, settings, "reset", group, "--topic", "flights", "--to-offset", "5", "--execute")
+    reset = groups_command(
+        tmp_path, server, settings, "reset", group, "--topic", "flights", "--to-offset", "5", "--execute"
+    )
     assert reset.returncode == ExitCode.DONE, reset.stderr
     assert committed_offsets(broker.plain, group, "flights") == {0: 5, 1: 5}
-    described = cli(tmp_path, server, settings, "describe", group, "-o", "json")
+    described = groups_command(tmp_path, server, settings, "describe", group, "-o", "json")
     assert described.returncode == ExitCode.DONE, described.stderr
     (found,) = json.loads(described.stdout)["groups"]
     # librdkafka reads the time lag, kafka-python the rest.
@@ -131,7 +132,7 @@ def test_a_command_with_a_properties_file(broker: TlsListeners, listener: str, k
 
 def test_a_command_without_a_certificate_names_the_option(broker: TlsListeners, tmp_path: Path) -> None:
     settings = {"security.protocol": "SSL", **trust(broker, "jks")}
-    result = cli(tmp_path, broker.mutual, settings, "list")
+    result = groups_command(tmp_path, broker.mutual, settings, "list")
     assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
     assert "Set 'ssl.keystore.location'" in result.stderr
     assert STORE_PASSWORD not in result.stderr
@@ -156,11 +157,3 @@ def test_a_query_that_the_broker_rejects_names_the_option(
     with pytest.raises(AnalysisException, match=remedy) as raised:
         spark.read.format("streamgroups").options(**options).load().count()
     assert not any(secret in str(raised.value) for secret in (STORE_PASSWORD, "wrong horse"))
-
-
-def cli(directory: Path, server: str, settings: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    file = directory / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    run_main = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", *arguments]
-    to = ["--bootstrap-server", server, "--command-config", str(file), "--timeout", "5s"]
-    return subprocess.run([*run_main, *to], capture_output=True, text=True, check=False)

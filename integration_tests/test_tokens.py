@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -20,6 +18,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from integration_tests.command_line import groups_command
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from integration_tests.token_providers import DIRECTORY, SECRET_OF_PROVIDER
@@ -133,10 +132,12 @@ def test_a_command(broker: TokenListeners, issuer: TokenIssuer, kind: str, tls: 
     group, settings, server = f"board-{uuid.uuid4().hex[:8]}", login(issuer, kind), broker.tokens
     if tls:
         settings, server = over_tls(broker, settings), broker.tokens_over_tls
-    reset = cli(tmp_path, server, settings, "reset", group, "--topic", "flights", "--to-offset", "5", "--execute")
+    reset = groups_command(
+        tmp_path, server, settings, "reset", group, "--topic", "flights", "--to-offset", "5", "--execute"
+    )
     assert reset.returncode == ExitCode.DONE, reset.stderr
     assert committed_offsets(broker.plain, group, "flights") == {0: 5, 1: 5}
-    described = cli(tmp_path, server, settings, "describe", group, "-o", "json")
+    described = groups_command(tmp_path, server, settings, "describe", group, "-o", "json")
     assert described.returncode == ExitCode.DONE, described.stderr
     assert json.loads(described.stdout)["groups"]
 
@@ -208,7 +209,7 @@ def test_an_endpoint_without_a_token(broker: TokenListeners, issuer: TokenIssuer
 
 
 def test_a_token_that_the_broker_rejects(broker: TokenListeners, issuer: TokenIssuer, tmp_path: Path) -> None:
-    result = cli(tmp_path, broker.tokens, provider("foreign"), "list")
+    result = groups_command(tmp_path, broker.tokens, provider("foreign"), "list")
     assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
     assert "the broker rejects the token" in result.stderr
     assert "Check 'sasl.oauthbearer.token.provider'" in result.stderr
@@ -220,11 +221,3 @@ def test_a_query_without_a_token(broker: TokenListeners, issuer: TokenIssuer, sp
     with pytest.raises(AnalysisException, match="failing' raised RuntimeError") as raised:
         spark.read.format("streamgroups").options(**options).load().count()
     assert SECRET_OF_PROVIDER not in str(raised.value)
-
-
-def cli(directory: Path, server: str, settings: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    file = directory / "client.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    run_main = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups", *arguments]
-    to = ["--bootstrap-server", server, "--command-config", str(file), "--timeout", "5s"]
-    return subprocess.run([*run_main, *to], capture_output=True, text=True, check=False)

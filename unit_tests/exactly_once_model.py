@@ -149,6 +149,16 @@ class World:
         """The group and its members complete the rebalance; zombies detect that they are fenced, and join again."""
         self.kafka.group.settle()
 
+    def step_all(self) -> None:
+        """Each query runs, and each process takes one step."""
+        self.settle()
+        for query in self.queries:
+            if self.newest(query) is None:
+                self.start(query)
+        for process in list(self.processes):
+            if process in self.processes:
+                process.step()
+
 
 class Process:
     """One process of a query."""
@@ -382,13 +392,7 @@ class QueriesOfOneGroup(RuleBasedStateMachine):
                 if process in self.world.processes:
                     process.step()
         for _ in range(500):
-            self.world.settle()
-            for query in self.world.queries:
-                if self.world.newest(query) is None:
-                    self.world.start(query)
-            for process in list(self.world.processes):
-                if process in self.world.processes:
-                    process.step()
+            self.world.step_all()
             if all(self.world.committed.get(p, 0) == end for p, end in self.world.ends.items()):
                 break
         self.nothing_is_lost_repeated_or_out_of_order()

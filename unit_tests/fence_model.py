@@ -412,13 +412,7 @@ class FrozenQueries(QueriesOfOneGroup):
 
     def _read_to_the_end(self) -> None:
         for _ in range(500):
-            self.world.settle()
-            for query in self.world.queries:
-                if self.world.newest(query) is None:
-                    self.world.start(query)
-            for process in list(self.world.processes):
-                if process in self.world.processes:
-                    process.step()
+            self.world.step_all()
             if self._at_the_end() and all(
                 it is None or it in self.world.applied[p] for p, it in self.world.expected.items()
             ):

@@ -21,24 +21,15 @@ _ROWS = (
 
 def append_all(stage: PostgresStage) -> sql.Composed:
     """Returns the statement that appends the rows of whole attempts, in any order. Its parameter contains the attempts."""
-    return sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} WHERE attempt = ANY (%s)").format(
-        stage.table.identifier, _names(_written(stage)), _staged(stage, _written(stage)), stage.name.identifier
-    )
+    return _insert(stage, sql.SQL("{} WHERE attempt = ANY (%s)").format(stage.name.identifier))
 
 
 def insert(stage: PostgresStage) -> sql.Composed:
     """Returns the statement that writes the rows of a piece in order. For an upsert, their keys differ and none deletes."""
-    return sql.SQL(
-        "INSERT INTO {table} AS old ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {stage} JOIN {rows}"
-        " ORDER BY task.place, row_number{conflict}"
-    ).format(
-        table=stage.table.identifier,
-        names=_names(_written(stage)),
-        values=_staged(stage, _written(stage)),
-        stage=stage.name.identifier,
-        rows=sql.SQL(_ROWS),
-        conflict=_on_conflict(stage),
+    rows = sql.SQL("{stage} JOIN {rows} ORDER BY task.place, row_number{conflict}").format(
+        stage=stage.name.identifier, rows=sql.SQL(_ROWS), conflict=_on_conflict(stage)
     )
+    return _insert(stage, rows)
 
 
 def upsert_last(stage: PostgresStage) -> sql.Composed:
@@ -46,14 +37,10 @@ def upsert_last(stage: PostgresStage) -> sql.Composed:
 
     Members with equal keys rarely conflict, because the rows are in the order of their keys.
     """
-    return sql.SQL(
-        "INSERT INTO {table} AS old ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM ("
-        "SELECT DISTINCT ON ({key}) {all} FROM {stage} JOIN {rows} ORDER BY {key}, task.place DESC, row_number DESC"
+    rows = sql.SQL(
+        "(SELECT DISTINCT ON ({key}) {all} FROM {stage} JOIN {rows} ORDER BY {key}, task.place DESC, row_number DESC"
         ") AS last{written}{conflict}"
     ).format(
-        table=stage.table.identifier,
-        names=_names(_written(stage)),
-        values=_staged(stage, _written(stage)),
         key=_staged(stage, stage.key),
         all=_staged(stage, [column.record.name for column in stage.columns]),
         stage=stage.name.identifier,
@@ -61,6 +48,7 @@ def upsert_last(stage: PostgresStage) -> sql.Composed:
         written=sql.SQL(" WHERE {} IS NOT TRUE").format(_marker(stage)) if stage.delete_marker else sql.SQL(""),
         conflict=_on_conflict(stage),
     )
+    return _insert(stage, rows)
 
 
 def delete(stage: PostgresStage) -> sql.Composed:
@@ -91,6 +79,15 @@ def breaks(stage: PostgresStage) -> sql.Composed:
         " FROM {stage} JOIN {rows}) AS numbered) AS compared"
         " WHERE previous IS NOT NULL OR deletes IS DISTINCT FROM deleted ORDER BY position"
     ).format(key=_staged(stage, stage.key), marker=_marker(stage), stage=stage.name.identifier, rows=sql.SQL(_ROWS))
+
+
+def _insert(stage: PostgresStage, rows: sql.Composable) -> sql.Composed:
+    return sql.SQL("INSERT INTO {table} AS old ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {rows}").format(
+        table=stage.table.identifier,
+        names=_names(_written(stage)),
+        values=_staged(stage, _written(stage)),
+        rows=rows,
+    )
 
 
 def _on_conflict(stage: PostgresStage) -> sql.Composable:

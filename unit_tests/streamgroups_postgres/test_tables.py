@@ -120,7 +120,7 @@ ROWS = (
 
 def test_appending() -> None:
     assert append_all(stage()).as_string() == (
-        'INSERT INTO "public"."flights" ("id", "delay") OVERRIDING SYSTEM VALUE SELECT "c0", "c1" FROM "public"."s"'
+        'INSERT INTO "public"."flights" AS old ("id", "delay") OVERRIDING SYSTEM VALUE SELECT "c0", "c1" FROM "public"."s"'
         " WHERE attempt = ANY (%s)"
     )
     assert insert(stage()).as_string() == (
