@@ -11,7 +11,13 @@ _UNIT = "unit_tests"
 #: The state machines and whatever else drives many parts together.
 _QUERIES = tuple(
     f"{_UNIT}/streamgroups_spark/{name}.py"
-    for name in ("test_micro_batches", "test_reset_participation", "test_group_state_machine", "test_ledger_positions")
+    for name in (
+        "test_micro_batches",
+        "test_reset_participation",
+        "test_group_state_machine",
+        "test_ledger_positions",
+        "test_one_program",
+    )
 )
 _MEMBERS = tuple(f"{_UNIT}/streamgroups_kafka/{name}.py" for name in ("test_member_state", "test_cursor_instance"))
 #: What only tests of event time and windows touch, by words in a file's name.

@@ -11,7 +11,15 @@ from hypothesis import given
 from streamgroups.errors import ProgramMismatch
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
-from streamgroups.groups.program import NO_FORM, OnOtherProgram, check_program, form_of, other_forms, shown_location
+from streamgroups.groups.program import (
+    NO_FORM,
+    OnOtherProgram,
+    check_program,
+    form_of,
+    is_committed_by,
+    other_forms,
+    shown_location,
+)
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups_delta.sink import DeltaSink
@@ -57,6 +65,13 @@ def test_S14_the_order_of_branches_does_not_count_and_that_of_a_chain_does() -> 
 
 def test_S14_unknown_forms_are_compatible() -> None:
     assert other_forms("", {P0: "none"}) == other_forms("none", {P0: ""}) == {}
+
+
+def test_S14_a_program_has_committed_its_form_if_each_offset_has_it() -> None:
+    ours, others = (CommitMark(False, form=form).encode() for form in (NO_FORM, "windows:minutes"))
+    assert is_committed_by(NO_FORM, [P0, P1], {P0: ours, P1: ours})
+    for missing in ({P0: ours}, {P0: ours, P1: others}, {P0: ours, P1: "by hand"}):
+        assert not is_committed_by(NO_FORM, [P0, P1], missing)
 
 
 def test_S14_a_program_is_live_while_no_owner_of_its_partition_is_described() -> None:
