@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,17 +18,22 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from confluent_kafka import OFFSET_END
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests import windows_query
+from integration_tests.command_line import streamgroups
 from integration_tests.event_times import START_MS, depart, departures, windows
 from integration_tests.programs import running
 from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit_of, run
 from integration_tests.tiers import LONG
+from streamgroups.coordination.reset_protocol import no_data_group_of
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, write_records
 from streamgroups_spark.register import SESSION
@@ -94,6 +101,16 @@ def board(request: pytest.FixtureRequest, bootstrap: str, new_topic: Callable[..
     return Board(sg.DeltaSink(uri=path), in_delta)
 
 
+def run_once(spark: SparkSession, board: Board, options: Mapping[str, str], checkpoint: Path, whose: str) -> None:
+    """Runs the windows over all records that exist."""
+    flights = departures(spark, options)
+    if whose == "ours":
+        timed = sg.with_event_time(flights, "timestamp", watermark_delay="0s")
+    else:
+        timed = flights.withWatermark("timestamp", "0 seconds")
+    run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=str(checkpoint)))
+
+
 @pytest.mark.parametrize(
     ("board", "whose"),
     [
@@ -115,21 +132,59 @@ def test_a_batch_that_reads_nothing_is_run_again(
     checkpoint = tmp_path / "checkpoint"
     options = shared_options(bootstrap, group, topic, "classic") | {"membership": "exclusive"}
 
-    def run_once() -> None:
-        flights = departures(spark, options)
-        if whose == "ours":
-            timed = sg.with_event_time(flights, "timestamp", watermark_delay="0s")
-        else:
-            timed = flights.withWatermark("timestamp", "0 seconds")
-        run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=str(checkpoint)))
-
     depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
-    run_once()
+    run_once(spark, board, options, checkpoint, whose)
     assert board.flights() == HALF
     assert batch_info(str(checkpoint), SESSION).quiet is not None, "the windows close without a record"
     forget_last_commit_of(checkpoint)
     depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
-    run_once()
+    run_once(spark, board, options, checkpoint, whose)
+    assert board.flights() == WHOLE
+
+
+@LONG
+@pytest.mark.parametrize("board", ["kafka"], indirect=True)
+@pytest.mark.parametrize("whose", ["ours", "spark's"])
+@pytest.mark.parametrize("is_written", [True, False])
+def test_F5_the_remedy_if_kafka_has_forgotten_whether_a_batch_that_reads_nothing_is_written(
+    spark: SparkSession,
+    bootstrap: str,
+    admin: AdminClient,
+    new_topic: Callable[..., str],
+    group: str,
+    tmp_path: Path,
+    board: Board,
+    whose: str,
+    is_written: bool,
+) -> None:
+    topic = new_topic(2, retention_ms="-1")
+    checkpoint = tmp_path / "checkpoint"
+    options = shared_options(bootstrap, group, topic, "classic") | {"membership": "exclusive"}
+    depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
+    run_once(spark, board, options, checkpoint, whose)
+    assert board.flights() == HALF
+    forget_last_commit_of(checkpoint)
+    if not is_written:
+        ends = [KafkaPartition(board.sink.topic, p, OFFSET_END) for p in range(2)]
+        for deleted in admin.delete_records(ends).values():
+            deleted.result(30)
+    wait_until_group_is_empty(admin, group)
+    for it in (group, no_data_group_of(group)):
+        admin.delete_consumer_groups([it])[it].result(30)
+    with pytest.raises(StreamingQueryException, match="only the entry shows whether its output is written") as raised:
+        run_once(spark, board, options, checkpoint, whose)
+    if is_written:
+        source, target = re.findall(r"commits/\d+", str(raised.value))[:2]
+        shutil.copy(checkpoint / source, checkpoint / target)
+    else:
+        for partition, offset in ((0, 33), (1, 32)):
+            place = ["--topic", f"{topic}:{partition}", "--to-offset", str(offset)]
+            done = streamgroups("groups", "reset", group, *place, "--execute", "-b", bootstrap)
+            assert done.returncode == 0, done.stdout + done.stderr
+    run_once(spark, board, options, checkpoint, whose)
+    assert board.flights() == HALF
+    depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
+    run_once(spark, board, options, checkpoint, whose)
     assert board.flights() == WHOLE
 
 
