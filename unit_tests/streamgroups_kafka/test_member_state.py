@@ -298,6 +298,22 @@ def test_waiting_for_the_batch_of_a_hand_over_is_no_silence(shared: Shared) -> N
     assert shared.state.due() == {}
 
 
+def test_S3_a_silence_while_a_hand_over_waits_for_its_batch_is_checked(shared: Shared) -> None:
+    state = shared.state
+    shared.turn()
+    state.plan(1, [OffsetRange(P0, 5, 9)])
+    state.revoke([P0])
+    assert not state.may_release([P0])
+    shared.now_s += 3.5
+    assert not state.may_release([P0])
+    assert state.due() == {P0: 5, P1: 7}, "positions are committed again, to check the membership"
+    state.committed({P0: 5, P1: 7})
+    assert not state.may_release([P0]), "the batch is in flight"
+    state.finish(1)
+    state.committed({P0: 9})
+    assert state.may_release([P0])
+
+
 def test_the_first_failure_counts_for_every_call_after_it(shared: Shared) -> None:
     state = shared.state
     state.fail(FAILURE)

@@ -319,6 +319,38 @@ def test_G11_what_is_revoked_is_committed_before_it_is_released(run: Run) -> Non
     assert [event.ranges for event in run.history.events if event.kind is Kind.RELEASED] == [(), ()]
 
 
+def test_S3_a_member_that_was_fenced_while_it_waits_for_a_batch_waits_no_longer(run: Run) -> None:
+    """It was frozen. Its batch can never be committed, and it joins again after this callback only."""
+    run.consumer.stored = stored(5, 7)
+    run.adapt(rebalance_timeout_ms=2_000)
+    now_s = 0.0
+    run.state = MemberState(run.settings, run.history, lambda: now_s)
+
+    turns = 0
+
+    def freeze_on_the_second_turn() -> None:
+        nonlocal now_s, turns
+        turns += 1
+        if turns == 2:
+            now_s += 10
+            run.consumer.rejections.append(KafkaError.UNKNOWN_MEMBER_ID)
+
+    def wait_so() -> None:
+        run.consumer.while_waiting = freeze_on_the_second_turn
+
+    run.go(
+        run.consumer.assign_all(P0, P1),
+        run.plan(1, OffsetRange(P0, 5, 9)),
+        wait_so,
+        run.consumer.revoke(P0),
+        run.see(lambda: set(run.state.membership.owned)),
+    )
+    assert run.seen == [set()]
+    # At the deadline the batch would be abandoned by the release.
+    abandoned = {event.kind: event.ranges for event in run.history.events if event.ranges}
+    assert abandoned == {Kind.PLANNED: (OffsetRange(P0, 5, 9),), Kind.LOST: (OffsetRange(P0, 5, 9),)}
+
+
 def test_G11_a_partition_that_no_batch_reads_goes_at_once(run: Run) -> None:
     run.consumer.stored = stored(5, 7)
     run.go(run.consumer.assign_all(P0, P1), run.plan(1, OffsetRange(P0, 5, 9)), run.consumer.revoke(P1))

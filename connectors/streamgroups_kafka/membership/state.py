@@ -373,7 +373,8 @@ class MemberState:
         member ends.
         """
         with self._changed:
-            self._last_seen_s = self._clock_s()
+            # A process that was frozen while it waits for a batch can be fenced. Then its batch can never be committed.
+            self._note_silence()
             finished = all(map(self._membership.may_release, partitions))
             settled = finished and not any(tp in self._to_commit for tp in partitions)
             return settled or self._closing or self._failure is not None

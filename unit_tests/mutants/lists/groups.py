@@ -94,6 +94,14 @@ MUTANTS = (
         "the answer to a commit drops a newer state of the same offset",
     ),
     Mutant(
+        "H41",
+        "handover",
+        "connectors/streamgroups_kafka/membership/state.py",
+        "            self._note_silence()\n            finished",
+        "            self._last_seen_s = self._clock_s()\n            finished",
+        "a member that was fenced while it waits for a batch joins again after the deadline of the rebalance only",
+    ),
+    Mutant(
         "H8",
         "handover",
         "connectors/streamgroups_kafka/membership/state.py",
