@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Client
@@ -22,7 +22,7 @@ from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_rpc.connections import call
 from streamgroups_rpc.dataclass_json import to_json
 from streamgroups_spark.internals import rpc
-from streamgroups_spark.internals.rpc import SessionServer, directory_of, new_session, request_all
+from streamgroups_spark.internals.rpc import SessionServer, directory_of, new_session, request_all, task_directory_of
 from streamgroups_spark.source.batch_messages import LedgerRequest
 from streamgroups_spark.source.query_facts import QueryFacts
 
@@ -133,6 +133,55 @@ def test_a_directory_that_others_may_enter_is_rejected(session: str) -> None:
     directory_of(session).chmod(0o755)
     with pytest.raises(StreamGroupsError, match="other users can access it"):
         request_all(session, REQUEST)
+
+
+@pytest.mark.parametrize("of", [directory_of, task_directory_of])
+@pytest.mark.parametrize("level", [0, 1], ids=["of the user", "of the session"])
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("file", "is a file, not a directory"),
+        ("socket", "is a file, not a directory"),
+        ("link", "is a symbolic link, not a directory"),
+        ("dangling link", "is a symbolic link, not a directory"),
+        ("mode 777", "has mode 0777, so other users can access it"),
+        ("mode 1710", "has mode 1710, so other users can access it"),
+    ],
+)
+def test_anything_but_a_directory_of_this_user_is_rejected(
+    session: str, temporary: Path, of: Callable[[str], Path], level: int, kind: str, problem: str
+) -> None:
+    """Another user of the machine can create the path first."""
+    used = of(session)
+    path = (used.parent, used)[level]
+    used.rmdir()
+    if path != used:
+        path.rmdir()
+    if kind == "file":
+        path.write_text("")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as unused:
+            unused.bind(str(path))
+    elif kind.endswith("link"):
+        path.symlink_to(temporary if kind == "link" else temporary / "missing")
+    else:
+        path.mkdir()
+        path.chmod(int(kind.removeprefix("mode "), 8))
+    with pytest.raises(StreamGroupsError) as raised:
+        of(session)
+    assert str(raised.value) == f"{path} {problem}. Remove it, or set TMPDIR to another directory."
+
+
+@pytest.mark.parametrize("of", [directory_of, task_directory_of])
+def test_a_directory_that_cannot_be_created_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of: Callable[[str], Path]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(rpc, "_LONGEST", 1_000)
+    for missing in (tmp_path / "missing", tmp_path / "file"):
+        monkeypatch.setattr("tempfile.tempdir", str(missing))
+        with pytest.raises(StreamGroupsError, match=r"cannot be created: .*\. Set TMPDIR to a directory in which"):
+            of(new_session())
 
 
 def test_a_long_directory_of_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

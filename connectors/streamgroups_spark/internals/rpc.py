@@ -63,7 +63,7 @@ def directory_of(session: str) -> Path:
         session: the session from ``sg.register``.
 
     Raises:
-        StreamGroupsError: if another user owns the directory or can enter it.
+        StreamGroupsError: if it cannot be created, or another user owns it or can enter it.
     """
     temporary = tempfile.gettempdir()
     mine = Path(temporary if len(temporary) <= _LONGEST else "/tmp") / f"streamgroups-{os.getuid()}"
@@ -80,7 +80,7 @@ def task_directory_of(session: str) -> Path:
         session: the session from ``sg.register``.
 
     Raises:
-        StreamGroupsError: if another user owns the directory or can enter it.
+        StreamGroupsError: if it cannot be created, or another user owns it or can enter it.
     """
     mine = Path(tempfile.gettempdir()) / f"streamgroups-tasks-{os.getuid()}"
     return _private(mine, mine / session[:_NAME_LENGTH])
@@ -89,14 +89,33 @@ def task_directory_of(session: str) -> Path:
 def _private(*directories: Path) -> Path:
     """Creates directories that only this user can enter. Returns the last one."""
     for directory in directories:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        status = directory.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        try:
+            directory.mkdir(mode=0o700)
+        except FileExistsError:
+            pass
+        except OSError as e:
+            if isinstance(e, FileNotFoundError) and directory != directories[0]:
+                # Another process has just removed the directory above.
+                raise
             raise StreamGroupsError(
-                f"{directory} belongs to another user, or other users can access it.",
-                remedy="Remove it, or set TMPDIR to another directory.",
-            )
+                f"{directory} cannot be created: {e.strerror}.",
+                remedy="Set TMPDIR to a directory in which this user can create files, on the driver and on each executor.",
+            ) from e
+        if (problem := _problem_of(directory.lstat())) is not None:
+            raise StreamGroupsError(f"{directory} {problem}.", remedy="Remove it, or set TMPDIR to another directory.")
     return directories[-1]
+
+
+def _problem_of(status: os.stat_result) -> str | None:
+    if stat.S_ISLNK(status.st_mode):
+        return "is a symbolic link, not a directory"
+    if not stat.S_ISDIR(status.st_mode):
+        return "is a file, not a directory"
+    if status.st_uid != os.getuid():
+        return f"belongs to another user (uid {status.st_uid})"
+    if status.st_mode & 0o077:
+        return f"has mode {stat.S_IMODE(status.st_mode):04o}, so other users can access it"
+    return None
 
 
 class SessionServer:
