@@ -1,4 +1,4 @@
-"""Tables for people: as lines of text, and as HTML for notebooks.
+"""Tables: as lines of text and as HTML for people, and as CSV for programs.
 
 The command line (``streamgroups_cli.output``) and the results of ``sg.explain_time`` and ``sg.describe_group`` use it.
 Source: IPython's rich display (``_repr_html_``).
@@ -6,6 +6,8 @@ Source: IPython's rich display (``_repr_html_``).
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -102,3 +104,20 @@ def cell_text(cell: Cell) -> str:
     ('-', '12', 'bell\\\\x07')
     """
     return "-" if cell is None else printable(str(cell))
+
+
+def csv_line(cells: Iterable[object]) -> str:
+    r"""Returns a line of CSV without its end (RFC 4180).
+
+    A cell with a carriage return or a line feed is quoted. Python quotes a carriage return only if it is part of the line
+    terminator (before 3.13).
+
+    Args:
+        cells: the cells. ``None`` is an empty cell.
+
+    >>> csv_line(["a", None, 7, "b,c", "d\re"])
+    'a,,7,"b,c","d\re"'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n")

@@ -7,7 +7,6 @@ prints at once.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import sys
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamgroups.printable import printable
-from streamgroups.tables import Cell, Column, Table, cell_text, plain_lines
+from streamgroups.tables import Cell, Column, Table, cell_text, csv_line, plain_lines
 
 if TYPE_CHECKING:
     from rich.text import Text as RichText
@@ -102,14 +101,13 @@ def json_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
 
 def print_csv(table: Table, *, headed: bool = False) -> None:
     """Prints one line of names (unless it was printed before) and one line per row (RFC 4180, with line feeds)."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
     if not headed:
-        writer.writerow(column.name for column in table.columns)
+        print(csv_line(column.name for column in table.columns))
     # A program receives every cell unchanged. A terminal must not interpret control characters.
     rows: Iterable[Sequence[Cell]] = table.rows
     if sys.stdout.isatty():
         rows = [[printable(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
-    writer.writerows(rows)
+    sys.stdout.writelines(f"{csv_line(row)}\n" for row in rows)
 
 
 def print_tables(tables: Sequence[Table]) -> None:

@@ -6,7 +6,6 @@ has no end, so ``json`` prints one object a line, ``yaml`` one document a record
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from streamgroups.message import Message
+from streamgroups.tables import csv_line
 from streamgroups.times import utc
 from streamgroups_cli.output import Output, json_text
 
@@ -51,13 +51,12 @@ class RecordPrinter:
 
     def __init__(self, output: Output, show: Show, full: bool) -> None:
         self._output, self._show, self._full = output, show, full
-        self._csv = csv.writer(sys.stdout, lineterminator="\n")
         self._headed = False
 
     def print(self, records: Iterable[Message]) -> None:
         """Prints each record when it arrives. It can be called again with more records."""
         if self._output is Output.csv and not self._headed:
-            self._csv.writerow(_COLUMNS)
+            print(csv_line(_COLUMNS))
             self._headed = True
         for record in records:
             self._one(record)
@@ -79,7 +78,7 @@ class RecordPrinter:
             print("---")
             yaml.safe_dump(self.document(record), sys.stdout, sort_keys=False, allow_unicode=True)
         elif self._output is Output.csv:
-            self._csv.writerow([*self._place(record), self._words(record.key), self._words(record.value)])
+            print(csv_line([*self._place(record), self._words(record.key), self._words(record.value)]))
         else:
             key, value = (self._cut(self._words(field)) for field in (record.key, record.value))
             print(f"{utc(record.timestamp_ms) or '-'} {record.topic_partition}@{record.offset} {key} {value}")

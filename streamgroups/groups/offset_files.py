@@ -20,6 +20,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.json_values import read_json
 from streamgroups.partitions import TopicPartition
+from streamgroups.tables import csv_line
 
 _VERSION = 1
 _ENDS_LIKE_CSV = re.compile(r",\d+,\d+\s*$")
@@ -109,15 +110,8 @@ def to_csv(offsets: FiledOffsets) -> str:
         for tp, offset in sorted(partitions.items()):
             if offset.next_offset is not None:
                 name = [group_id] if len(offsets) > 1 else []
-                lines.append(_csv_line([*name, tp.topic, str(tp.partition), str(offset.next_offset)]))
+                lines.append(csv_line([*name, tp.topic, str(tp.partition), str(offset.next_offset)]))
     return "".join(f"{line}\n" for line in lines)
-
-
-def _csv_line(cells: list[str]) -> str:
-    """One line. Quotes a cell with a carriage return or a line feed; Python does so only for its own line terminator."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)
-    return text.getvalue().removesuffix("\r\n")
 
 
 def parse(text: str, *, source: str, group_id: str | None) -> FiledOffsets:

@@ -167,7 +167,7 @@ def detail(lag: PartitionLag) -> str:
         case PartitionError.EXPIRED:
             return f"{lag.lost_records} lost"
         case PartitionError.PAST_END:
-            return "after the end"
+            return "past the end"
         case PartitionError.NO_PARTITION:
             return "deleted"
         case PartitionError.NO_LEADER:

@@ -58,9 +58,17 @@ class GroupSnapshot:
     committed: Mapping[TopicPartition, Committed] = field(default_factory=dict, repr=False)
 
     @property
+    def _commits_offsets(self) -> bool:
+        return bool(self.lags) or self.description.type in TYPES_WITH_OFFSETS
+
+    @property
     def records(self) -> int | None:
-        """The lag of all partitions in records."""
-        return total([lag.records for lag in self.lags])
+        """The lag of all partitions in records. ``None`` for a share group, which commits no offsets.
+
+        >>> GroupSnapshot(GroupDescription("queue", "Stable", "share"), ()).records is None
+        True
+        """
+        return total([lag.records for lag in self.lags]) if self._commits_offsets else None
 
     @property
     def is_exact(self) -> bool:
@@ -70,6 +78,8 @@ class GroupSnapshot:
     @property
     def open_records(self) -> int | None:
         """The records after the last stable offsets of all partitions; ``None`` if that is unknown for one with lag."""
+        if not self._commits_offsets:
+            return None
         known = [lag.open_records for lag in self.lags if lag.records or lag.open_records]
         return None if None in known else total(known)
 

@@ -15,6 +15,8 @@ import yaml
 
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
 from streamgroups.errors import NotAuthorized
+from streamgroups.fakes import FakeCluster
+from streamgroups.groups.description import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_cli.groups import describing
@@ -83,6 +85,24 @@ def test_json_yaml_and_csv_have_the_same_content(board: CommandLine) -> None:
     assert [(r["group"], r["topic"], r["partition"], r["lag"]) for r in rows] == [
         (g, p["topic"], str(p["partition"]), "" if p["lag"] is None else str(p["lag"])) for g, p in flat
     ]
+
+
+def test_the_lag_of_a_share_group_is_unknown(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeCluster, "group_ids", lambda _: ["queue"])
+    monkeypatch.setattr(FakeCluster, "describe", lambda _, name: GroupDescription(name, "Stable", "share", "share"))
+    (group,) = json.loads(board("groups", "describe", "queue", "-o", "json").out)["groups"]
+    assert [group[name] for name in ("type", "lag", "lag_exact", "open")] == ["share", None, None, None]
+    assert "lag" not in board("groups", "describe", "queue").out.splitlines()[0]
+
+
+@pytest.mark.parametrize("text", ["a\rb", "a\nb", "a\r\nb", '"', ",", "\r"])
+def test_csv_can_be_read_whatever_a_cell_contains(
+    board: CommandLine, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(FakeCluster, "describe", lambda _, name: GroupDescription(name, text))
+    out = board("groups", "list", "-o", "csv").out
+    rows = list(csv.DictReader(io.StringIO(out, newline="")))
+    assert [row["state"] for row in rows] == [text] * 2
 
 
 def test_O3_lag_in_time_is_looked_up_on_request(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,12 @@ def test_G13_gaps_at_the_end_do_not_hide_records(flights: CommandLine) -> None:
     assert flights("topics", "tail", "flights:1", "-n", "1").out == "1970-01-01T00:00:27.000Z flights-1@9 k 27\n"
 
 
+def test_csv_can_be_read_whatever_a_record_contains(flights: CommandLine) -> None:
+    flights.cluster.produce(P1, 1, value=b'a\rb\nc,"d')
+    out = flights("topics", "tail", "flights:1", "-n", "1", "-o", "csv").out
+    assert [row["value"] for row in csv.DictReader(io.StringIO(out, newline=""))] == ['a\rb\nc,"d']
+
+
 def test_every_format_has_the_same_content(flights: CommandLine) -> None:
     def shown(output: str) -> str:
         return flights("topics", "tail", "flights", "-n", "2", "-o", output).out
