@@ -31,6 +31,7 @@ from unit_tests.requirements import without
 
 pytestmark = LONG
 MANIFESTS = ROOT / "docker" / "kubernetes" / "streamgroups.yaml"
+MANIFEST_LIST: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")))
 ACCOUNT = "system:serviceaccount:default:flights"
 #: Creates executors and stops when the file exists that is its argument.
 PROGRAM = """
@@ -128,7 +129,7 @@ def applied(server: ApiServer) -> ApiServer:
 
 def test_the_manifests_can_be_applied_again(applied: ApiServer) -> None:
     again = applied.kubectl("apply", "--filename", str(MANIFESTS)).splitlines()
-    assert len(again) == len(list(yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8"))))
+    assert len(again) == len(MANIFEST_LIST)
     assert all(line.endswith(" unchanged") for line in again), again
 
 
@@ -146,7 +147,15 @@ def test_spark_creates_and_deletes_executors_as_the_account_of_the_manifests(
     applied.kubectl("create", "--filename", "-", stdin=json.dumps({**pod, "spec": template["spec"]}))
     (line,) = template["spec"]["containers"][0]["args"]
     arguments = line.replace('"$NAMESPACE"', "default").replace('"$POD"', "flights-1").split()[2:-1]
+    # The driver of this test runs outside of the cluster.
+    secret, template_file = tmp_path / "secret", tmp_path / "executor.yaml"
+    secret.write_text("00" * 32)
+    template_file.write_text(next(it["data"]["executor.yaml"] for it in MANIFEST_LIST if it["kind"] == "ConfigMap"))
     ours = {
+        "spark.authenticate.secret.file=/secrets/rpc/secret": f"spark.authenticate.secret.file={secret}",
+        "spark.kubernetes.executor.podTemplateFile=/jobs/executor.yaml": (
+            f"spark.kubernetes.executor.podTemplateFile={template_file}"
+        ),
         # Those of the manifest belong to a pod.
         "k8s://https://kubernetes.default.svc": f"k8s://{applied.url}",
         "spark.driver.host=flights-driver": "spark.driver.host=127.0.0.1",
@@ -175,8 +184,17 @@ def test_spark_creates_and_deletes_executors_as_the_account_of_the_manifests(
             return len(applied.executors()) == 2
 
         wait_until(are_created, "the driver has created two executors", interval_s=0.5)
-        owners = [it["metadata"]["ownerReferences"][0]["name"] for it in applied.executors()]
+        created = applied.executors()
+        owners = [it["metadata"]["ownerReferences"][0]["name"] for it in created]
         stop.touch()
         running.wait_for_end(60)
     assert owners == ["flights-1"] * 2, "Kubernetes deletes the executors with the driver"
+    for executor in created:
+        assert executor["metadata"]["labels"]["query"] == "flights", "the policy selects them"
+        assert executor["spec"]["securityContext"]["runAsNonRoot"]
+        assert executor["spec"]["automountServiceAccountToken"] is False
+        (container,) = executor["spec"]["containers"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert "/secrets/rpc" in [it["mountPath"] for it in container["volumeMounts"]]
+        assert "_SPARK_AUTH_SECRET" not in [it["name"] for it in container["env"]], "who lists pods sees variables"
     wait_until(lambda: not applied.executors(), "the driver has deleted its executors", interval_s=0.5)

@@ -51,7 +51,8 @@ def words(service: str) -> list[str]:
 def test_a_service_refers_to_what_exists(service: str) -> None:
     it = SERVICES[service]
     default = re.sub(r"^\$\{\w+:-(.+)\}$", r"\1", it["image"])
-    assert re.fullmatch(r"[\w./-]+:[\w.-]+", default), "an image without a tag changes"
+    digest = "" if default == "streamgroups/spark:local" else "@sha256:[0-9a-f]{64}"
+    assert re.fullmatch(rf"[\w./-]+:[\w.-]+{digest}", default), "the image of a tag changes"
     if "build" in it:
         assert (
             DOCKER / it["build"]["context"] / it["build"]["dockerfile"]
@@ -142,6 +143,13 @@ def test_prometheus_and_grafana_find_what_is_mounted_and_exported() -> None:
     (provider,) = load("cluster/grafana-dashboards.yml")["providers"]
     (dashboard,) = (target for path, target in mounts("grafana") if path.endswith("grafana_dashboard.json"))
     assert dashboard.rpartition("/")[0] == provider["options"]["path"]
+
+
+def test_L13_grafana_has_readers_and_no_account() -> None:
+    settings = SERVICES["grafana"]["environment"]
+    assert settings["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == settings["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+    assert settings["GF_AUTH_BASIC_ENABLED"] == "false"
 
 
 def test_the_database_is_that_of_the_compose_file() -> None:

@@ -1,16 +1,20 @@
-"""Images have digests, and the ports of a test's container are published on the loopback address only."""
+"""Images have digests, packages have hashes, and the ports of a test's container are published on the loopback address only."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
-from pathlib import Path
+from configparser import ConfigParser
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from streamgroups_testkit import containers
+from unit_tests.documents import ROOT
 
-COMPOSE = Path(__file__).parents[1] / "docker" / "compose.yaml"
+COMPOSE = ROOT / "docker" / "compose.yaml"
 DIGEST = re.compile(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}")
 
 
@@ -20,6 +24,57 @@ def test_images_have_digests() -> None:
     for image in (*defaults, containers.DEFAULT_IMAGE):
         assert DIGEST.fullmatch(image), image
     assert containers.DEFAULT_IMAGE in defaults
+
+
+def pins(name: str) -> set[str]:
+    """The entries of a file with pins: a package with its version, its marker and its hashes."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return {it.strip() for it in re.split(r"\n(?=\S)", text) if not it.startswith("#")}
+
+
+def names(entries: set[str]) -> set[str]:
+    return {canonicalize_name(re.split("[=<>~ ]", it)[0]) for it in entries}
+
+
+def needed_by(requirements: list[str]) -> set[str]:
+    """These packages, and all packages that they need on this machine."""
+    todo, found = [Requirement(it) for it in requirements], set[tuple[str, str]]()
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras}:
+            if (name, extra) in found:
+                continue
+            found.add((name, extra))
+            for text in importlib.metadata.requires(name) or []:
+                dependency = Requirement(text)
+                if dependency.marker is None or dependency.marker.evaluate({"extra": extra}):
+                    todo.append(dependency)
+    return {name for name, _ in found}
+
+
+def test_L1_the_image_of_spark_has_the_pinned_packages_of_its_extras() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = setup["options.extras_require"]
+    sections = [setup["options"]["install_requires"], *(extras[it] for it in ("cli", "metrics", "postgres"))]
+    # Of the extra "spark", only pandas: the image has its own PySpark.
+    lines = [it for section in sections for it in section.split("\n") if it and not it.startswith("#")]
+    pandas = [it for it in extras["spark"].split("\n") if it.startswith("pandas")]
+    of_image = pins("docker/spark/requirements.txt")
+    assert of_image <= pins("constraints.txt"), "a version or a hash differs"
+    assert all("==" in it and "--hash=sha256:" in it for it in of_image)
+    assert needed_by([*lines, *pandas]) <= names(of_image)
+    assert "pyspark" not in names(of_image)
+
+
+def test_L1_the_image_of_spark_installs_nothing_else() -> None:
+    dockerfile = (ROOT / "docker" / "spark" / "Dockerfile").read_text(encoding="utf-8")
+    installed = re.findall(r"pip install ((?:.*\\\n)*?.*?)(?: \\\n\s*&&|\n)", dockerfile)
+    assert len(installed) == dockerfile.count("pip install") == 2
+    assert "--require-hashes --no-deps" in installed[0]
+    assert "--no-index --no-deps /tmp/wheels/streamgroups-*.whl" in installed[1]
+    assert "pip check" in dockerfile
 
 
 class Container:

@@ -14,9 +14,8 @@ import yaml
 import streamgroups as sg
 from unit_tests.documents import ROOT
 
-MANIFESTS: list[dict[str, Any]] = list(
-    yaml.safe_load_all((ROOT / "docker" / "kubernetes" / "streamgroups.yaml").read_text(encoding="utf-8"))
-)
+MANIFEST = ROOT / "docker" / "kubernetes" / "streamgroups.yaml"
+MANIFESTS: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")))
 (DEPLOYMENT,) = (it["spec"] for it in MANIFESTS if it["kind"] == "Deployment")
 POD = DEPLOYMENT["template"]["spec"]
 (DRIVER,) = POD["containers"]
@@ -27,8 +26,20 @@ def only(kind: str) -> dict[str, Any]:
     return found
 
 
+WORDS = DRIVER["args"][0].split()
+SETTINGS = dict(WORDS[i + 1].split("=", 1) for i, word in enumerate(WORDS) if word == "--conf")
+LABEL = "spark.kubernetes.executor.label."
+EXECUTOR_LABELS = {name.removeprefix(LABEL): it for name, it in SETTINGS.items() if name.startswith(LABEL)}
+EXECUTOR = yaml.safe_load(only("ConfigMap")["data"]["executor.yaml"])
+_MOUNTED = {it["name"]: it["mountPath"] for it in DRIVER["volumeMounts"]}
+#: The volumes of the driver, by the directory where they are mounted.
+VOLUMES = {_MOUNTED[it["name"]]: {name: of for name, of in it.items() if name != "name"} for it in POD["volumes"]}
+
+
 @pytest.mark.parametrize("release", ["1.30", "1.37"])
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda it: it["kind"])
+@pytest.mark.parametrize(
+    "manifest", [*MANIFESTS, {**EXECUTOR, "metadata": {"name": "executor"}}], ids=lambda it: it["kind"]
+)
 def test_a_manifest_has_the_schema_of_kubernetes(manifest: dict[str, Any], release: str) -> None:
     kubernetes_validate.validate(manifest, release, strict=True)
 
@@ -39,7 +50,11 @@ def test_references_between_manifests() -> None:
     assert [it["name"] for it in binding["subjects"]] == [account["metadata"]["name"]]
     assert POD["serviceAccountName"] == account["metadata"]["name"]
     labels = DEPLOYMENT["template"]["metadata"]["labels"]
-    assert only("Service")["spec"]["selector"] == DEPLOYMENT["selector"]["matchLabels"] == labels
+    assert only("Service")["spec"]["selector"] == DEPLOYMENT["selector"]["matchLabels"]
+    assert DEPLOYMENT["selector"]["matchLabels"].items() <= labels.items()
+    assert not DEPLOYMENT["selector"]["matchLabels"].items() <= EXECUTOR_LABELS.items(), (
+        "the Service is that of the driver"
+    )
     assert {it["name"] for it in DRIVER["volumeMounts"]} == {it["name"] for it in POD["volumes"]}
 
 
@@ -49,7 +64,7 @@ def test_settings_of_spark_agree_with_the_manifests() -> None:
     used = re.findall(r'"\$(\w+)"', command)
     assert used == ["NAMESPACE", "POD"]
     assert set(used) <= {it["name"] for it in DRIVER["env"]}
-    settings = dict(words[i + 1].split("=", 1) for i, word in enumerate(words) if word == "--conf")
+    settings = SETTINGS
     service = only("Service")
     assert settings["spark.driver.host"] == service["metadata"]["name"]
     ports = {it["name"]: str(it["port"]) for it in service["spec"]["ports"]}
@@ -57,16 +72,57 @@ def test_settings_of_spark_agree_with_the_manifests() -> None:
     assert settings["spark.kubernetes.container.image"] == DRIVER["image"]
     account = settings["spark.kubernetes.authenticate.driver.serviceAccountName"]
     assert account == POD["serviceAccountName"]
-    directory, _, program = words[-1].rpartition("/")
-    assert directory in {it["mountPath"] for it in DRIVER["volumeMounts"]}
-    assert program in only("ConfigMap")["data"]
+    for path in (words[-1], settings["spark.kubernetes.executor.podTemplateFile"]):
+        directory, _, file = path.rpartition("/")
+        assert VOLUMES[directory] == {"configMap": {"name": only("ConfigMap")["metadata"]["name"]}}
+        assert file in only("ConfigMap")["data"]
+
+
+def test_M10_driver_and_executors_authenticate_with_a_secret() -> None:
+    assert SETTINGS["spark.authenticate"] == SETTINGS["spark.network.crypto.enabled"] == "true"
+    directory, _, key = SETTINGS["spark.authenticate.secret.file"].rpartition("/")
+    name = VOLUMES[directory]["secret"]["secretName"]
+    assert {f"spark.kubernetes.executor.secrets.{name}": directory}.items() <= SETTINGS.items()
+    assert "spark.authenticate.secret" not in SETTINGS, "the command line of a process is no secret"
+    assert not [it for it in MANIFESTS if it["kind"] == "Secret"], "a secret in a public file is none"
+    command = f"kubectl create secret generic {name} --from-literal={key}="
+    assert all(command in path.read_text(encoding="utf-8") for path in (MANIFEST, ROOT / "docs" / "deploy.rst"))
+
+
+def test_M10_only_pods_of_the_query_reach_its_pods() -> None:
+    policy = only("NetworkPolicy")["spec"]
+    own = policy["podSelector"]
+    assert policy == {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
+    for labels in (DEPLOYMENT["template"]["metadata"]["labels"], EXECUTOR_LABELS):
+        assert own["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("pod", [POD, EXECUTOR["spec"]], ids=["driver", "executor"])
+def test_M10_no_pod_runs_as_root(pod: dict[str, Any]) -> None:
+    """The restricted standard of Kubernetes. A user without a number in the image cannot be checked."""
+    context = pod["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["runAsUser"] == context["fsGroup"] > 0
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_M10_rights_have_no_wildcard_and_executors_have_none() -> None:
+    assert {it["kind"] for it in MANIFESTS} >= {"Role", "RoleBinding"}
+    assert not {it["kind"] for it in MANIFESTS} & {"ClusterRole", "ClusterRoleBinding"}
+    for rule in only("Role")["rules"]:
+        assert rule["apiGroups"] == [""]
+        assert "*" not in rule["resources"] + rule["verbs"]
+        assert not set(rule["resources"]) & {"secrets", "serviceaccounts", "pods/exec"}
+    assert EXECUTOR["spec"]["automountServiceAccountToken"] is False
 
 
 def test_checkpoints_are_where_the_image_has_them() -> None:
     dockerfile = (ROOT / "docker" / "spark" / "Dockerfile").read_text(encoding="utf-8")
     (directory,) = (it["mountPath"] for it in DRIVER["volumeMounts"] if it["name"] == "checkpoints")
     assert f"--owner=spark {directory}\n" in dockerfile
-    (program,) = only("ConfigMap")["data"].values()
+    program = only("ConfigMap")["data"]["flights.py"]
     assert f'checkpoint="{directory}/' in program
 
 
@@ -77,7 +133,7 @@ def test_one_driver_uses_a_checkpoint_and_has_time_to_leave_its_group() -> None:
 
 
 def test_the_program_calls_the_library_with_valid_arguments() -> None:
-    (code,) = only("ConfigMap")["data"].values()
+    code = only("ConfigMap")["data"]["flights.py"]
     calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     ours = [it for it in calls if isinstance(it.func, ast.Attribute) and ast.unparse(it.func.value) == "sg"]
     assert {ast.unparse(it.func) for it in ours} == {"sg.register", "sg.KafkaSink", "sg.exactly_once", "sg.supervise"}
