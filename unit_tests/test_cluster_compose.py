@@ -145,7 +145,7 @@ def test_prometheus_and_grafana_find_what_is_mounted_and_exported() -> None:
     assert dashboard.rpartition("/")[0] == provider["options"]["path"]
 
 
-def test_L13_grafana_has_readers_and_no_account() -> None:
+def test_grafana_has_readers_and_no_account() -> None:
     settings = SERVICES["grafana"]["environment"]
     assert settings["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert settings["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == settings["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"

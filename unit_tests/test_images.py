@@ -53,7 +53,7 @@ def needed_by(requirements: list[str]) -> set[str]:
     return {name for name, _ in found}
 
 
-def test_L1_the_image_of_spark_has_the_pinned_packages_of_its_extras() -> None:
+def test_the_image_of_spark_has_the_pinned_packages_of_its_extras() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = setup["options.extras_require"]
@@ -68,7 +68,7 @@ def test_L1_the_image_of_spark_has_the_pinned_packages_of_its_extras() -> None:
     assert "pyspark" not in names(of_image)
 
 
-def test_L1_the_image_of_spark_installs_nothing_else() -> None:
+def test_the_image_of_spark_installs_nothing_else() -> None:
     dockerfile = (ROOT / "docker" / "spark" / "Dockerfile").read_text(encoding="utf-8")
     installed = re.findall(r"pip install ((?:.*\\\n)*?.*?)(?: \\\n\s*&&|\n)", dockerfile)
     assert len(installed) == dockerfile.count("pip install") == 2

@@ -78,18 +78,18 @@ def test_settings_of_spark_agree_with_the_manifests() -> None:
         assert file in only("ConfigMap")["data"]
 
 
-def test_M10_driver_and_executors_authenticate_with_a_secret() -> None:
+def test_driver_and_executors_authenticate_with_a_secret() -> None:
     assert SETTINGS["spark.authenticate"] == SETTINGS["spark.network.crypto.enabled"] == "true"
     directory, _, key = SETTINGS["spark.authenticate.secret.file"].rpartition("/")
     name = VOLUMES[directory]["secret"]["secretName"]
     assert {f"spark.kubernetes.executor.secrets.{name}": directory}.items() <= SETTINGS.items()
     assert "spark.authenticate.secret" not in SETTINGS, "the command line of a process is no secret"
-    assert not [it for it in MANIFESTS if it["kind"] == "Secret"], "a secret in a public file is none"
+    assert not [it for it in MANIFESTS if it["kind"] == "Secret"], "the file is public"
     command = f"kubectl create secret generic {name} --from-literal={key}="
     assert all(command in path.read_text(encoding="utf-8") for path in (MANIFEST, ROOT / "docs" / "deploy.rst"))
 
 
-def test_M10_only_pods_of_the_query_reach_its_pods() -> None:
+def test_only_pods_of_the_query_reach_its_pods() -> None:
     policy = only("NetworkPolicy")["spec"]
     own = policy["podSelector"]
     assert policy == {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
@@ -98,7 +98,7 @@ def test_M10_only_pods_of_the_query_reach_its_pods() -> None:
 
 
 @pytest.mark.parametrize("pod", [POD, EXECUTOR["spec"]], ids=["driver", "executor"])
-def test_M10_no_pod_runs_as_root(pod: dict[str, Any]) -> None:
+def test_no_pod_runs_as_root(pod: dict[str, Any]) -> None:
     """The restricted standard of Kubernetes. A user without a number in the image cannot be checked."""
     context = pod["securityContext"]
     assert context["runAsNonRoot"] is True
@@ -108,7 +108,7 @@ def test_M10_no_pod_runs_as_root(pod: dict[str, Any]) -> None:
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def test_M10_rights_have_no_wildcard_and_executors_have_none() -> None:
+def test_rights_have_no_wildcard_and_executors_have_none() -> None:
     assert {it["kind"] for it in MANIFESTS} >= {"Role", "RoleBinding"}
     assert not {it["kind"] for it in MANIFESTS} & {"ClusterRole", "ClusterRoleBinding"}
     for rule in only("Role")["rules"]:

@@ -1,4 +1,4 @@
-"""L5: py4j logs each option at the level DEBUG, with the passwords. The setting of docs/security.rst prevents this."""
+"""py4j logs each option at the level DEBUG, with the passwords. The setting of docs/security.rst prevents this."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def levels() -> Iterator[None]:
 
 
 def sent(caplog: pytest.LogCaptureFixture) -> str:
-    """What the root logger receives while PySpark passes an option to the JVM."""
+    """The text that the root logger receives while PySpark passes an option to the JVM."""
     caplog.clear()
     ours, jvm = socket.socketpair()
     with jvm:
@@ -39,7 +39,7 @@ def sent(caplog: pytest.LogCaptureFixture) -> str:
     return caplog.text
 
 
-def test_L5_the_documented_level_keeps_passwords_out_of_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_documented_level_keeps_passwords_out_of_logs(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger().setLevel(logging.DEBUG)
     logging.getLogger("py4j").setLevel(logging.NOTSET)
     assert "hunter2" in sent(caplog)
