@@ -49,14 +49,17 @@ def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation
 
     Args:
         ranges: the ranges that the batch has read.
-        seen: the observations of its tasks. Those outside the ranges are ignored. Of several at one offset, the last
-            one counts, because a repeated task reads the same records.
+        seen: the observations of its tasks. Those outside the ranges are ignored. Several at one offset are
+            :func:`merged`.
 
     >>> p0 = TopicPartition("flights", 0)
     >>> observations([OffsetRange(p0, 5, 9)], [TaskObservation(p0, 5, 3, 700), TaskObservation(p0, 8, 1, 600), TaskObservation(p0, 9, 1, 900)])[p0]
     Observation(next_offset=9, end_offset=10, records=4, event_time_ms=700, producer_ms=None)
     """
-    by_start = {(it.topic_partition, it.key): it for it in seen}
+    by_start: dict[tuple[TopicPartition, tuple[int, bool]], TaskObservation] = {}
+    for it in seen:
+        key = it.topic_partition, it.key
+        by_start[key] = merged(by_start[key], it) if key in by_start else it
     found = {}
     for r in ranges:
         own = [
@@ -68,10 +71,33 @@ def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation
             r.end_offset,
             r.end_offset + 1,
             sum(it.records for it in own),
-            max((it.event_time_ms for it in own if it.event_time_ms is not None), default=None),
-            max((it.producer_ms for it in own if it.producer_ms is not None), default=None),
+            _latest(*(it.event_time_ms for it in own)),
+            _latest(*(it.producer_ms for it in own)),
         )
     return found
+
+
+def merged(one: TaskObservation, other: TaskObservation) -> TaskObservation:
+    """Returns one observation for two at the same offset.
+
+    A repeated task reports the same records again. Behind a shuffle two tasks can have copies of one record, and then of
+    other records each. Their latest time counts. Their number of records is that of one of them, so a watermark that
+    counts records can wait longer than necessary.
+
+    >>> p0 = TopicPartition("flights", 0)
+    >>> merged(TaskObservation(p0, 5, 3, 700), TaskObservation(p0, 5, 1, 900))
+    TaskObservation(topic_partition=TopicPartition(topic='flights', partition=0), next_offset=5, records=3, event_time_ms=900, producer_ms=None)
+    """
+    return replace(
+        one,
+        records=max(one.records, other.records),
+        event_time_ms=_latest(one.event_time_ms, other.event_time_ms),
+        producer_ms=_latest(one.producer_ms, other.producer_ms),
+    )
+
+
+def _latest(*times_ms: int | None) -> int | None:
+    return max((it for it in times_ms if it is not None), default=None)
 
 
 def write_entry(time: PartitionTime, settings: TimeSettings) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamgroups.event_time.observations import TaskObservation
+from streamgroups.event_time.observations import TaskObservation, observations
 from streamgroups.json_values import MAX_TIME_MS, time_ms_or_none
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.event_time.observed_times import ObservationStore, seen_in
@@ -35,6 +35,17 @@ def test_W2_observations_of_a_retried_task_count_once() -> None:
     for _ in range(2):
         store.keep([("trades", seen(P0, 5))])
     assert store.take("trades", (OffsetRange(P0, 5, 9),)) == [seen(P0, 5)]
+
+
+def test_W2_tasks_with_copies_of_one_record_hide_no_later_time_of_each_other() -> None:
+    """Behind ``explode`` and a shuffle, the first offset of two tasks can be the same."""
+    reports = [TaskObservation(P0, 5, 2, 900), TaskObservation(P0, 5, 1, 700)]
+    for order in (reports, reports[::-1]):
+        store = ObservationStore()
+        store.keep([("trades", it) for it in order])
+        assert store.take("trades", (OffsetRange(P0, 5, 9),)) == [TaskObservation(P0, 5, 2, 900)]
+        (found,) = observations([OffsetRange(P0, 5, 9)], order).values()
+        assert (found.records, found.event_time_ms) == (2, 900)
 
 
 def test_W2_a_time_that_no_state_can_have_advances_no_watermark() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampType
 
-from streamgroups.event_time.observations import TaskObservation
+from streamgroups.event_time.observations import TaskObservation, merged
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.internals.arrow_functions import arrow_function, plain_function
 from streamgroups_spark.internals.channel import Channel
@@ -28,6 +28,7 @@ Told: TypeAlias = list[tuple[str, TaskObservation]]
 
 #: The limit of observations per partition. It is reached only if a source has ended and no longer takes them.
 _MAX_SEEN = 10_000
+_COUNTS = "counts"
 
 
 class ObservationStore:
@@ -43,8 +44,8 @@ class ObservationStore:
             for reported_as, seen in told:
                 kept = self._seen[reported_as, seen.topic_partition]
                 # In order of the last report, so that the earliest is deleted first.
-                kept.pop(seen.key, None)
-                kept[seen.key] = seen
+                before = kept.pop(seen.key, None)
+                kept[seen.key] = seen if before is None else merged(before, seen)
                 if len(kept) > _MAX_SEEN:
                     del kept[next(iter(kept))]
 
@@ -120,7 +121,7 @@ def measured(batches: Iterator[pa.RecordBatch], column: str, reported_as: str, t
         yield batch
 
 
-def telling(column: Column, reported_as: str, tell: Tell, topic: str | None) -> Column:
+def telling(column: Column, reported_as: str, tell: Tell, topic: str | None, counts: Column | None = None) -> Column:
     """Returns an event time that is reported when it is computed. Only its time and position pass through Python.
 
     Args:
@@ -128,25 +129,32 @@ def telling(column: Column, reported_as: str, tell: Tell, topic: str | None) -> 
         reported_as: the name of the report.
         tell: the channel.
         topic: the topic of all records. ``None``: the DataFrame also has ``topic``.
+        counts: whether the event time of a row is reported. ``None``: that of each row is.
     """
     names = ["partition", "offset"] if topic is not None else ["partition", "offset", "topic"]
+    arguments: list[Column | str] = [*names]
+    types = [pa.int64(), pa.int32(), pa.int64(), pa.string()][: 1 + len(names)]
+    if counts is not None:
+        names, arguments, types = [*names, _COUNTS], [*arguments, counts], [*types, pa.bool_()]
+
+    def report(times: pa.Array, place: tuple[pa.Array, ...]) -> None:
+        rows = pa.record_batch([times, *place], names=["time", *names])
+        tell(reported_as, seen_in(rows.filter(rows[_COUNTS]) if _COUNTS in names else rows, "time", topic))
 
     def passing(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         prepare_python_worker()
         for times, *place in columns:
-            tell(reported_as, seen_in(pa.record_batch([times, *place], names=["time", *names]), "time", topic))
+            report(times, tuple(place))
             yield times
 
     def passing_plain(micros: pa.Array, *place: pa.Array) -> pa.Array:
         prepare_python_worker()
-        times = micros.cast(pa.timestamp("us", "UTC"))
-        tell(reported_as, seen_in(pa.record_batch([times, *place], names=["time", *names]), "time", topic))
+        report(micros.cast(pa.timestamp("us", "UTC")), place)
         return micros
 
     # Spark must neither remove it, compute it twice, nor filter before it.
     if FEATURES.has_arrow_api:
-        told: Column = arrow_function(passing, TimestampType()).asNondeterministic()(column, *names)
+        told: Column = arrow_function(passing, TimestampType()).asNondeterministic()(column, *arguments)
         return told
-    types = (pa.int64(), pa.int32(), pa.int64(), pa.string())[: 1 + len(names)]
     plain = plain_function(passing_plain, "bigint", types).asNondeterministic()
-    return sf.timestamp_micros(plain(sf.unix_micros(column), *names))
+    return sf.timestamp_micros(plain(sf.unix_micros(column), *arguments))

@@ -22,17 +22,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType, TimestampType
 
 from streamgroups.cursors.admission import check_group_name
+from streamgroups.dlq.letter import COLUMN as LETTER_COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.imports import check_imports, way_of
 from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
 from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics
+from streamgroups_spark.dlq.failure_column import check_letters, is_good
 from streamgroups_spark.event_time import header_column as header_time
 from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.event_time.observed_times import telling
@@ -51,6 +54,19 @@ _MARK = "__is_punctuation"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 #: The time columns of the source.
 _READ = ("timestamp", header_time.COLUMN)
+#: Operations that keep each row of the source. Behind any other, a row that the source has read can be missing.
+_KEEPS_ROWS = frozenset(
+    (
+        "CollectMetrics",
+        "Project",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "SubqueryAlias",
+        "View",
+    )
+)
 #: The columns that contain the position of a record.
 _PLACE = ("topic", "partition", "offset")
 
@@ -76,7 +92,8 @@ def with_event_time(
         df: created from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. Bounded data are returned
             as they are after the checks, because Spark ignores their watermark (SEMANTICS W17). A stream still needs
             ``topic``, ``partition`` and ``offset``, unless the event time is the source's own column ``timestamp`` or
-            ``eventTime``.
+            ``eventTime``, and no operation before removes rows. Rows that a filter, a join with a table or
+            ``dropDuplicates`` has removed do not advance the watermark, nor do rows with a dead letter.
         column: the event time, a timestamp. Rows with null do not advance the watermark.
         watermark_delay: the delay of the watermark behind the latest record of a partition: ``"10s"``. A negative delay
             is ahead of it. Option ``watermarkDelay``.
@@ -116,6 +133,7 @@ def with_event_time(
         require_registered("sg.with_event_time", df)
         check_state(parsed, {"sg.with_event_time"})
     check_column(df.schema, column)
+    check_letters(df)
     _check_plan(df)
     options = {**options_of_time(source), **{name: value for name, value in given.items() if value is not None}}
     settings = time_settings({}, options)
@@ -172,7 +190,8 @@ def _told(df: DataFrame, column: str, reported_as: str, subscription: Subscripti
         )
     only = subscription.names if isinstance(subscription, Topics) else ()
     topic = only[0] if len(only) == 1 else None
-    return df.withColumn(column, telling(F.col(column), reported_as, tell_of(df.sparkSession), topic))
+    counts = is_good(df) if LETTER_COLUMN in df.columns else None
+    return df.withColumn(column, telling(F.col(column), reported_as, tell_of(df.sparkSession), topic, counts))
 
 
 def _on_time(timed: DataFrame, column: str, policy: OnViolation, until: str | None) -> DataFrame:
@@ -189,8 +208,8 @@ def options_of_time(source: Mapping[str, str]) -> dict[str, str]:
 
 
 def _source(df: DataFrame) -> dict[str, str]:
-    """Returns the options of the only source of the DataFrame."""
-    found = list(leaves(analyzed(df)))
+    """Returns the options of the only source of the DataFrame. Tables that a stream is joined with are not counted."""
+    found = _sources(df)
     names = [source_name(leaf) for leaf in found]
     if names != ["streamgroups"]:
         raise InvalidOption(
@@ -199,6 +218,11 @@ def _source(df: DataFrame) -> dict[str, str]:
             remedy="Call with_event_time on each stream, before a join or union.",
         )
     return source_options(found[0])
+
+
+def _sources(df: DataFrame) -> list[Any]:
+    found = list(leaves(analyzed(df)))
+    return [leaf for leaf in found if leaf.isStreaming()] if df.isStreaming else found
 
 
 def check_column(schema: StructType, column: str) -> None:
@@ -232,8 +256,14 @@ def _check_policy(df: DataFrame, policy: OnViolation, until: str | None) -> None
 
 
 def _read_column(df: DataFrame, column: str) -> str | None:
-    """Returns the source column with the unchanged event time. ``None`` if its tasks cannot report it."""
+    """Returns the source column with the unchanged event time.
+
+    ``None`` if its tasks cannot report it, or would report it for a row that does not advance the watermark.
+    """
     plan = analyzed(df)
+    removes = {str(node.nodeName()) for node in nodes(plan) if node.children().size()} - _KEEPS_ROWS
+    if removes or LETTER_COLUMN in df.columns:
+        return None
     output, own = plan.output(), next(leaves(plan)).output()
     own_ids = {own.apply(i).exprId().toString(): str(own.apply(i).name()) for i in range(own.size())}
     if not {*_PLACE} <= {*own_ids.values()}:
