@@ -150,6 +150,17 @@ def test_what_is_rejected_before_a_task_runs(
         sg.write(rows(spark), sink=sg.KafkaSink(bootstrap_servers=bootstrap, topic="nowhere"))
 
 
+def test_a_timeout_that_the_broker_does_not_allow_is_one_error(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic(1)
+    sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic, transaction_timeout="1d")
+    with pytest.raises(InvalidOption, match=r"longer than the broker allows.*transaction\.max\.timeout\.ms"):
+        sg.write(rows(spark), sink=sink)
+    assert "Traceback" not in "".join(capfd.readouterr())
+    assert not values(bootstrap, topic)
+
+
 def test_the_plan_contains_no_secret(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> None:
     topic = new_topic(1)
     sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic, settings={"ssl.key.pem": "hunter2"})

@@ -13,7 +13,8 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_spark.register import require_registered
-from streamgroups_spark.sinks.exactly_once import KafkaSink, disjoint
+from streamgroups_spark.sinks.exactly_once import KafkaSink, check_transactions, disjoint
+from streamgroups_spark.sinks.kafka_batch import new_transactional_id
 from streamgroups_spark.sinks.options import Delivery, check_output_schema, parse_sink
 
 
@@ -29,7 +30,8 @@ def write(df: DataFrame, *, sink: KafkaSink) -> None:
         sink: the topics. Without ``transaction_timeout`` the broker aborts the transaction after 15 minutes.
 
     Raises:
-        InvalidOption: if ``df`` is a stream, a column is missing or of a wrong type, or ``sink`` is another sink.
+        InvalidOption: if ``df`` is a stream, a column is missing or of a wrong type, ``sink`` is another sink, or the broker
+            does not allow its transaction timeout.
         UnknownTopic: if the topic does not exist.
         StreamGroupsError: if the cluster does not respond or rejects a request.
 
@@ -42,10 +44,15 @@ def write(df: DataFrame, *, sink: KafkaSink) -> None:
     _check(df, sink)
     options = parse_sink(sink.options, streaming=False)
     check_output_schema(df.schema, options)
+    given = sink.options
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         df = disjoint(df, options, cluster, with_letters=False)
-    df.write.format("streamgroups").options(**sink.options).mode("append").save()
+        # An error here is raised as it is. Spark would print the traceback of a planning process, and raise another one.
+        transactional_id = options.transactional_id or new_transactional_id()
+        check_transactions(options, transactional_id)
+        given = {**given, "kafka.transactional.id": transactional_id}
+    df.write.format("streamgroups").options(**given).mode("append").save()
 
 
 def _check(df: DataFrame, sink: object) -> None:

@@ -267,6 +267,18 @@ def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -
     if transactional_id is None:
         query_id = query_id_of(checkpoint) or f"new-{uuid.uuid4()}"
         transactional_id = transactional_id_of(group_id, query_id)
+    check_transactions(options, transactional_id)
+
+
+def check_transactions(options: SinkOptions, transactional_id: str) -> None:
+    """Checks that the broker accepts transactions with this id, and aborts an open one.
+
+    Called by ``sinks.batch_write`` too.
+
+    Raises:
+        InvalidOption: if the broker does not allow the transaction timeout.
+        StreamGroupsError: if the cluster does not respond, or this user is not authorized to use the id.
+    """
     with closing(
         Transactions(options.client, transactional_id, timeout_ms=options.transaction_timeout_ms)
     ) as transactions:

@@ -42,8 +42,7 @@ class KafkaBatchWriter(Shipped, DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, tasks: int) -> None:
         self._options = options
         self._settings = OutputSettings(options.topic, options.batches, options.with_headers, tasks)
-        # A second write at the same time must not fence this one.
-        self._transactional_id = options.transactional_id or f"streamgroups-batch-{uuid.uuid4()}"
+        self._transactional_id = options.transactional_id or new_transactional_id()
         self._begun: OpenTransaction | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,3 +104,8 @@ class KafkaBatchWriter(Shipped, DataSourceArrowWriter):
         return Transactions(
             self._options.client, self._transactional_id, timeout_ms=self._options.transaction_timeout_ms
         )
+
+
+def new_transactional_id() -> str:
+    """Returns an id of one batch write. A second write at the same time must not fence it."""
+    return f"streamgroups-batch-{uuid.uuid4()}"
