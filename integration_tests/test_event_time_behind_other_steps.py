@@ -23,6 +23,7 @@ import streamgroups as sg
 from integration_tests.event_times import START_MS, departures, minute_of
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
+from streamgroups.event_time.panes import PaneKind
 from streamgroups_spark.event_time.with_event_time import _read_column
 from streamgroups_testkit.queries import exclusive_options
 from unit_tests.examples import examples
@@ -142,34 +143,27 @@ def test_W2_windows_with_the_time_of_the_query_follow_the_rows_that_reach_them(
 ) -> None:
     topic = new_topic(1, **ANY_TIME)
     send(bootstrap, topic, Random(1))
-    found: dict[str, list[tuple[object, ...]]] = {}
-    for of in ("ours", "sparks"):
-        good = records(spark, bootstrap, topic, f"{group}-{of}").where("kind = 'good'")
-        timed = (
-            sg.with_event_time(good, "timestamp", watermark_delay="2m")
-            if of == "ours"
-            else good.withWatermark("timestamp", DELAY)
-        )
-        windows = sg.windows(
-            timed,
-            on="timestamp",
-            by=["kind"],
-            time="query",
-            window=sg.tumbling("1 minute"),
-            aggregate={"n": "count(*)"},
-        )
-        rows = found.setdefault(of, [])
-        query = (
-            windows.writeStream.foreachBatch(lambda batch, _, rows=rows: rows.extend(batch.collect()))
-            .trigger(availableNow=True)
-            .start()
-        )
-        assert query.awaitTermination(120)
-    late = {name: [row for row in rows if row.pane == "dead-letter"] for name, rows in found.items()}
-    assert late == {"ours": [], "sparks": []}
-    ours, sparks = ({(row.window_start, row.n) for row in found[of]} for of in ("ours", "sparks"))
+    good = {of: records(spark, bootstrap, topic, f"{group}-{of}").where("kind = 'good'") for of in ("ours", "sparks")}
+    ours = results_of_windows(sg.with_event_time(good["ours"], "timestamp", watermark_delay="2m"))
+    sparks = results_of_windows(good["sparks"].withWatermark("timestamp", DELAY))
     assert ours == sparks
     assert len(sparks) > 2
+
+
+def results_of_windows(timed: DataFrame) -> set[tuple[object, ...]]:
+    """The results of ``sg.windows`` with the time of the query. No record is late."""
+    windows = sg.windows(
+        timed, on="timestamp", by=["kind"], time="query", window=sg.tumbling("1 minute"), aggregate={"n": "count(*)"}
+    )
+    rows: list[Row] = []
+
+    def keep(batch: DataFrame, _batch_id: int) -> None:
+        rows.extend(batch.collect())
+
+    query = windows.writeStream.foreachBatch(keep).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert [row.pane for row in rows] == [PaneKind.ON_TIME.value] * len(rows)
+    return {(row.window_start, row.n) for row in rows}
 
 
 def test_W2_the_tasks_that_read_report_times_only_if_each_row_arrives(spark: SparkSession, bootstrap: str) -> None:
