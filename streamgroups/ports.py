@@ -322,8 +322,16 @@ class Batch:
 class Records(Protocol):
     """Reads records from given positions. Used by one thread."""
 
-    def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
-        """Up to ``limit`` messages of these partitions, from these offsets on.
+    def read(
+        self, positions: Mapping[TopicPartition, int], limit: int, until: Mapping[TopicPartition, int] = ...
+    ) -> Batch:
+        """Up to ``limit`` messages of these partitions, from these offsets on, in the order of partitions and offsets.
+
+        Args:
+            positions: the next offset of each partition.
+            limit: the maximum number of messages.
+            until: the end offsets of an earlier request from these positions, to read its messages again: only the
+                messages before them. Empty for a new request.
 
         Raises:
             DataLoss: if a position is not, or no longer, in its partition.

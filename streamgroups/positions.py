@@ -58,6 +58,8 @@ class WhenNoRecordMatches(Enum):
     LATEST = "latest"
 
 
+#: Kafka's times are int64.
+_MAX_TIME_MS = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -107,7 +109,7 @@ def parse_time_ms(text: str, *, option: str) -> int:
         Milliseconds since the epoch, UTC.
 
     Raises:
-        InvalidOption: if it is neither, or is before the epoch.
+        InvalidOption: if it is neither, is before the epoch, or is more than an int64.
 
     >>> [parse_time_ms(f"2013-01-01T05:00:00{zone}", option="startingTime") for zone in ("Z", "", "+01:00")]
     [1357016400000, 1357016400000, 1357012800000]
@@ -121,6 +123,11 @@ def parse_time_ms(text: str, *, option: str) -> int:
     remedy = "Write it like 2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z."
     stripped = text.strip()
     if stripped.isascii() and stripped.isdigit():
+        # The length first: Python does not convert texts of thousands of digits.
+        if len(stripped) > len(str(_MAX_TIME_MS)) or int(stripped) > _MAX_TIME_MS:
+            raise InvalidOption(
+                f"Option '{option}' is more than {_MAX_TIME_MS}, the last time of Kafka.", remedy=remedy
+            )
         return int(stripped)
     try:
         # Python 3.10 does not parse the Z of ISO 8601.

@@ -213,6 +213,28 @@ class RecordsContract:
         finally:
             records.close()
 
+    def test_G4_a_request_can_be_read_again(self, outside: Outside) -> None:
+        topic = outside.create_topic(2)
+        tps = [TopicPartition(topic, p) for p in range(2)]
+        for tp in tps:
+            outside.produce(tp, 50, timestamp_ms=1_000)
+        records = outside.new_records()
+        try:
+            at, chain = dict.fromkeys(tps, 0), list[tuple[dict[TopicPartition, int], Batch]]()
+            for _ in range(4):
+                chain.append((at, records.read(at, limit=17)))
+                at = dict(chain[-1][1].reached)
+            for tp in tps:
+                outside.produce(tp, 50, timestamp_ms=1_000)
+            for at, batch in reversed(chain):
+                assert [(m.partition, m.offset) for m in batch.messages] == sorted(
+                    (m.partition, m.offset) for m in batch.messages
+                )
+                assert records.read(at, limit=17, until=batch.reached) == batch
+                assert records.read(at, limit=5, until=batch.reached).messages == batch.messages[:5]
+        finally:
+            records.close()
+
     def test_no_more_than_the_limit(self, outside: Outside) -> None:
         topic = outside.create_topic(2)
         tps = [TopicPartition(topic, p) for p in range(2)]

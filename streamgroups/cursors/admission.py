@@ -51,7 +51,8 @@ def check_instance(group: str, instance: str, lease_timeout_ms: int) -> None:
     """
     check_group_name(group)
     _check_name("instance_name", instance)
-    if isinstance(lease_timeout_ms, bool) or not _MIN_TIMEOUT_MS <= lease_timeout_ms <= LIFETIME_MS:
+    is_number = isinstance(lease_timeout_ms, int) and not isinstance(lease_timeout_ms, bool)
+    if not is_number or not _MIN_TIMEOUT_MS <= lease_timeout_ms <= LIFETIME_MS:
         raise InvalidOption(
             f"lease_timeout_ms is {lease_timeout_ms!r}. It must be between {_MIN_TIMEOUT_MS:,} and {LIFETIME_MS:,}.",
             remedy="If the instance processes messages for longer, call consumer_heartbeat meanwhile.",

@@ -31,6 +31,8 @@ class CursorType(Enum):
 Time = datetime | str | int
 
 _NEEDS = {CursorType.AT_TIME: "time", CursorType.AT_OFFSET: "offset", CursorType.AFTER_OFFSET: "offset"}
+#: The last number of Kafka's int64.
+_MAX_NUMBER = 2**63 - 1
 _OF_GROUPS = (CursorType.TRIM_HORIZON, CursorType.AT_TIME, CursorType.LATEST)
 
 
@@ -58,16 +60,35 @@ def position_of(
         _check_given(type(type_).__name__, given, None)
         if of_group and isinstance(type_, AtOffset | AfterOffset):
             raise _no_offset(type(type_).__name__)
-        return type_
+        return _checked(type_)
     cursor_type = _type_of(type_)
     if of_group and cursor_type not in _OF_GROUPS:
         raise _no_offset(cursor_type.value)
     _check_given(cursor_type.value, given, _NEEDS.get(cursor_type))
     if time is not None:
-        return AtTime(_time_ms(time))
+        return _checked(AtTime(_time_ms(time)))
     if offset is not None:
-        return AtOffset(offset) if cursor_type is CursorType.AT_OFFSET else AfterOffset(offset)
+        return _checked(AtOffset(offset) if cursor_type is CursorType.AT_OFFSET else AfterOffset(offset))
     return TrimHorizon() if cursor_type is CursorType.TRIM_HORIZON else Latest()
+
+
+def _checked(position: Position) -> Position:
+    """Rejects an offset or a time that Kafka's protocol does not have, and one of another type."""
+    match position:
+        case AtOffset(next_offset=number):
+            what, least = "offset", 0
+        case AfterOffset(last_offset=number):
+            what, least = "offset", -1
+        case AtTime(timestamp_ms=number):
+            what, least = "time", 0
+        case _:
+            return position
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= _MAX_NUMBER:
+        raise InvalidOption(
+            f"The {what} of the cursor is {number!r}, which is not a number from {least} to {_MAX_NUMBER}.",
+            remedy="Set an offset of the partition." if what == "offset" else "Set milliseconds since the epoch.",
+        )
+    return position
 
 
 def _type_of(type_: CursorType | str) -> CursorType:

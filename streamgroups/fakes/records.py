@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from streamgroups.errors import DataLoss
 from streamgroups.fakes.cluster import FakeCluster
 from streamgroups.message import Message
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Batch
+
+_NO_END: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class FakeRecords:
@@ -28,7 +31,9 @@ class FakeRecords:
         #: Called after the read and before the result is returned: for tests of events in between.
         self.before_answer: Callable[[], None] = lambda: None
 
-    def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+    def read(
+        self, positions: Mapping[TopicPartition, int], limit: int, until: Mapping[TopicPartition, int] = _NO_END
+    ) -> Batch:
         """See :meth:`streamgroups.ports.Records.read`."""
         messages: list[Message] = []
         reached = dict(positions)
@@ -39,7 +44,9 @@ class FakeRecords:
                     f"{tp} has no offset {positions[tp]}: the available offsets are [{beginning}, {high_watermarks[tp]}).",
                     remedy="Read an available offset.",
                 )
-        for tp, end in self._cluster.end_offsets(positions).items():
+        ends = self._cluster.end_offsets(positions)
+        for tp in sorted(until or positions):
+            end = min(ends[tp], until.get(tp, ends[tp]))
             for record in self._cluster.read(OffsetRange(tp, positions[tp], max(end, positions[tp]))):
                 if len(messages) == limit:
                     break

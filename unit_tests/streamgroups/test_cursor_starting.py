@@ -58,3 +58,31 @@ def test_G1_a_group_cursor_has_three_types(type_: str) -> None:
 def test_G1_an_invalid_start_is_rejected(type_: Any, more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
         position_of(type_, **more, of_group=True)
+
+
+@pytest.mark.parametrize(
+    ("type_", "more"),
+    [
+        ("AT_OFFSET", {"offset": "3"}),
+        ("AT_OFFSET", {"offset": 3.0}),
+        ("AT_OFFSET", {"offset": True}),
+        ("AT_OFFSET", {"offset": -1}),
+        ("AT_OFFSET", {"offset": 2**63}),
+        ("AFTER_OFFSET", {"offset": "3"}),
+        ("AFTER_OFFSET", {"offset": -2}),
+        (AtOffset("3"), {}),  # type: ignore[arg-type]
+        (AfterOffset(2**63), {}),
+        (AtTime("noon"), {}),  # type: ignore[arg-type]
+        (AtTime(-1), {}),
+    ],
+    ids=str,
+)
+def test_G16_an_offset_or_time_that_is_no_number_of_kafka_is_rejected(type_: Any, more: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption, match="which is not a number from"):
+        position_of(type_, **more, of_group=False)
+
+
+@pytest.mark.parametrize("time", [2**63, "9" * 19, "9" * 5_000])
+def test_G1_a_time_beyond_kafkas_is_rejected(time: str | int) -> None:
+    with pytest.raises(InvalidOption, match="more than 9223372036854775807"):
+        position_of("AT_TIME", time=time, of_group=True)

@@ -30,6 +30,8 @@ GROUP = "billing"
 PARTITIONS = tuple(TopicPartition("flights", p) for p in range(3))
 P0 = PARTITIONS[0]
 TIMEOUT_MS = 30_000
+#: A request that repeats no other one.
+NEW: Mapping[TopicPartition, int] = {}
 
 
 class World:
@@ -131,6 +133,44 @@ def test_G4_a_request_that_failed_can_be_repeated(new_world: Callable[..., World
     assert offsets(first) + offsets(a.get(cursor, 10)[0]) == list(range(20))
 
 
+@pytest.mark.parametrize("commit_on_get", [True, False])
+def test_G4_a_cursor_that_is_used_again_returns_the_same_messages(
+    new_world: Callable[..., World], commit_on_get: bool
+) -> None:
+    """Messages of other partitions arrive in between, which a new request would return first."""
+    world = new_world(3)
+    a = world.join("a", commit_on_get=commit_on_get)
+    cursor, chain = a.identity, list[tuple[GroupCursor, tuple[Message, ...], GroupCursor]]()
+    for tp in reversed(PARTITIONS):
+        world.cluster.produce(tp, 5)
+        messages, after = a.get(cursor, 10)
+        assert [m.topic_partition for m in messages] == [tp] * 5
+        chain.append((cursor, messages, after))
+        cursor = after
+        world.cluster.produce(PARTITIONS[2], 1)
+        messages, after = a.get(cursor, 10)
+        chain.append((cursor, messages, after))
+        cursor = after
+        assert a.get(chain[-1][0], 10) == chain[-1][1:]
+        assert a.get(chain[-1][0], 10_000) == chain[-1][1:]
+    if not commit_on_get:
+        for cursor, *found in reversed(chain):
+            assert list(a.get(cursor, 10)) == found
+        assert offsets(a.get(chain[0][0], 2)[0]) == offsets(chain[0][1])[:2]
+
+
+def test_G12_a_cursor_before_later_commits_continues_after_them(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.cluster.produce(P0, 20)
+    a = world.join("a")
+    _, second = a.get(a.identity, 10)
+    _, third = a.get(second, 10)
+    assert a.get(third, 10)[0] == ()
+    assert (a.get(a.identity, 10)[0], world.committed()) == ((), 20)
+    world.cluster.produce(P0, 5)
+    assert offsets(a.get(a.identity, 10)[0]) == list(range(20, 25))
+
+
 def test_G6_an_instance_with_a_request_in_progress_is_not_reported_as_gone(new_world: Callable[..., World]) -> None:
     """Its stored deadline must never be too early: others would treat it as gone (G9)."""
     world = new_world()
@@ -140,9 +180,11 @@ def test_G6_an_instance_with_a_request_in_progress_is_not_reported_as_gone(new_w
     class SlowRecords(FakeRecords):
         """A broker that takes longer than the instance may be silent."""
 
-        def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+        def read(
+            self, positions: Mapping[TopicPartition, int], limit: int, until: Mapping[TopicPartition, int] = NEW
+        ) -> Batch:
             world.clock.advance(TIMEOUT_MS + 10_000)
-            return super().read(positions, limit)
+            return super().read(positions, limit, until)
 
     a._outside = replace(a._outside, records=SlowRecords(world.cluster))
     a.get(a.identity, 10)

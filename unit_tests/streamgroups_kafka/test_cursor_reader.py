@@ -108,6 +108,42 @@ def test_G8_a_position_that_was_moved_drops_what_was_fetched_ahead(
     assert reading.consumer.assigned == {P0: 7, P1: 0}
 
 
+def test_G4_messages_are_in_the_order_of_partitions(reading: Reading) -> None:
+    reading.hold(P0, 0, 2)
+    reading.hold(P1, 0, 2)
+    reading.consumer.fetched = deque([*records(P1, 0), *records(P0, 0), *records(P1, 1), *records(P0, 1)])
+    assert reading.read({P0: 0, P1: 0})[0] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_G4_a_repeated_request_reads_the_same_messages_whatever_is_prefetched(reading: Reading) -> None:
+    """The first request left messages of the second partition behind; they are not in the repeated one."""
+    reading.hold(P0, 0, 9)
+    reading.hold(P1, 0, 9)
+    reading.consumer.fetched = deque([*records(P0, 0, 1, 2), *records(P1, 0, 1, 2)])
+    once, first = reading.read({P0: 0, P1: 0}, 4)
+    assert once == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    reading.consumer.then(
+        lambda: records(P0, 0)[0],
+        lambda: records(P0, 1)[0],
+        lambda: records(P0, 2)[0],
+        lambda: records(P1, 0)[0],
+    )
+    again = reading.reader.read({P0: 0, P1: 0}, 4, first.reached)
+    assert ([(m.partition, m.offset) for m in again.messages], again.reached) == (once, first.reached)
+    reading.consumer.fetched = deque(records(P0, 0, 1, 2))
+    fewer = reading.reader.read({P0: 0, P1: 0}, 2, first.reached)
+    assert [(m.partition, m.offset) for m in fewer.messages] == [(0, 0), (0, 1)]
+    assert fewer.reached == {P0: 2, P1: 0}
+
+
+def test_G13_a_repeated_request_ends_in_a_gap(reading: Reading) -> None:
+    reading.hold(P0, 0, 9)
+    reading.consumer.fetched = deque(records(P0, 0, 7, 8))
+    batch = reading.reader.read({P0: 0}, 10, {P0: 5})
+    assert ([m.offset for m in batch.messages], batch.reached) == ([0], {P0: 5})
+    assert reading.read({P0: 5})[0] == [(0, 7), (0, 8)], "what was prefetched is not lost"
+
+
 def test_what_no_position_is_of_is_passed_over(reading: Reading) -> None:
     reading.hold(P0, 0, 1)
     reading.consumer.fetched = deque([*records(P1, 7), *records(P0, 0)])

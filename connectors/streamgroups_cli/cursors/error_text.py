@@ -33,8 +33,6 @@ _WORDS = {
     "'offset'": "--offset",
     "time=...": "--time.",
     "offset=...": "--offset.",
-    # Of the Spark source, which has the same starting positions.
-    " (-2 or -1 in startingOffsets), or set onDataLoss=earliest to use the nearest offset": "",
 }
 _ANY = re.compile("|".join(rf"(?<![\w-]){re.escape(name)}(?!\w)" for name in sorted(_WORDS, key=len, reverse=True)))
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from streamgroups.acls import grant
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.cursors.state import GroupState, group_state
-from streamgroups.errors import GroupRejected, UnknownTopic
+from streamgroups.errors import GroupRejected, InvalidOption, UnknownTopic
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, MetadataStore
 from streamgroups.positions import Position, Positions, WhenNoRecordMatches
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 #: How long a member with new partitions may take to store its metadata entry, which shows that it applies reset
 #: requests.
 _INTRODUCTION_S = 3.0
+_IN_RANGE = "Use an offset in that range, or TRIM_HORIZON or LATEST."
 #: Brokers learn of a new topic with a delay.
 _RETRYING = retrying(1, every_s=0.1, on=UnknownTopic)
 
@@ -80,9 +81,17 @@ class GroupOperations:
             )
 
     def offsets(self, position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Converts a position to offsets. A time after the last message means the end: later messages come after it."""
+        """Converts a position to offsets. A time after the last message means the end: later messages come after it.
+
+        Raises:
+            InvalidOption: if a partition does not have the offset.
+        """
         positions = Positions(position, when_no_record_matches=WhenNoRecordMatches.LATEST)
-        return offsets_of(self._cluster, positions, partitions)
+        try:
+            return offsets_of(self._cluster, positions, partitions)
+        except InvalidOption as e:
+            # Its remedy names options of the Spark source.
+            raise InvalidOption(e.what, remedy=_IN_RANGE) from None
 
     # ---- G9 ----------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from itertools import chain
+from types import MappingProxyType
 
 from confluent_kafka import Consumer, KafkaError
 
@@ -44,6 +46,9 @@ _POLL_S = 0.1
 _HEADER_BYTES = 100
 #: The maximum number of open partitions of partition cursors. Each prefetches over its own connection.
 _MAX_OPEN = 8
+#: The number of messages that a repeated request takes from librdkafka at once.
+_REPEATED_AT_ONCE = 1_000
+_NO_END: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class RecordReader:
@@ -77,33 +82,77 @@ class RecordReader:
         self._last_error = ""
         self._log = client_log(config.get("bootstrap.servers"))
 
-    def read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+    def read(
+        self, positions: Mapping[TopicPartition, int], limit: int, until: Mapping[TopicPartition, int] = _NO_END
+    ) -> Batch:
         """See :meth:`streamgroups.ports.Records.read`. It waits for one message, and adds as many as one fetch
         contains.
         """
+        if until:
+            return self._read_until(positions, limit, until)
         self._assign(positions)
-        messages: list[Message] = []
-        size_bytes = 0
+        found: dict[tuple[str, int], list[Message]] = {}
+        count = size_bytes = 0
         ends: Mapping[TopicPartition, int] | None = None
         began_s = time.monotonic()
-        while len(messages) < limit and size_bytes < self._max_bytes:
+        while count < limit and size_bytes < self._max_bytes:
             if not self._waiting:
-                self._waiting.extend(self._consumer.consume(limit - len(messages), 0))
+                self._waiting.extend(self._consumer.consume(limit - count, 0))
             if not self._waiting:
                 ends = self._ends(positions) if ends is None else ends
                 if all(self._next[tp] >= ends[tp] for tp in positions):
                     break
                 waited_s = time.monotonic() - began_s
-                if messages and waited_s > _ENOUGH_S:
+                if found and waited_s > _ENOUGH_S:
                     break
                 self._wait(ends, waited_s)
                 continue
             message = self._take(self._waiting.popleft())
             if message is not None:
-                messages.append(message)
+                found.setdefault((message.topic, message.partition), []).append(message)
+                count += 1
                 size_bytes += len(message.value or b"") + len(message.key or b"")
                 size_bytes += sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in message.headers)
+        messages = chain.from_iterable(found[it] for it in sorted(found))
         return Batch(tuple(messages), {tp: self._next[tp] for tp in positions})
+
+    def _read_until(
+        self, positions: Mapping[TopicPartition, int], limit: int, until: Mapping[TopicPartition, int]
+    ) -> Batch:
+        """Reads one partition after the other, so that no partition prefetches while another one is read."""
+        messages: list[Message] = []
+        reached = dict(positions)
+        for tp in sorted(until):
+            if len(messages) == limit:
+                break
+            found = self._read_range(tp, positions[tp], until[tp])
+            taken = found[: limit - len(messages)]
+            messages += taken
+            reached[tp] = self._next[tp] if len(taken) == len(found) else taken[-1].offset + 1
+        return Batch(tuple(messages), reached)
+
+    def _read_range(self, tp: TopicPartition, next_offset: int, end_offset: int) -> list[Message]:
+        self._assign({tp: next_offset})
+        messages: list[Message] = []
+        ends: Mapping[TopicPartition, int] | None = None
+        began_s = time.monotonic()
+        while self._next[tp] < end_offset:
+            if not self._waiting:
+                self._waiting.extend(self._consumer.consume(_REPEATED_AT_ONCE, 0))
+            if not self._waiting:
+                ends = self._ends({tp: next_offset}) if ends is None else ends
+                if self._next[tp] >= ends[tp]:
+                    break
+                self._wait(ends, time.monotonic() - began_s)
+                continue
+            first = self._waiting[0]
+            if first.error() is None and first.partition() == tp.partition and (first.offset() or 0) >= end_offset:
+                # The offsets before it have no record any more. It is the next message.
+                self._next[tp] = end_offset
+                break
+            message = self._take(self._waiting.popleft())
+            messages += [] if message is None else [message]
+        return messages
 
     def close(self) -> None:
         """See :meth:`streamgroups.ports.Records.close`."""

@@ -19,6 +19,7 @@ from typing import TypeVar
 from streamgroups.coordination.reset_participant import ResetParticipant
 from streamgroups.coordination.reset_protocol import MemberEntry
 from streamgroups.cursors.lease import Lease
+from streamgroups.cursors.repeats import Repeats
 from streamgroups.cursors.session import Covered, cover, in_flight, read_from
 from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import FencedMember, StreamGroupsError
@@ -100,6 +101,7 @@ class InstanceSession:
             outside.metadata_store, outside.cluster, identity.group, self._signed, outside.clock
         )
         self._stored_ms: int | None = None
+        self._repeats = Repeats()
 
     # ---- any thread --------------------------------------------------------------------------------------------------
 
@@ -235,7 +237,8 @@ class InstanceSession:
         if self._commit_on_get:
             self._evicted(self._member.commit(cursor.covers))
         before = {tp: holding for tp, holding in self._member.holdings().items() if tp not in stopped}
-        batch = self._outside.records.read(read_from(cursor.covers, before), limit)
+        positions = read_from(cursor.covers, before)
+        batch = self._outside.records.read(positions, limit, self._repeats.end_offsets(positions))
         after = self._member.holdings()
         # Drop partitions that were revoked, or lost and assigned again: another instance may read them.
         kept = {
@@ -246,7 +249,11 @@ class InstanceSession:
         given = self._member.give_out(in_flight(cover(cursor.covers, after, kept), after))
         covers = cover(cursor.covers, after, {tp: n for tp, n in kept.items() if tp in given})
         self._note_lease()
-        return tuple(m for m in batch.messages if m.topic_partition in given), replace(cursor, covers=covers)
+        messages = tuple(m for m in batch.messages if m.topic_partition in given)
+        if messages:
+            reached = {tp: n for tp, n in kept.items() if tp in given}
+            self._repeats = self._repeats.after(positions, reached, {tp: it.next_offset for tp, it in after.items()})
+        return messages, replace(cursor, covers=covers)
 
     def _commit(self, cursor: GroupCursor) -> GroupCursor:
         self._check_topics(self._apply())
