@@ -18,10 +18,20 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.joined_lookup import Choices, choose_together, is_together, partner_of
 from streamgroups.state.kept_ids import newest_committed
-from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_exactly, is_killed
+from streamgroups.state.lookup import (
+    Choice,
+    Empty,
+    OnMissingState,
+    Position,
+    Stored,
+    choose,
+    is_continued,
+    is_exactly,
+    is_killed,
+)
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Fingerprinted, Named, New, Unnamed
+from streamgroups.state.origins import Fingerprinted, Named, New, StateOrigin, Unnamed
 from streamgroups.state.state_files import StateFiles
 from streamgroups_state.file_format import pack, segment_of, unpack
 from streamgroups_state.operator import Part
@@ -117,6 +127,17 @@ class StoredStates:
                 return Empty(position.next_offset)
             raise
         return choose(position, [manifest], self._on_missing)
+
+    def is_written(self, position: Position, origin: StateOrigin) -> bool:
+        """Whether the state of a position exists, written by a batch that has continued with another state.
+
+        Raises:
+            StateDamaged: if a file is damaged.
+            StateMismatch: if a file belongs to another group or operator.
+            StateUnreachable: if the storage does not answer.
+        """
+        found = (it.state_of(position.topic_partition) for it in self._manifests(position.topic_partition))
+        return is_continued(position, origin, (it for it in found if it is not None))
 
     def find_kept(self, position: Position) -> Choice:
         """The state from which a batch continues, if ids of records after the position stay seen.

@@ -29,8 +29,10 @@ A committed offset of another topic or cluster than that of the checkpoint (:mod
 "anything else", whatever its number. Whether the chosen position belongs to the current topic is decided afterwards
 (:mod:`streamgroups.query.data_loss`).
 
-A finished batch may have skipped a partition: an earlier run had to replay the batch, and another member owned the
-partition then (:mod:`streamgroups.checkpoints.skipped_ranges`). For such a partition the checkpoint has no position.
+A finished batch may not have read a partition (:mod:`streamgroups.checkpoints.skipped_ranges`): an earlier run had to replay
+the batch, and another member owned the partition then; or the function of ``foreachBatch`` has not read all rows of a query
+with state (:func:`unread`). For such a partition the checkpoint has no position. The position of the group applies under
+every policy, which is ``from`` unless another member has read further.
 
 A partition that another member owns now stays with that member under
 every policy.
@@ -38,7 +40,7 @@ every policy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -151,6 +153,41 @@ def unconfirmed(last: BatchOffset, owned: Mapping[TopicPartition, Owned]) -> fro
     return frozenset(tp for tp in ends.keys() & owned.keys() if owned[tp].next_offset != ends[tp])
 
 
+def unread(
+    last: BatchOffset,
+    owned: Mapping[TopicPartition, Owned],
+    noted: Collection[TopicPartition],
+    is_written: Callable[[OffsetRange, Owned], bool],
+) -> frozenset[TopicPartition]:
+    """The owned partitions that a finished batch has not read.
+
+    Spark counts a batch as finished when its sink returns, also if the sink has read only some of the rows, or none. The
+    source detects this at the next trigger, and stores it. A killed query stores nothing: then a task has not written the
+    state of a range. The rows of the other ranges may be lost too, so all ranges without a commit are read again.
+
+    Args:
+        last: the offset of the batch in the checkpoint.
+        owned: the partitions of the first assignment.
+        noted: those that an earlier run has stored as not read.
+        is_written: whether a task has written the state of the end of a range, after the state of a position.
+
+    >>> p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
+    >>> last = BatchOffset(3, (OffsetRange(p0, 10, 20), OffsetRange(p1, 5, 6)))
+    >>> found = unread(last, {p0: Owned(10), p1: Owned(5)}, (), lambda r, _: r.topic_partition == p0)
+    >>> sorted(map(str, found))
+    ['t-0', 't-1']
+    """
+    at_start = [
+        r
+        for r in last.ranges
+        if r.topic_partition in owned and r.topic_partition not in noted
+        if _is_commit_missing(last, r.topic_partition, owned[r.topic_partition], r.next_offset)
+    ]
+    if all(is_written(r, owned[r.topic_partition]) for r in at_start):
+        return frozenset(noted)
+    return frozenset(noted).union(r.topic_partition for r in at_start)
+
+
 def resume_finished(
     last: BatchOffset,
     owned: Mapping[TopicPartition, Owned],
@@ -163,7 +200,7 @@ def resume_finished(
         last: the offset of the batch in the checkpoint.
         owned: the partitions of the first assignment.
         policy: which positions apply if both differ.
-        left: the partitions that the batch has skipped.
+        left: the partitions that the batch has not read.
 
     Raises:
         PositionsDiffer: under :attr:`OnRestart.FAIL`, with every difference.
@@ -241,9 +278,7 @@ def _settle(
         says = checkpoint[tp] if owned[tp].is_silent else owned[tp].next_offset
         differ = mine.differs_from(groups) and not owned[tp].is_silent
         identities[tp] = mine if differ or owned[tp].is_silent else mine.completed_by(groups)
-        is_members = owned[tp].origin in (Origin.COMMITTED, Origin.WRITTEN)
-        commit_missing = is_members and says == or_at.get(tp) and owned[tp].reset == batch.reset_of(tp)
-        if differ or (says != checkpoint[tp] and not commit_missing):
+        if differ or (says != checkpoint[tp] and not _is_commit_missing(batch, tp, owned[tp], or_at.get(tp))):
             differences.append(Difference(tp, checkpoint[tp], says, (mine, groups) if differ else None))
             if policy is not OnRestart.CHECKPOINT:
                 next_offsets[tp], identities[tp] = says, groups
@@ -251,6 +286,12 @@ def _settle(
     if policy is OnRestart.CHECKPOINT:
         _reject_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])
     return next_offsets, identities, tuple(differences)
+
+
+def _is_commit_missing(batch: BatchOffset, tp: TopicPartition, owned: Owned, started_at: int | None) -> bool:
+    """Whether the group is where a member has committed the start of the batch, with the reset of the checkpoint."""
+    is_members = owned.origin in (Origin.COMMITTED, Origin.WRITTEN)
+    return is_members and owned.next_offset == started_at and owned.reset == batch.reset_of(tp)
 
 
 def _reject_to_write_again(differences: Sequence[Difference]) -> None:

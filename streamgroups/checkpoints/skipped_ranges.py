@@ -1,10 +1,11 @@
-"""The ranges of a batch that a query has skipped, stored for its later runs.
+"""The ranges of a batch that a query has not read, stored for its later runs.
 
 Written and read by ``streamgroups.query.skipped_range_store``. A restarted query replays its unfinished batch, except
 for partitions that another member owns by then. Spark's checkpoint does not show that. It contains the batch with all
 its ranges, and the batch is done as soon as the other ranges are. Suppose that the query is restarted again before it
 has logged another batch, and then owns such a partition. It would count the range as read, although no member has read
-it. Therefore each run stores its skipped ranges before Spark can finish the batch. The store is
+it. Therefore each run stores its skipped ranges before Spark can finish the batch. A batch whose sink has not read all rows
+is stored with all its ranges, as soon as the source detects it. The store is
 :func:`streamgroups.coordination.reset_protocol.skipped_ranges_group_of` the group. Each metadata entry contains the
 fingerprints of batches. Source: SEMANTICS S1, S5.
 """

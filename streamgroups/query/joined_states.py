@@ -17,6 +17,7 @@ from streamgroups.query.packing import Packing, pack_together
 from streamgroups.state.joined_lookup import Choices, is_together
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.lookup import Choice, OnMissingState, Position
+from streamgroups.state.origins import StateOrigin
 from streamgroups.state.task_plan import RangePlan
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class JoinedStates(OperatorStates):
         on_missing: what happens if no states lead to two positions.
         collect: deletes old states from time to time; called with the partitions of the member.
         operators: the operators of the query, in the order in which they process the records; the join is the last one.
+        is_written: see :class:`OperatorStates`.
     """
 
     def __init__(
@@ -54,9 +56,19 @@ class JoinedStates(OperatorStates):
         on_missing: OnMissingState = OnMissingState.FAIL,
         collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
         operators: tuple[str, ...] = (),
+        is_written: Callable[[Position, StateOrigin], bool] = lambda *_: True,
     ) -> None:
         super().__init__(
-            location, group_id, run_id, _one, take_reports, now_ms, on_missing, collect, operators=operators
+            location,
+            group_id,
+            run_id,
+            _one,
+            take_reports,
+            now_ms,
+            on_missing,
+            collect,
+            operators=operators,
+            is_written=is_written,
         )
         self._topics, self._find_both = topics, find_both
         #: Since when the records of a partition wait for its partner, and whether a warning was logged.

@@ -23,8 +23,15 @@ from typing import Any, TypeVar
 
 from streamgroups.checkpoints.belonging import check_belongs
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
-from streamgroups.checkpoints.restart import OnRestart, Resumption, resume_finished, resume_unfinished, unconfirmed
-from streamgroups.errors import GroupRejected, ProgramMismatch, StreamGroupsError
+from streamgroups.checkpoints.restart import (
+    OnRestart,
+    Resumption,
+    resume_finished,
+    resume_unfinished,
+    unconfirmed,
+    unread,
+)
+from streamgroups.errors import GroupRejected, ProgramMismatch, StateMissing, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
@@ -195,7 +202,7 @@ class MicroBatches:
         if self._is_to_warm_up(limited=limited):
             return self._encoded(replace(start, warm_ups=start.warm_ups + 1))
         member = self._start(start)
-        self._finish(member, start.number)
+        self._finish(member, start)
         self._admission.finished(start_json, start.number)
         self._begun = None
         if not self._resumed:
@@ -327,10 +334,9 @@ class MicroBatches:
             return
         begun, self._begun = self._begun, None
         if begun is not None and self._commit_log.has_finished(begun):
-            number = decode(begun).number
             # A member that has failed cannot commit, and the query has already received its error.
             with suppress(StreamGroupsError):
-                self._finish(self._member, number)
+                self._finish(self._member, decode(begun))
         self._member.close()
         self._resets.close()
 
@@ -342,13 +348,21 @@ class MicroBatches:
             batch = member.plan(number, complete)
         return batch
 
-    def _finish(self, member: Member, number: int) -> None:
-        """Commits a batch that is done."""
+    def _finish(self, member: Member, finished: BatchOffset) -> None:
+        """Commits a batch that is done.
+
+        Raises:
+            StateMissing: if the sink has not read all rows of the batch. A later run reads it again.
+        """
         membership = member.membership
-        self._times.finished(membership, number)
+        self._times.finished(membership, finished.number)
         batch = membership.in_flight
-        states = self._states.finished(batch) if batch is not None and batch.number <= number else {}
-        member.finish(number, states)
+        try:
+            states = self._states.finished(batch) if batch is not None and batch.number <= finished.number else {}
+        except StateMissing:
+            self._left.note_unread(finished)
+            raise
+        member.finish(finished.number, states)
 
     # ---- starting ----------------------------------------------------------------------------------------------------
 
@@ -409,7 +423,10 @@ class MicroBatches:
         self, last: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart
     ) -> Resumption:
         unsure = unconfirmed(last, owned)
-        left = self._left.among(last, unsure) if unsure else ()
+        noted = self._left.among(last, unsure) if unsure else ()
+        left = unread(last, owned, noted, self._states.is_written)
+        for r in (it for it in last.ranges if it.topic_partition in left):
+            logger.warning("Restart of group '%s': batch %d has not read %s", self._group_id, last.number, r)
         return resume_finished(last, owned, policy, left)
 
     def _resume(

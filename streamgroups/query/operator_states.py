@@ -24,7 +24,7 @@ from streamgroups.query.query_ports import BatchStates
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, sum_of_sizes, total
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New, StateOrigin
+from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
 from streamgroups.state.state_time import StateTime
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 
@@ -82,6 +82,8 @@ class OperatorStates(BatchStates):
         time: the event time by which batches are planned.
         flushes: whether the operator emits what is still open at the end of a bounded run.
         operators: the operators of the query, in the order in which they process the records.
+        is_written: whether the state of a position exists that continues the given one
+            (:func:`streamgroups.state.lookup.is_continued`).
     """
 
     def __init__(
@@ -99,8 +101,9 @@ class OperatorStates(BatchStates):
         *,
         flushes: bool = False,
         operators: tuple[str, ...] = (),
+        is_written: Callable[[Position, StateOrigin], bool] = lambda *_: True,
     ) -> None:
-        self._operators = operators
+        self._operators, self._is_written = operators, is_written
         self._location, self._group_id, self._run_id = location, group_id, run_id
         self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
         self._on_missing, self._collect = on_missing, collect
@@ -127,6 +130,10 @@ class OperatorStates(BatchStates):
             InvalidOption: if the query imports the watermark of a group without event time.
         """
         self._time.check()
+
+    def is_written(self, r: OffsetRange, owned: Owned) -> bool:
+        """See :meth:`BatchStates.is_written`."""
+        return self._is_written(Position(r.topic_partition, r.end_offset, UNNAMED, owned.identity), owned.state)
 
     def due(
         self, owned: Mapping[TopicPartition, Owned], next_offsets: Mapping[TopicPartition, int]

@@ -138,6 +138,18 @@ class BatchStates:
             InvalidOption: if the operator does not support them.
         """
 
+    def is_written(self, r: OffsetRange, owned: Owned) -> bool:
+        """Whether a task of an earlier run has written the state of the end of a range.
+
+        Args:
+            r: the range.
+            owned: its partition, at the position and the state with which the task has continued.
+
+        Raises:
+            StreamGroupsError: if the storage of states does not answer, or a state is damaged.
+        """
+        return True
+
     def complete(
         self, ranges: Collection[OffsetRange], next_offsets: Mapping[TopicPartition, int]
     ) -> Collection[OffsetRange]:

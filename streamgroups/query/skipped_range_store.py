@@ -1,7 +1,7 @@
-"""Stores the skipped ranges of a query in a metadata group of its group, for later runs of the query.
+"""Stores the ranges that a query has not read in a metadata group of its group, for later runs of the query.
 
-Created by ``streamgroups_spark.source.running_query``. Called by ``streamgroups.query.micro_batches`` after a restart,
-on Spark's thread for the query. Each call is one or two requests. If the metadata group cannot be read, uncertain ranges
+Created by ``streamgroups_spark.source.running_query``. Called by ``streamgroups.query.micro_batches`` after a restart, and
+after a batch whose sink has not read all rows, on Spark's thread for the query. Each call is one or two requests. If the metadata group cannot be read, uncertain ranges
 are read again. If skipped ranges cannot be stored, the replay fails. So no record is lost. Source: :mod:`streamgroups.checkpoints.skipped_ranges`; SEMANTICS S1,
 S5.
 """
@@ -41,12 +41,8 @@ class SkippedRangeStore:
         Raises:
             StreamGroupsError: if they cannot be stored. After the batch, its checkpoint would count them as read.
         """
-        ends = {r.topic_partition: r.end_offset for r in batch.ranges}
         try:
-            changed = changes(fingerprint(batch), {tp: tp in left for tp in ends}, self._read(ends))
-            if changed:
-                notes = {tp: Committed(ends[tp], it.encode()) for tp, it in changed.items()}
-                self._metadata_store.write(skipped_ranges_group_of(self._group_id), notes)
+            self._write(batch, left)
         except StreamGroupsError as e:
             if left:
                 skipped = ", ".join(str(r) for r in batch.ranges if r.topic_partition in left)
@@ -55,6 +51,23 @@ class SkippedRangeStore:
                     f"not own these partitions, and this could not be stored: {e.what}",
                     f"{e.remedy} The query can be restarted.".strip(),
                 ) from e
+
+    def note_unread(self, batch: BatchOffset) -> None:
+        """Stores that the sink has not read all rows of a batch, which Spark counts as finished.
+
+        Raises nothing, because the query fails with the reason. Without the entry, the stored states decide
+        (:func:`streamgroups.checkpoints.restart.unread`).
+        """
+        try:
+            self._write(batch, [r.topic_partition for r in batch.ranges])
+        except StreamGroupsError as e:
+            logger.warning(
+                "Group '%s': it could not be stored that the sink has not read batch %d (%s); after a restart the query "
+                "reads the batch again if a state of it is missing.",
+                self._group_id,
+                batch.number,
+                e,
+            )
 
     def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Those of the partitions that a finished batch has not read, or for which that is unknown."""
@@ -70,6 +83,13 @@ class SkippedRangeStore:
             )
             return partitions
         return [tp for tp, left in noted.items() if fingerprint(batch) in left.batches]
+
+    def _write(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
+        ends = {r.topic_partition: r.end_offset for r in batch.ranges}
+        changed = changes(fingerprint(batch), {tp: tp in left for tp in ends}, self._read(ends))
+        if changed:
+            notes = {tp: Committed(ends[tp], it.encode()) for tp, it in changed.items()}
+            self._metadata_store.write(skipped_ranges_group_of(self._group_id), notes)
 
     def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, SkippedRanges]:
         read = self._metadata_store.read(skipped_ranges_group_of(self._group_id), sorted(partitions))

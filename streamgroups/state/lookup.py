@@ -215,6 +215,23 @@ def _in_ledger(position: Position, origin: Fingerprinted, ours: list[Stored], on
     )
 
 
+def is_continued(position: Position, origin: StateOrigin, states: Iterable[PartitionState]) -> bool:
+    """Whether one of these states is that of a position, written by a batch that has continued with another state.
+
+    Args:
+        position: the end of the batch. Its origin does not count.
+        origin: the state before the batch. If it names no state, any batch up to the position counts.
+        states: states of the partition.
+    """
+
+    def follows(state: PartitionState) -> bool:
+        if state.next_offset != position.next_offset or state.identity.differs_from(position.identity):
+            return False
+        return state.after == origin.file if isinstance(origin, Named) else True
+
+    return any(follows(it) for it in states)
+
+
 def is_exactly(position: Position, stored: Stored) -> bool:
     """Whether a state is the one of a position, so that no other state has to be searched."""
     if stored.state.identity.differs_from(position.identity):

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import assume, given
 
 from streamgroups.checkpoints.offset import BatchOffset
-from streamgroups.checkpoints.restart import Difference, OnRestart, Resumption, resume_finished, resume_unfinished
+from streamgroups.checkpoints.restart import (
+    Difference,
+    OnRestart,
+    Resumption,
+    resume_finished,
+    resume_unfinished,
+    unread,
+)
 from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.membership import NewPosition, Origin, Owned
@@ -72,6 +79,48 @@ def test_S5_after_a_finished_batch(row: Row, policy: OnRestart) -> None:
     assert (resumption.replay, resumption.left) == ((), ())
     assert resumption.next_offsets == {P0: int(row.checkpoint_wins if policy is CHECKPOINT else row.group_wins)}
     assert resumption.differences == ((Difference(P0, 20, row.group.next_offset),) if row.differs else ())
+
+
+#: The positions of both partitions of a batch, what an earlier run has stored, the states that tasks have written, and what
+#: the batch has not read. ``resume_finished`` then continues at the positions of the group.
+TWO = BatchOffset(3, (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)))
+AT_START, AT_END = (Owned(10), Owned(5)), (Owned(20), Owned(6))
+UNREAD: dict[str, tuple[tuple[Owned, Owned], set[TopicPartition], set[TopicPartition], set[TopicPartition]]] = {
+    "read whole, without a commit": (AT_START, set(), {P0, P1}, set()),
+    "read whole": (AT_END, set(), {P0, P1}, set()),
+    "read by other members": (AT_END, set(), set(), set()),
+    "not read": (AT_START, set(), set(), {P0, P1}),
+    "partly read": (AT_START, set(), {P0}, {P0, P1}),
+    "stored as not read": (AT_START, {P0, P1}, {P0, P1}, {P0, P1}),
+    "one is another member's, and read": ((Owned(10), Owned(6)), set(), {P0}, set()),
+    "one is another member's, and the other not read": ((Owned(10), Owned(6)), set(), set(), {P0}),
+    "one was skipped": (AT_START, {P1}, {P0}, {P1}),
+    "one was skipped, the other not read": (AT_START, {P1}, set(), {P0, P1}),
+    "set to from by a tool": ((Owned(10, Origin.FOREIGN), Owned(5, Origin.FOREIGN)), set(), set(), set()),
+    "a live reset to from": ((Owned(10, reset=AppliedReset(1, "a")), Owned(6)), set(), set(), set()),
+    "the commits are gone": ((Owned.new(0, Origin.OLDEST), Owned.new(0, Origin.OLDEST)), set(), set(), set()),
+}
+
+
+@pytest.mark.parametrize("policy", OnRestart)
+@pytest.mark.parametrize(("owned", "noted", "written", "expected"), UNREAD.values(), ids=UNREAD.keys())
+def test_S10_a_batch_that_was_not_read_whole_is_read_again(
+    owned: tuple[Owned, Owned],
+    noted: set[TopicPartition],
+    written: set[TopicPartition],
+    expected: set[TopicPartition],
+    policy: OnRestart,
+) -> None:
+    positions = dict(zip((P0, P1), owned, strict=True))
+    found = unread(
+        TWO, positions, noted, lambda r, it: it == positions[r.topic_partition] and r.topic_partition in written
+    )
+    assert found == expected
+    if found:
+        resumption = resume_finished(TWO, positions, policy, found)
+        ends = {P0: 20, P1: 6}
+        assert resumption.next_offsets == {tp: ends[tp] for tp in (P0, P1) if tp not in found}
+        assert resumption.differences == ()
 
 
 @pytest.mark.parametrize("row", UNFINISHED.values(), ids=UNFINISHED.keys())

@@ -86,6 +86,15 @@ def test_S10_a_position_of_a_tool_searches_all_files() -> None:
     assert StateStore(COUNTS, files).find(Position(P0, 10, New(), TOPIC)) == Empty(10)
 
 
+def test_S10_a_store_finds_the_state_that_a_batch_has_written() -> None:
+    files = FakeStateFiles()
+    StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[rows(x=1)])])
+    StateStore(COUNTS, files).write(file(2), [new(P1, 7, a=[rows(x=1)])])
+    store = StateStore(COUNTS, files)
+    found = [store.is_written(Position(tp, n, Unnamed(), TOPIC), New()) for tp in (P0, P1) for n in (5, 7)]
+    assert found == [True, False, False, True]
+
+
 def test_S10_a_lost_file_is_an_error_unless_an_empty_state_is_chosen() -> None:
     files = FakeStateFiles()
     position = Position(P0, 5, Named(file(1), 5), TOPIC)

@@ -23,6 +23,7 @@ from streamgroups.query.state_options import default_location
 from streamgroups.state.joined_lookup import Choices
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.lookup import Choice, Position
+from streamgroups.state.origins import StateOrigin
 from streamgroups.state.retention import Retention
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.query_facts import QueryFacts
@@ -76,6 +77,9 @@ def batch_states(
     def find_both(left: Position, right: Position) -> Choices:
         return StoredStates(group_id, operator, files, states.on_missing).find_both(left, right)
 
+    def is_written(position: Position, origin: StateOrigin) -> bool:
+        return StoredStates(group_id, operator, files, states.on_missing).is_written(position, origin)
+
     def take_reports(run_id: str, batch: int) -> list[StateReport]:
         # Spark runs a source in a process of its own.
         return request_reports(session, run_id, batch, of_others=True)
@@ -110,6 +114,7 @@ def batch_states(
             states.on_missing,
             collect,
             operators,
+            is_written,
         )
     ends = cluster.high_watermarks
     group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
@@ -126,6 +131,7 @@ def batch_states(
         group_time if imported is None else LaterTime(group_time, imported),
         flushes=stage.flushes,
         operators=operators,
+        is_written=is_written,
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from streamgroups.errors import StateMismatch, StateMissing
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose
+from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_continued
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named, New, Unnamed
@@ -178,3 +178,22 @@ def test_S10_no_state_after_the_position_is_ever_chosen(known: list[tuple[int, i
         assert offset_of(choice) == max(reachable)
     else:
         assert choice == Empty(max(beginnings, default=here))
+
+
+@pytest.mark.parametrize(
+    ("origin", "found", "is_written"),
+    [
+        (New(), stored(1, 9), True),
+        (New(), stored(1, 8), False),
+        (Named(file(1), 5), stored(2, 9, after=1), True),
+        (Named(file(1), 5), stored(2, 9, after=7), False),
+        (Named(file(1), 5), stored(2, 9), False),
+        (Named(file(1), 5), stored(1, 5), False),
+        (Unnamed(), stored(2, 9, after=7), True),
+        (New(), stored(1, 9, identity=TopicIdentity("c1", "t0")), False),
+    ],
+)
+def test_S10_a_batch_has_written_its_state_if_it_continues_the_state_before(
+    origin: New | Named | Unnamed, found: Manifest, is_written: bool
+) -> None:
+    assert is_continued(at(9, Unnamed()), origin, [stored(0, 3).states[0], found.states[0]]) == is_written
