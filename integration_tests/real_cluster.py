@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.groups.commit_metadata import CommitMark
+from streamgroups.groups.exclusive import deleted_partitions
 from streamgroups.groups.membership import MoveLedger, TakeOver
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Member, MetadataStore, Records
@@ -157,6 +158,10 @@ class RealCluster:
             assign=assign,
             exclusive=exclusive,
             is_surplus=lambda: self.cluster.describe(group_id).has_nothing_for(name),
+            has_others=lambda: len(self.cluster.describe(group_id).members) > 1,
+            deleted=lambda owned: deleted_partitions(
+                owned, self.cluster.topics(), self.cluster.identities({tp.topic for tp in owned})
+            ),
             is_owner=lambda member_id, partitions: self.cluster.describe(group_id).owns(member_id, partitions),
             take_over=take_over,
             move_ledger=move_ledger,

@@ -73,6 +73,11 @@ class FakeGroup:
         self._next_id = 0
         cluster.host(group_id, self.describe)
 
+    @property
+    def members(self) -> int:
+        """The number of members."""
+        return len(self._seats)
+
     # ---- actions of tests
     # ----------------------------------------------------------------------------------------------
 

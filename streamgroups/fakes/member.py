@@ -15,6 +15,7 @@ from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
 from streamgroups.groups.applied_reset import AppliedReset, first_reset, new_reset_id
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark, is_held_exclusively
+from streamgroups.groups.exclusive import check_revoked
 from streamgroups.groups.history import Kind, MemberEvent, no_history
 from streamgroups.groups.membership import (
     InFlight,
@@ -250,12 +251,11 @@ class FakeMember:
         self._membership = self._membership.revoke(partitions)
         self._record(MemberEvent(Kind.REVOKING, offsets=self._offsets_of(partitions)))
         if self._exclusive:
-            self._failure = GroupRejected(
-                f"Another member joined group '{self._group.group_id}', which this query needs alone "
-                "(membership=exclusive).",
-                remedy="Give the other member another group.id, or use membership=shared for stateless queries.",
-            )
-            self._release(partitions, Kind.RELEASED)
+            try:
+                check_revoked(self._group.group_id, has_others=self._group.members > 1)
+            except GroupRejected as e:
+                self._failure = e
+                self._release(partitions, Kind.RELEASED)
         self._commit_due()
         self._release_what_may_go()
 

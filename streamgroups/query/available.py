@@ -126,8 +126,9 @@ class AvailableOffsets:
         except UnknownTopic:
             there = self._cluster.topics()
             gone = {tp for tp in next_offsets if tp.partition >= there.get(tp.topic, 0)}
-            if any(self._continuity.policy_of(tp) is OnDataLoss.FAIL for tp in gone):
-                raise
+            failing = {tp: next_offsets[tp] for tp in gone if self._continuity.policy_of(tp) is OnDataLoss.FAIL}
+            if failing:
+                raise self._continuity.deleted(failing) from None
         if gone:
             return self._cluster.log_ends(next_offsets.keys() - gone)
         # The topic was recreated in between, and not every broker has its metadata yet.

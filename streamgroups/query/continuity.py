@@ -13,13 +13,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from streamgroups.checkpoints.offset import BatchOffset
+from streamgroups.errors import UnknownTopic
 from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import NewPosition, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, LogEnds, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
-from streamgroups.query.data_loss import Loss, LossPolicies, OnDataLoss, StoredPosition, data_loss, find_loss
+from streamgroups.query.data_loss import Loss, LossPolicies, OnDataLoss, StoredPosition, data_loss, deleted, find_loss
+from streamgroups.query.left_partitions import LeftPartitions
 from streamgroups.query.query_ports import GapRecorder
 from streamgroups.state.origins import New, StateOrigin
 
@@ -54,6 +56,7 @@ class Continuity:
     ) -> None:
         self._cluster, self._clock, self._record, self._policies = cluster, clock, record, policies
         self._group_id, self._gaps, self._refresh_ms = group_id, gaps, refresh_ms
+        self._left = LeftPartitions(cluster, clock, policies, group_id)
         #: The ids of the topics at the last refresh.
         self.identities: dict[str, TopicIdentity] = {}
         self._earliest: dict[TopicPartition, int] = {}
@@ -75,6 +78,10 @@ class Continuity:
         """How a loss in this partition is handled."""
         return self._policies.of(topic_partition)
 
+    def deleted(self, next_offsets: Mapping[TopicPartition, int]) -> UnknownTopic:
+        """The error for partitions of deleted topics."""
+        return deleted(next_offsets, self._group_id)
+
     def settle(
         self, member: Member, next_offsets: Mapping[TopicPartition, int], ends: LogEnds
     ) -> dict[TopicPartition, int]:
@@ -90,9 +97,11 @@ class Continuity:
 
         Raises:
             DataLoss: if the policy of one of them is to fail. In that case no position has changed.
+            UnknownTopic: if the topic of a partition that has left was deleted, and its policy is to fail.
         """
         membership = member.membership
         owned = membership.owned
+        self._left.check(owned)
         next_offsets = {tp: n for tp, n in next_offsets.items() if tp in owned}
         self._refresh(next_offsets.keys(), membership.assignments)
         unusual = self._unusual(owned, next_offsets, ends)

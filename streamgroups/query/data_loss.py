@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from streamgroups.errors import DataLoss
+from streamgroups.errors import DataLoss, UnknownTopic
 from streamgroups.groups.gaps import Cause, Gap, PartitionGap
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, TopicPartition
@@ -206,6 +206,23 @@ def continue_at(loss: Loss, policy: OnDataLoss) -> int:
         return loss.bounds.end_offset
     # From there on the group has read no record of the current log.
     return max(loss.bounds.beginning_offset, min(loss.epoch_end, loss.bounds.end_offset))
+
+
+def deleted(next_offsets: Mapping[TopicPartition, int], group_id: str) -> UnknownTopic:
+    """The error under :attr:`OnDataLoss.FAIL` for partitions whose topic was deleted, with their positions.
+
+    >>> print(deleted({TopicPartition("flights", 0): 20}, "billing").what)
+    Group 'billing' cannot continue at its position: flights-0 (position 20): the topic does not exist any more.
+    """
+    found = "; ".join(f"{tp} (position {n})" for tp, n in sorted(next_offsets.items()))
+    topics = sorted({tp.topic for tp in next_offsets})
+    return UnknownTopic(
+        f"Group '{group_id}' cannot continue at its {'position' if len(next_offsets) == 1 else 'positions'}: {found}: "
+        f"the {'topic does' if len(topics) == 1 else 'topics do'} not exist any more.",
+        remedy="Set onDataLoss=skip to continue with the other topics, and leave a deleted topic out of 'subscribe'. If the topic "
+        "is created again, onDataLoss decides where the query continues.",
+        topic=topics[0],
+    )
 
 
 def data_loss(losses: Iterable[Loss], group_id: str) -> DataLoss:

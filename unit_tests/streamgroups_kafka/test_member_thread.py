@@ -393,13 +393,59 @@ def test_S3_what_was_lost_is_dropped_with_what_was_due(run: Run) -> None:
     ("happens", "failure"), [("lose", FencedMember), ("revoke", GroupRejected)], ids=["lost", "revoked"]
 )
 def test_S1_an_exclusive_member_fails_when_others_get_its_partitions(
-    run: Run, happens: str, failure: type[StreamGroupsError]
+    run: Run, happens: str, failure: type[StreamGroupsError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.consumer.stored = stored(5, mark=EXCLUSIVE_MARK)
-    run.adapt(exclusive=True)
+    run.adapt(exclusive=True, has_others=lambda: True)
+    monkeypatch.setattr(member_thread, "_DELETION_S", 0)
     error = run.go(run.consumer.assign_all(P0), getattr(run.consumer, happens)(P0), close=False)
     assert isinstance(error, failure)
     assert "airline" in str(error)
+
+
+def test_S11_an_exclusive_member_continues_when_the_group_revokes_partitions_without_another_member(run: Run) -> None:
+    """Their topic was deleted. ``fail`` of ``onDataLoss`` is the decision of the query."""
+    run.consumer.stored = stored(5, 7, mark=EXCLUSIVE_MARK)
+    run.adapt(exclusive=True)
+    owned = run.see(lambda: set(run.state.membership.owned))
+    assert run.go(run.consumer.assign_all(P0, P1), run.consumer.revoke(P1), owned) is None
+    assert run.seen == [{P0}]
+
+
+@pytest.mark.parametrize("deleted", [{P1}, {P0, P1}], ids=["lost", "all"])
+def test_S11_an_exclusive_member_continues_when_it_loses_partitions_of_a_deleted_topic(
+    run: Run, deleted: set[TopicPartition]
+) -> None:
+    """librdkafka reports them as lost with the classic protocol."""
+    run.consumer.stored = stored(5, 7, mark=EXCLUSIVE_MARK)
+    polls: list[Collection[TopicPartition]] = []
+
+    def later(owned: Mapping[TopicPartition, Owned]) -> Collection[TopicPartition]:
+        polls.append(set(owned))
+        return deleted if len(polls) > 1 else ()
+
+    run.adapt(exclusive=True, deleted=later)
+    owned = run.see(lambda: set(run.state.membership.owned))
+    assert run.go(run.consumer.assign_all(P0, P1), run.consumer.lose(P1), owned) is None
+    assert (run.seen, polls) == ([{P0}], [{P1}, {P1}])
+
+
+def test_S3_an_exclusive_member_that_loses_more_than_a_deleted_topic_fails(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_thread, "_DELETION_S", 0)
+    run.consumer.stored = stored(5, 7, mark=EXCLUSIVE_MARK)
+    run.adapt(exclusive=True, deleted=lambda _: {P1})
+    assert isinstance(run.go(run.consumer.assign_all(P0, P1), run.consumer.lose(P0, P1), close=False), FencedMember)
+
+
+def test_S1_an_exclusive_member_fails_if_no_broker_lists_the_members(run: Run) -> None:
+    def unreachable() -> bool:
+        raise BrokerUnreachable("No broker responds.", remedy="Start one.")
+
+    run.consumer.stored = stored(5, mark=EXCLUSIVE_MARK)
+    run.adapt(exclusive=True, has_others=unreachable)
+    assert isinstance(run.go(run.consumer.assign_all(P0), run.consumer.revoke(P0), close=False), BrokerUnreachable)
 
 
 # ---- committing ------------------------------------------------------------------------------------------------------
@@ -427,7 +473,8 @@ def test_S3_a_fenced_member_has_lost_everything_at_once(run: Run) -> None:
     assert [(e.kind, e.detail) for e in run.history.events if e.kind is Kind.LOST] == [(Kind.LOST, "fenced")]
 
 
-def test_S1_a_fenced_exclusive_member_fails(run: Run) -> None:
+def test_S1_a_fenced_exclusive_member_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_thread, "_DELETION_S", 0)
     run.adapt(exclusive=True)
     steps = read_one(run)
     run.consumer.stored = stored(5, 7, mark=EXCLUSIVE_MARK)

@@ -710,8 +710,28 @@ class TestSharing:
         bob = Run(world, "bob")
         world.cluster.host("airline", lambda: GroupDescription("airline", "Empty"))
         bob.start()
-        with pytest.raises(GroupRejected, match="which this query needs alone"):
+        with pytest.raises(GroupRejected, match="requires that this query is the only member"):
             alice.batch()
+
+    @pytest.mark.parametrize("mode", [MembershipMode.SHARED, MembershipMode.EXCLUSIVE])
+    @pytest.mark.parametrize("policy", OnDataLoss)
+    def test_S11_a_deleted_topic_is_a_loss_and_not_another_member(
+        self, world: World, mode: MembershipMode, policy: OnDataLoss
+    ) -> None:
+        world.cluster.create_topic("flights-2")
+        world.produce(3, 2)
+        settings = Settings(subscription=Pattern(re.compile("^flights")), mode=mode, on_data_loss=LossPolicies(policy))
+        alice = Run(world, "alice", settings).start()
+        alice.batch()
+        world.cluster.delete_topic("flights-2")
+        world.group.settle()
+        assert alice.member.membership.owned.keys() == {tp(0), tp(1)}
+        world.produce(1, 1)
+        if policy is OnDataLoss.FAIL:
+            with pytest.raises(UnknownTopic, match=r"flights-2-0 \(position 0\): the topic does not exist any more"):
+                alice.batch()
+        else:
+            assert alice.batch() == ["flights-0[3,4)", "flights-1[2,3)"]
 
     def test_S4_of_two_exclusive_queries_that_joined_at_once_none_stays_unnoticed(self, world: World) -> None:
         describe = world.group.describe

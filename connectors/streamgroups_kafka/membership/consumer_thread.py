@@ -24,16 +24,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from tenacity import RetryCallState, stop_after_delay, stop_any
 from tenacity.stop import stop_base
 
-from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
+from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.batch_lease import HANDOVER_PART
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
+from streamgroups.groups.exclusive import check_lost, check_revoked
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.program import other_forms
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
-from streamgroups.retry import retrying
+from streamgroups.retry import comes_true, retrying
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.client.logs import MemberLog, client_log
 from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
@@ -56,6 +57,8 @@ _LAST_COMMIT_S = 5.0
 _COMMITTED_TIMEOUT_S = 10.0
 #: How long a closing member polls until it owns no partitions, and the timeout of each poll.
 _RELEASE_S, _RELEASE_POLL_S = 5.0, 0.01
+#: How long a broker can list a topic that was deleted.
+_DELETION_S = 2.0
 _A_BUG = "This is a bug in streamgroups; the log contains the details. You can restart the query safely."
 #: If the broker rejects several offsets of one commit, the most severe error decides.
 _GRAVITY = {CommitVerdict.RETRY_WHILE_OWNED: 0, CommitVerdict.FENCED: 1, CommitVerdict.FATAL: 2}
@@ -303,17 +306,19 @@ class ConsumerOwner:
             self._state.revoke(tps)
             self._release(consumer, partitions, Kind.RELEASED)
             return
-        if self._settings.exclusive and {tp.topic for tp in tps} & self._subscribed:
-            self._state.fail_unless_closing(
-                GroupRejected(
-                    f"Another member joined group '{self._settings.group_id}', but membership=exclusive "
-                    "requires that this query is the only member.",
-                    remedy="Use another group.id for the other member, or membership=shared for stateless queries.",
-                )
-            )
+        self._check_revoked()
         self._state.revoke(tps)
         self._wait_for_batch(consumer, tps)
         self._release(consumer, partitions, Kind.RELEASED)
+
+    def _check_revoked(self) -> None:
+        """An exclusive member fails if another one gets its partitions, or if the broker does not respond to this."""
+        if not self._settings.exclusive:
+            return
+        try:
+            check_revoked(self._settings.group_id, has_others=self._settings.has_others())
+        except StreamGroupsError as e:
+            self._state.fail_unless_closing(e)
 
     def _wait_for_batch(self, consumer: Consumer, tps: Collection[TopicPartition]) -> None:
         """Waits until no batch in flight reads the partitions and their offsets are committed."""
@@ -328,21 +333,27 @@ class ConsumerOwner:
         self._commit_due(consumer)
 
     def _on_lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        self._fail_if_exclusive()
+        self._check_lost([*map(ours, partitions)])
         self._release(consumer, partitions, Kind.LOST)
 
-    def _fail_if_exclusive(self) -> None:
-        """The state must not continue if other members have read past it, or if it would count the batch in flight
-        twice.
-        """
-        if self._settings.exclusive:
-            self._state.fail_unless_closing(
-                FencedMember(
-                    f"Group '{self._settings.group_id}' fenced this query, although membership=exclusive "
-                    "requires that it is the only member.",
-                    remedy=("Restart the query. It continues from its checkpoint, if no other query is in the group."),
-                )
-            )
+    def _check_lost(self, lost: Collection[TopicPartition]) -> None:
+        """An exclusive member fails if it has lost partitions of existing topics, or if the broker does not respond to this."""
+        if not self._settings.exclusive:
+            return
+        owned = {tp: it for tp, it in self._state.owned.items() if tp in lost}
+        deleted: Collection[TopicPartition] = ()
+
+        def are_deleted() -> bool:
+            nonlocal deleted
+            deleted = self._settings.deleted(owned)
+            return set(lost) <= set(deleted)
+
+        try:
+            # Brokers learn of a deletion at different times.
+            comes_true(are_deleted, _DELETION_S, every_s=0.1)
+            check_lost(self._settings.group_id, lost, deleted)
+        except StreamGroupsError as e:
+            self._state.fail_unless_closing(e)
 
     def _release(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition], kind: Kind) -> None:
         abandoned: tuple[OffsetRange, ...] = self._state.release([*map(ours, partitions)], kind)
@@ -411,7 +422,7 @@ class ConsumerOwner:
         # Fenced: the group continued without this member. Its partitions are lost, and librdkafka joins again as a new
         # member.
         logger.warning("%s: %s", self._settings.name, rejection)
-        self._fail_if_exclusive()
+        self._check_lost(list(self._state.owned))
         self._state.release(None, Kind.LOST, detail="fenced")
         return True
 

@@ -35,6 +35,7 @@ class MemberSettings:
         lease: the limits of a batch in flight. ``None`` if there are no Spark batches (the option ``assign``, group
             cursors).
         has_others: queries the broker whether the group has another member. It runs on the owner thread.
+        deleted: returns the partitions whose topic was deleted, or recreated since its position. It runs on the owner thread.
         is_done: whether Spark's commit log contains the batch of this number. It runs on the owner thread.
         is_owner: queries the broker whether the group has no other owner of partitions than the member with this id. It runs on
             the owner thread.
@@ -59,6 +60,7 @@ class MemberSettings:
     is_surplus: Callable[[], bool] = lambda: False
     lease: LeaseLimits | None = None
     has_others: Callable[[], bool] = lambda: False
+    deleted: Callable[[Mapping[TopicPartition, Owned]], Collection[TopicPartition]] = lambda _: ()
     is_done: Callable[[int], bool] = lambda _: False
     is_owner: Callable[[str, Collection[TopicPartition]], bool] = lambda *_: True
     take_over: TakeOver = lambda owned, _: owned

@@ -132,6 +132,12 @@ class MemberState:
             self._raise_failure()
             return self._believed
 
+    @property
+    def owned(self) -> Mapping[TopicPartition, Owned]:
+        """The owned partitions, also of a member that has failed."""
+        with self._changed:
+            return self._membership.owned
+
     def plan(self, number: int, ranges: Collection[OffsetRange]) -> InFlight:
         """See :meth:`streamgroups.ports.Member.plan`."""
         with self._changed:

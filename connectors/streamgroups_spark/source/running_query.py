@@ -23,8 +23,10 @@ from streamgroups.coordination.reset_protocol import members_group_of, resets_gr
 from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
+from streamgroups.groups.exclusive import deleted_partitions
 from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
@@ -305,6 +307,7 @@ class RunningQuery:
             is_surplus=lambda: self._cluster.describe(self._group_id).has_nothing_for(self.name),
             lease=None if isinstance(subscription, Partitions) else self._lease,
             has_others=lambda: len(self._cluster.describe(self._group_id).members) > 1,
+            deleted=self._deleted,
             is_done=lambda number: self.micro_batches.is_done(number),
             is_owner=self._is_owner,
             form=self._form,
@@ -320,6 +323,9 @@ class RunningQuery:
             )
         self._member = KafkaMember(settings, first_positions, self._record)
         return self._member
+
+    def _deleted(self, owned: Mapping[TopicPartition, Owned]) -> Collection[TopicPartition]:
+        return deleted_partitions(owned, self._cluster.topics(), self._cluster.identities({tp.topic for tp in owned}))
 
     def _is_owner(self, member_id: str, partitions: Collection[TopicPartition]) -> bool:
         if isinstance(self._options.subscription, Partitions):
