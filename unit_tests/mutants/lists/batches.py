@@ -49,8 +49,8 @@ MUTANTS = (
         "R6",
         "batches",
         "streamgroups/checkpoints/restart.py",
-        "commit_missing = is_members and says",
-        "commit_missing = says",
+        "return is_members and owned.next_offset == started_at",
+        "return owned.next_offset == started_at",
         "a reset to the start of the batch counts as a missing commit",
     ),
     Mutant(
@@ -244,6 +244,22 @@ MUTANTS = (
         "self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])",
         "pass",
         "ranges that are left to the group are not recorded as skipped",
+    ),
+    Mutant(
+        "M9",
+        "queries",
+        "streamgroups/query/micro_batches.py",
+        "self._left.note_unread(finished)",
+        "pass",
+        "a batch that its sink has read in part is not stored",
+    ),
+    Mutant(
+        "M10",
+        "queries",
+        "streamgroups/checkpoints/restart.py",
+        "if all(is_written(r, owned[r.topic_partition]) for r in at_start):",
+        "if True:",
+        "a killed query counts a batch as read that it has read in part",
     ),
     Mutant(
         "M3",
