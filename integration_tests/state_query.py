@@ -21,8 +21,8 @@ from streamgroups_testkit.spark_sessions import session_builder
 SIZE_S, DELAY_S, LATENESS_S = 10, 2, 5
 
 
-def counts(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """Records per window and key, and the sum of their values."""
+def counts(spark: SparkSession, options: dict[str, str], time: str | None = None) -> DataFrame:
+    """Records per window and key, and the sum of their values. ``time`` is that of ``sg.windows``."""
     records = spark.readStream.format("streamgroups").options(**options).load()
     timed = records.withColumn("key", F.expr("cast(key AS string)")).withWatermark("timestamp", f"{DELAY_S} seconds")
     return sg.windows(
@@ -32,6 +32,7 @@ def counts(spark: SparkSession, options: dict[str, str]) -> DataFrame:
         window=sg.tumbling(f"{SIZE_S} seconds"),
         aggregate={"n": "count(*)", "total": "sum(cast(cast(value AS string) AS bigint))"},
         allowed_lateness=f"{LATENESS_S} seconds",
+        time=time,
     )
 
 

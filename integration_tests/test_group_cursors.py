@@ -193,6 +193,41 @@ def test_G4_a_cursor_that_is_used_again_gives_the_same_messages_again(
     assert places(cursors.get_messages(first, limit=10)[0]) == [(0, o) for o in range(20, 30)]
 
 
+def test_G4_a_cursor_of_three_partitions_that_is_used_again_returns_the_same_messages(
+    open_cursors: Open, bootstrap: str, new_topic: NewTopic, group: str
+) -> None:
+    topic = new_topic(3)
+    produce(bootstrap, topic, 60, partitions=3)
+    cursors = open_cursors()
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, commit_on_get=False)
+    chain = []
+    for _ in range(4):
+        messages, after = cursors.get_messages(cursor, limit=7)
+        chain.append((cursor, messages))
+        cursor = after
+        produce(bootstrap, topic, 9, partitions=3, first=60)
+    for earlier, messages in reversed(chain):
+        assert cursors.get_messages(earlier, limit=7)[0] == messages
+        assert cursors.get_messages(earlier, limit=3)[0] == messages[:3]
+
+
+@pytest.mark.parametrize("level", ["", "read_committed"])
+def test_G13_aborted_messages_are_returned_unless_only_committed_ones_are_requested(
+    open_cursors: Open, bootstrap: str, new_topic: NewTopic, level: str
+) -> None:
+    topic = new_topic(1)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-writer"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, "aborted", partition=0)
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
+    produce(bootstrap, topic, 1, partitions=1)
+    cursors = open_cursors(**({"isolation.level": level} if level else {}))
+    messages, _ = cursors.get_messages(cursors.create_cursor(topic, 0, sg.TRIM_HORIZON))
+    assert [m.value == b"aborted" for m in messages] == ([False] if level else [True, False])
+
+
 def test_G4_by_default_a_request_returns_what_fits_one_fetch_and_never_more_than_10_000(
     bootstrap: str, new_topic: NewTopic, group: str, open_cursors: Open
 ) -> None:

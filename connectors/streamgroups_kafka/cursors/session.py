@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -25,7 +25,7 @@ from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups.ports import Clock, Cluster, Member, MetadataStore, Recorder, Records
+from streamgroups.ports import Batch, Clock, Cluster, Member, MetadataStore, Recorder, Records
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.cursors.member import CursorMember
@@ -238,7 +238,7 @@ class InstanceSession:
             self._evicted(self._member.commit(cursor.covers))
         before = {tp: holding for tp, holding in self._member.holdings().items() if tp not in stopped}
         positions = read_from(cursor.covers, before)
-        batch = self._outside.records.read(positions, limit, self._repeats.end_offsets(positions))
+        batch = self._read(positions, limit)
         after = self._member.holdings()
         # Drop partitions that were revoked, or lost and assigned again: another instance may read them.
         kept = {
@@ -252,8 +252,19 @@ class InstanceSession:
         messages = tuple(m for m in batch.messages if m.topic_partition in given)
         if messages:
             reached = {tp: n for tp, n in kept.items() if tp in given}
-            self._repeats = self._repeats.after(positions, reached, {tp: it.next_offset for tp, it in after.items()})
+            committed = {tp: it.next_offset for tp, it in after.items()}
+            self._repeats = self._repeats.after(positions, reached, limit, committed)
         return messages, replace(cursor, covers=covers)
+
+    def _read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+        """Reads the messages of an earlier request from these positions first, and further ones up to a greater limit."""
+        records, repeat = self._outside.records, self._repeats.of(positions, limit)
+        batch = records.read(positions, limit, repeat.end_offsets)
+        if not (repeat.end_offsets and repeat.has_room) or len(batch.messages) >= limit:
+            return batch
+        more = records.read(batch.reached, limit - len(batch.messages))
+        messages = sorted((*batch.messages, *more.messages), key=lambda m: (m.topic, m.partition, m.offset))
+        return Batch(tuple(messages), more.reached)
 
     def _commit(self, cursor: GroupCursor) -> GroupCursor:
         self._check_topics(self._apply())

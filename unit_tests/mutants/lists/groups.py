@@ -337,8 +337,8 @@ MUTANTS = (
         "C15",
         "cursors",
         "connectors/streamgroups_kafka/cursors/session.py",
-        "read(positions, limit, self._repeats.end_offsets(positions))",
-        "read(positions, limit)",
+        "records.read(positions, limit, repeat.end_offsets)",
+        "records.read(positions, limit)",
         "a cursor that is used again returns the messages of other partitions first",
     ),
     Mutant(
