@@ -57,7 +57,6 @@ class Running:
         """Whether the first offsets of a partition have been read."""
         return self.rows >= {(topic, partition, offset) for offset in range(count)}
 
-    @property
     def error(self) -> str:
         """The error of the query; empty while it runs."""
         found = self.query.exception()
@@ -112,9 +111,9 @@ def test_S11_a_topic_changes_under_a_query(
     options |= {"membership": membership} if kind != "assign" else {}
     options |= {"onDataLoss": policy, "kafka.metadata.max.age.ms": "500"}
     with running(spark, options, tmp_path) as run:
-        wait_until(lambda: run.error or (run.has(kept, 0, 5) and run.has(changed, 0, 5)), "both topics are read")
-        wait_until(lambda: run.error or committed_offsets(bootstrap, group, changed) == {0: 5}, "they are committed")
-        assert not run.error
+        wait_until(lambda: run.error() or (run.has(kept, 0, 5) and run.has(changed, 0, 5)), "both topics are read")
+        wait_until(lambda: run.error() or committed_offsets(bootstrap, group, changed) == {0: 5}, "they are committed")
+        assert not run.error()
         if change == "deleted":
             admin.delete_topics([changed])[changed].result(30)
             wait_until(lambda: changed not in admin.list_topics(timeout=10).topics, "the topic is deleted")
@@ -123,13 +122,13 @@ def test_S11_a_topic_changes_under_a_query(
         else:
             admin.create_partitions([NewPartitions(changed, 2)])[changed].result(30)
         if is_expected_to_fail(change, kind, policy):
-            wait_until(lambda: run.error, "the query fails")
+            wait_until(lambda: run.error(), "the query fails")
         elif change == "recreated":
             wait_until(
-                lambda: run.error or recorded(bootstrap, group, changed) == [(5, 0, "recreated")], "it is noticed"
+                lambda: run.error() or recorded(bootstrap, group, changed) == [(5, 0, "recreated")], "it is noticed"
             )
         produce(bootstrap, kept, 5, partitions=1)
-        if change == "recreated" and not run.error:
+        if change == "recreated" and not run.error():
             produce(bootstrap, changed, 3, partitions=1)
         if change == "added":
             produce(bootstrap, changed, 5, partitions=2)
@@ -141,10 +140,10 @@ def test_S11_a_topic_changes_under_a_query(
                 return run.has(kept, 0, 10) and run.count == 20
             return run.has(kept, 0, 10)
 
-        wait_until(lambda: run.error or is_read(), "the query continues", 60)
-    assert bool(run.error) == is_expected_to_fail(change, kind, policy), run.error
-    if run.error:
-        assert re.search(GONE, run.error), run.error
+        wait_until(lambda: run.error() or is_read(), "the query continues", 60)
+    assert bool(run.error()) == is_expected_to_fail(change, kind, policy), run.error()
+    if run.error():
+        assert re.search(GONE, run.error()), run.error()
 
 
 def recorded(bootstrap: str, group: str, topic: str) -> list[tuple[int | None, int, str]]:
