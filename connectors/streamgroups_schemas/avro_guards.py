@@ -1,17 +1,21 @@
 """Schemas for fastavro's readers with guards that fastavro lacks, and a reader for types that contain themselves.
 
 Called by ``avro_schemas`` and ``avro_values``. fastavro reads negative indexes from the end, returns no branches of
-unions, and reads nested values on the stack of C, which a value of a recursive type exceeds. Source: the Avro
-specification 1.12, "Binary Encoding".
+unions, reads a number of any length as another one, and reads nested values on the stack of C, which a value of a recursive
+type exceeds. Source: the Avro specification 1.12, "Binary Encoding"; Java's ``BinaryDecoder``, which rejects a number of more
+than ten bytes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import IO, Any
 
 import fastavro
+import numpy as np
+import pyarrow as pa
 from fastavro import _read_py
 from fastavro.io.binary_decoder import BinaryDecoder
 
@@ -21,6 +25,8 @@ _WRAPPER = "streamgroups.Value"
 #: fastavro's readers without Cython, whose errors of deep values are errors of Python.
 _IN_PYTHON: Any = _read_py
 _MAX_VARINT_BYTES = 10
+#: The beginning of a longer number, or a text.
+_LONG_NUMBER = re.compile(rb"[\x80-\xff]{%d}" % _MAX_VARINT_BYTES)
 _NAMES = {"return_named_type": True, "return_named_type_override": True}
 
 
@@ -74,12 +80,38 @@ def guarded(root: Any, named: Mapping[str, Any]) -> Any:
     return {**own, "__fastavro_parsed": True, "__named_schemas": {**defined, own["name"]: own}}
 
 
+def may_have_long_number(payload: bytes) -> bool:
+    r"""Returns whether a value can contain a number of more than ten bytes.
+
+    >>> may_have_long_number(b"\x80" * 9), may_have_long_number(b"\x80" * 10)
+    (False, True)
+    """
+    return _LONG_NUMBER.search(payload) is not None
+
+
+def may_have_long_numbers(values: pa.Array) -> bool:
+    r"""Returns whether one of the values can contain a number of more than ten bytes: quickly, for all values at once.
+
+    >>> may_have_long_numbers(pa.array([b"\x80" * 9])), may_have_long_numbers(pa.array([b"", b"\x80" * 10]))
+    (False, True)
+    """
+    data = values.buffers()[2]
+    if data is None:
+        return False
+    runs = np.frombuffer(data, np.uint8) >= 0x80
+    # Places with one, two, four, eight and then ten such bytes.
+    for further in (1, 2, 4, _MAX_VARINT_BYTES - 8):
+        runs = runs[:-further] & runs[further:]
+    return bool(runs.any())
+
+
 def reader_of(schema: Any, *, is_recursive: bool) -> Callable[[IO[bytes]], Any]:
     """Returns the function that reads one value.
 
     Args:
         schema: the result of :func:`guarded`.
-        is_recursive: whether a type contains itself. Such values are read slowly, and to the limit of Python's stack.
+        is_recursive: whether a type contains itself, or the length of numbers is checked. Such values are read slowly, and
+            to the limit of Python's stack.
     """
     named = schema["__named_schemas"]
     if is_recursive:
@@ -95,7 +127,7 @@ def reader_of(schema: Any, *, is_recursive: bool) -> Callable[[IO[bytes]], Any]:
 
 
 class _Decoder(BinaryDecoder):
-    """Reads numbers of at most ten bytes: the time of fastavro's Python code grows with the square of their lengths."""
+    """Reads numbers of at most ten bytes, and 64 bits of them, as Java does."""
 
     def read_long(self) -> int:
         number = 0
@@ -106,6 +138,7 @@ class _Decoder(BinaryDecoder):
             byte: int = data[0]
             number |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:
+                number &= 2**64 - 1
                 return (number >> 1) ^ -(number & 1)
         raise ValueError("a number has too many bytes")
 

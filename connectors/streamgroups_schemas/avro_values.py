@@ -19,7 +19,7 @@ from streamgroups.decoding.registry import RegisteredSchema, SchemaSource
 from streamgroups.decoding.wire_format import header, split_header
 from streamgroups.errors import InvalidOption
 from streamgroups_schemas.avro_encoding import to_written
-from streamgroups_schemas.avro_guards import reader_of
+from streamgroups_schemas.avro_guards import may_have_long_number, may_have_long_numbers, reader_of
 from streamgroups_schemas.avro_resolution import Mismatch, check_defaults, converter
 from streamgroups_schemas.avro_schemas import References, parsed
 from streamgroups_schemas.avro_types import arrow_type
@@ -46,7 +46,8 @@ def decode_avro(values: pa.Array, reader: RegisteredSchema, schemas: SchemaSourc
     """
     type_ = arrow_type(reader.text, reader.references)
     own = _key(reader)
-    one = _reader(own, own) if schemas is None else _Registered(own, schemas)
+    checks = may_have_long_numbers(values)
+    one = _reader(own, own, checks) if schemas is None else _Registered(own, schemas, checks)
     return apply(values, one, type_, Kind.MALFORMED)
 
 
@@ -63,8 +64,8 @@ def check_reader(reader: RegisteredSchema) -> None:
 class _Registered:
     """Decodes values with a schema id. Each schema is requested once for an array."""
 
-    def __init__(self, own: _Key, schemas: SchemaSource) -> None:
-        self._own, self._schemas = own, schemas
+    def __init__(self, own: _Key, schemas: SchemaSource, checks: bool) -> None:
+        self._own, self._schemas, self._checks = own, schemas, checks
         self._readers: dict[int, Callable[[bytes], Any]] = {}
 
     def __call__(self, value: bytes) -> Any:
@@ -88,23 +89,30 @@ class _Registered:
             text = f"Schema {schema_id} has the type {found.type}, and not {AVRO}."
             return _raising(Kind.SCHEMA_MISMATCH, text)
         try:
-            return _reader(_key(found), self._own)
+            return _reader(_key(found), self._own, self._checks)
         except InvalidOption as e:
             return _raising(Kind.SCHEMA_MISMATCH, str(e))
 
 
 @lru_cache(maxsize=1000)
-def _reader(written: _Key, own: _Key) -> Callable[[bytes], Any]:
-    """Returns the function that reads values of a schema as those of the reader's schema."""
+def _reader(written: _Key, own: _Key, checks: bool) -> Callable[[bytes], Any]:
+    """Returns the function that reads values of a schema as those of the reader's schema.
+
+    Args:
+        written: the schema of the values.
+        own: the reader's schema.
+        checks: whether some of the values can contain a number of more than ten bytes. These are read slowly.
+    """
     schema, convert = parsed(*written), converter(written, own)
     if isinstance(convert, Mismatch):
         return _raising(Kind.SCHEMA_MISMATCH, convert.text)
     read_raw = reader_of(schema.readable, is_recursive=schema.is_recursive)
+    read_checked = reader_of(schema.readable, is_recursive=True)
 
     def read(payload: bytes) -> Any:
         data = io.BytesIO(payload)
         try:
-            value = read_raw(data)
+            value = (read_checked if checks and may_have_long_number(payload) else read_raw)(data)
             if data.tell() != len(payload):
                 raise CannotDecode(Kind.TRAILING, f"{len(payload) - data.tell()} more bytes follow the value.")
             return value if convert is None else convert(value)

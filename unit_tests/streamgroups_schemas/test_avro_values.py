@@ -308,6 +308,38 @@ def test_a_value_is_no_work_without_bytes(leaf: Any) -> None:
     assert outcome(decode_avro(value, schema(1, delay="int"), Registry(writer))) == [(None, "SchemaMismatch")]
 
 
+TEXT = "東京国際空港"
+_CONTINUED = b"\xff" * 9
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        # As Java's BinaryDecoder: bits above 64 are dropped, and more than ten bytes are rejected.
+        (_CONTINUED + b"\x01", -(2**63)),
+        (_CONTINUED + b"\x7f", -(2**63)),
+        (b"\x82" + b"\x80" * 8 + b"\x00", 1),
+        (b"\x82" + b"\x80" * 9 + b"\x00", None),
+        (_CONTINUED + b"\xff\x01", None),
+        (_CONTINUED * 1_000 + b"\x01", None),
+    ],
+)
+@pytest.mark.parametrize("text", ["", TEXT])
+def test_a_number_has_ten_bytes_at_most(number: bytes, expected: int | None, text: str) -> None:
+    own = schema(1, text="string", number="long", length="bytes", place=["null", "string"])
+    encoded = bytes([2 * len(text.encode())]) + text.encode()
+    good = (encoded + b"\x02\x00\x00", ({"text": text, "number": 1, "length": b"", "place": None}, None))
+    values = [encoded + number + b"\x00\x00", good[0]]
+    found = None if expected is None else {"text": text, "number": expected, "length": b"", "place": None}
+    wanted = [(found, None if found else "Malformed"), good[1]]
+    assert outcome(decode_avro(pa.array(values, pa.binary()), own, None)) == wanted
+    with_ids = [header(1) + it for it in values]
+    assert outcome(decode_avro(pa.array(with_ids, pa.binary()), own, Registry(own))) == wanted
+    # Lengths, and indexes of branches.
+    for at in (b"\x02" + number, b"\x02\x00" + number):
+        assert outcome(decode_avro(pa.array([encoded + at], pa.binary()), own, None)) == [(None, "Malformed")]
+
+
 def test_a_recursive_field_that_the_reader_leaves_out_is_read() -> None:
     items = {"type": "array", "items": "Flight"}
     fields = {"before": ["null", "Flight"], "others": items, "kind": ["null", "int", "Flight"], "delay": "int"}
