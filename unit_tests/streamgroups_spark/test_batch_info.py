@@ -103,6 +103,12 @@ def test_several_sources_and_one_that_has_nothing_yet(session: str, checkpoint: 
     assert seen.ranges == (*RANGES, *gates.ranges)
 
 
+def test_X1_a_source_of_two_branches_of_a_union_counts_once(session: str, checkpoint: Callable[..., str]) -> None:
+    with source(session, FACTS):
+        seen = batch_info(checkpoint([END, END]), session)
+    assert (seen.sources, seen.reads) == ((FACTS,), {FACTS.group_id: RANGES})
+
+
 def test_X7_only_a_confirmed_member_has_a_confirmed_batch(session: str, checkpoint: Callable[..., str]) -> None:
     def answer(question: Any) -> BatchFacts | None:
         if not isinstance(question, BatchRequest):

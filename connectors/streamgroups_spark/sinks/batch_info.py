@@ -130,6 +130,8 @@ def batch_info(
     for end, _ in reads:
         _reject_other(end, batch_id)
     moved = [end for end, old in reads if old is None or decode(end).number != decode(old).number]
+    # Spark logs a source once for each branch of a union that reads it.
+    moved = [end for i, end in enumerate(moved) if end not in moved[:i]]
     sources = tuple(_facts(session, BatchRequest(end, to_commit, confirmed), batch_id) for end in moved)
     for source in sources:
         check_source(source)
