@@ -51,6 +51,7 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m integration_tests.hostile_topic kafka postgres delta $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK_MINUTES)
 
 test-matrix: $(VENV)/installed  ## a part of the integration tests with several versions of PySpark, Python and Kafka

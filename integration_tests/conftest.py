@@ -26,6 +26,7 @@ from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 from streamgroups_spark.internals.spark_api import FEATURES
+from streamgroups_testkit.apicurio import ApicurioRegistry
 from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
 from streamgroups_testkit.pytest_plugin import admin, bootstrap, new_topic, postgres, postgres_server
 from streamgroups_testkit.security import Listeners, secured_broker
@@ -39,6 +40,8 @@ __all__ = ["admin", "bootstrap", "new_topic", "postgres", "postgres_server", "to
 pytest.register_assert_rewrite("integration_tests.collected_rows")
 
 _ROOT = Path(__file__).parent.parent
+#: The variable with the URL of a schema registry, as in ``http://localhost:8081``.
+SCHEMA_REGISTRY = "STREAMGROUPS_SCHEMA_REGISTRY"
 #: Groups of finished tests that the broker still has.
 _old_groups: list[str] = []
 _MAX_OLD_GROUPS = 15
@@ -69,6 +72,8 @@ SECURED = frozenset(
         "test_transactions_need_permissions",
     }
 )
+#: Files that share the schema registry. Their tests run in one process.
+REGISTRY = frozenset({"test_hostile_topic", "test_schema_registries"})
 #: Files with a fixture that starts or fills a broker. All tests of such a file run in one process.
 TOGETHER = frozenset(
     {
@@ -76,7 +81,6 @@ TOGETHER = frozenset(
         "test_embedded_broker",
         "test_groups_cli_is_quick",
         "test_parity_with_spark_kafka",
-        "test_schema_registries",
         "test_tls_stores",
         "test_tokens",
     }
@@ -95,6 +99,8 @@ def unit_of_work(nodeid: str) -> str:
     'heavy'
     >>> unit_of_work("integration_tests/test_doctor.py::test_a_broker")
     'secured'
+    >>> unit_of_work("integration_tests/test_schema_registries.py::test_a_schema")
+    'registry'
     >>> unit_of_work("integration_tests/test_tokens.py::test_a_command")
     'test_tokens'
     >>> unit_of_work("integration_tests/test_restarting.py::test_a_restart")
@@ -105,6 +111,8 @@ def unit_of_work(nodeid: str) -> str:
         return "heavy"
     if file in SECURED:
         return "secured"
+    if file in REGISTRY:
+        return "registry"
     return file if file in TOGETHER else nodeid
 
 
@@ -122,7 +130,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The heavy tests come first, then those that must run in one process: at the end, other processes would be idle."""
-    items.sort(key=lambda item: (item.path.stem not in HEAVY, item.path.stem not in TOGETHER | SECURED))
+    together = TOGETHER | SECURED | REGISTRY
+    items.sort(key=lambda item: (item.path.stem not in HEAVY, item.path.stem not in together))
 
 
 @pytest.fixture(scope="session")
@@ -143,6 +152,16 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listeners]:
     """A broker with logins, TLS and ACLs. Each file uses topics and groups of its own."""
     with secured_broker(tmp_path_factory.mktemp("secured")) as listeners:
         yield listeners
+
+
+@pytest.fixture(scope="session")
+def schema_registry() -> Iterator[str]:
+    """The URL of a real schema registry: of Apicurio, or of the one that an environment variable names."""
+    if SCHEMA_REGISTRY in os.environ:
+        yield os.environ[SCHEMA_REGISTRY]
+        return
+    with ApicurioRegistry() as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -6,32 +6,17 @@ or the one that ``STREAMGROUPS_SCHEMA_REGISTRY=http://localhost:8081`` names.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from streamgroups.decoding.registry import SchemaRegistry
-from streamgroups_testkit.apicurio import ApicurioRegistry
 from unit_tests.registry_contract import RegistryContract
-
-VARIABLE = "STREAMGROUPS_SCHEMA_REGISTRY"
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    if VARIABLE in os.environ:
-        yield os.environ[VARIABLE]
-        return
-    with ApicurioRegistry() as server:
-        yield server.url
 
 
 class TestRealRegistry(RegistryContract):
     @pytest.fixture
-    def registry(self, url: str) -> SchemaRegistry:
-        return SchemaRegistry(url, {"max.retries": "0"})
+    def registry(self, schema_registry: str) -> SchemaRegistry:
+        return SchemaRegistry(schema_registry, {"max.retries": "0"})
 
     def forbid_changes(self, registry: SchemaRegistry, subject: str) -> None:
         with SchemaRegistryClient({"url": registry.url}) as client:
