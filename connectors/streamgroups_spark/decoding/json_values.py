@@ -3,26 +3,78 @@
 Called by ``decoding.api`` on the driver. Source: Spark's ``JsonToStructs`` and ``JacksonParser``.
 
 ``from_json`` alone accepts values that are not one JSON object. It ignores text after the first object, replaces bytes
-that are not UTF-8, and returns null for an empty value. So the value is parsed as the first element of an array whose
-second element is a mark. Text after the object then is an error, or the second element is not the mark.
+that are not UTF-8, and returns null for an empty value. So a field is inserted before the last brace of the value: a mark
+with a random name. Only if that brace closes the first object, the object has the mark. What ``from_json`` changes in the
+fields of an object is described in ``json_exact``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, DecimalType, StringType, StructField, StructType, TimestampType
 
 from streamgroups.decoding.formats import Json
 from streamgroups.decoding.problems import Kind
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.decoding.json_exact import (
+    all_texts,
+    can_hide_unsafe,
+    exceeds,
+    has_half_pair,
+    has_unsafe,
+    is_suspicious,
+    merged,
+    needs_texts,
+    new_mark,
+    widened,
+    with_quoted_numbers,
+    without_decimals,
+)
+from streamgroups_spark.decoding.json_types import has
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
 from streamgroups_spark.internals.columns import column
 
-_MARK = "__streamgroups_mark"
 _CORRUPT = "__streamgroups_corrupt"
-_PARSED, _TEXT = "__streamgroups_parsed", "__streamgroups_text"
+_TEXT, _SAFE = "__streamgroups_text", "__streamgroups_safe"
+_PARSED, _TEXTS, _RIGHT = "__streamgroups_parsed", "__streamgroups_texts", "__streamgroups_right"
+_SPACE = r"[ \t\r\n]*"
+#: Spark accepts more than RFC 8259.
+_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+#: Options that permit other text outside of strings than RFC 8259, so that numbers cannot be found there.
+_RELAXED = ("allowComments", "allowSingleQuotes", "allowUnquotedFieldNames", "allowNumericLeadingZeros")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What to parse: the schema, the options, and a random name that no value has."""
+
+    schema: StructType
+    options: dict[str, str]
+    mark: str
+
+    def parse(self, text: Column, schema: StructType) -> Column:
+        """The first object of a text, and :data:`_CORRUPT` if it does not fit the schema."""
+        return F.from_json(text, _with_field(schema, _CORRUPT, StringType()), self.options)
+
+    def texts(self, text: Column) -> Column:
+        """The first object of a text, with strings instead of all scalars."""
+        return self.parse(with_quoted_numbers(text, self.mark), all_texts(self.schema))
+
+    def exceeds(self, value: Column, type_: DataType) -> Column:
+        """Whether a number of a value is too large for its type."""
+        return exceeds(value, type_, is_finite=not self._permits("allowNonNumericNumbers"))
+
+    @property
+    def finds_numbers(self) -> bool:
+        """Whether numbers can be found in a text."""
+        return not any(self._permits(it) for it in _RELAXED)
+
+    def _permits(self, option: str) -> bool:
+        return any(name.lower() == option.lower() and it.lower() == "true" for name, it in self.options.items())
 
 
 def decode_json(df: DataFrame, name: str, json: Json, *, into: str, step: str) -> DataFrame:
@@ -35,20 +87,19 @@ def decode_json(df: DataFrame, name: str, json: Json, *, into: str, step: str) -
         into: the name of the new column.
         step: the name of the step in letters.
     """
-    schema = json_schema(json)
-    text = F.when(is_good(df), column(name)).cast("string")
-    staged = df.select("*", text.alias(_TEXT), _parse(text, schema, json).alias(_PARSED))
-    parsed = F.col(_PARSED)
-    first = parsed["r"][0]
-    is_one = parsed[_CORRUPT].isNull() & (F.size(parsed["r"]) == 2) & parsed["r"][1][_MARK]
-    is_right = F.coalesce(is_one & first.isNotNull() & F.is_valid_utf8(_TEXT), F.lit(False))
-    kind, error, details = _reason(schema, json)
+    plan = _Plan(json_schema(json), _options(json), new_mark())
+    text = F.col(_TEXT)
+    staged = _parsed(df.select("*", F.when(is_good(df), column(name)).cast("string").alias(_TEXT)), plan)
+    staged = staged.select("*", _is_right(plan).alias(_RIGHT))
+    is_empty = F.coalesce(text.rlike(rf"\A{_SPACE}\{{{_SPACE}\}}{_SPACE}\z"), F.lit(False))
+    kind, error, details = _reason(plan, staged)
     letter = failure(staged, step=step, error_class=kind, error=error, details=details, value=column(name))
     kept = [column(it) for it in df.columns if it != "dead_letter"]
+    empty = F.from_json(F.lit("{}"), plan.schema)
     return staged.select(
         *kept,
-        F.when(is_right, first.dropFields(_MARK)).alias(into),
-        with_letter(df, F.when(F.col(_TEXT).isNotNull() & ~is_right, letter)),
+        F.when(F.col(_RIGHT), _record(staged, plan)).when(is_empty, empty).alias(into),
+        with_letter(df, F.when(text.isNotNull() & ~F.col(_RIGHT) & ~is_empty, letter)),
     )
 
 
@@ -93,29 +144,88 @@ def json_schema(json: Json) -> StructType:
     return given
 
 
-def _parse(text: Column, schema: StructType, json: Json) -> Column:
-    element = StructType([*schema.fields, StructField(_MARK, BooleanType())])
-    whole = StructType([StructField("r", ArrayType(element)), StructField(_CORRUPT, StringType())])
-    marked = F.concat(F.lit('{"r":['), text, F.lit(f',{{"{_MARK}":true}}]}}'))
-    return F.from_json(marked, whole, _options(json))
+def _parsed(df: DataFrame, plan: _Plan) -> DataFrame:
+    """Adds the parsed values, and the texts of their numbers where they are needed."""
+    text, schema, can_parse = F.col(_TEXT), plan.schema, F.col(_TEXT).isNotNull()
+    if has(schema, (DecimalType, TimestampType)):
+        safe = ~is_suspicious(text, schema)
+        if plan.finds_numbers:
+            # Expressions of a row are evaluated for suspicious values only.
+            df = df.select("*", F.when(~safe, plan.texts(text)).alias(_TEXTS))
+            texts = F.col(_TEXTS)
+            safe = F.when(texts.isNull(), safe).otherwise(
+                texts[_CORRUPT].isNull() & ~has_unsafe(texts, schema) & ~can_hide_unsafe(text, schema)
+            )
+        df = df.select("*", safe.alias(_SAFE)).drop(_TEXTS)
+        can_parse = F.col(_SAFE)
+    field = F.lit(f',"{plan.mark}":true}}'.encode())
+    marked = _with_field(widened(schema), plan.mark, BooleanType())
+    df = df.select("*", F.when(can_parse, plan.parse(_with_last_field(text, field), marked)).alias(_PARSED))
+    if has(schema, (StringType,)) and plan.finds_numbers:
+        needed = needs_texts(text, F.col(_PARSED), schema)
+        df = df.select("*", F.when(needed, plan.texts(text)).alias(_TEXTS))
+    return df
+
+
+def _with_field(schema: StructType, name: str, type_: DataType) -> StructType:
+    return StructType([*schema.fields, StructField(name, type_)])
+
+
+def _with_last_field(text: Column, field: Column) -> Column:
+    """Returns a text with a field instead of the last brace, or null if other text is last."""
+    without_space = F.when(text.rlike(rf"\}}{_SPACE}\z"), F.rtrim(text, F.lit(" \t\r\n")))
+    # Functions of bytes do not count characters.
+    end = F.when(text.endswith("}"), text).otherwise(without_space).cast("binary")
+    return F.concat(F.substring(end, F.lit(1), F.octet_length(end) - 1), field).cast("string")
+
+
+def _is_right(plan: _Plan) -> Column:
+    text, parsed = F.col(_TEXT), F.col(_PARSED)
+    is_one = parsed[_CORRUPT].isNull() & parsed[plan.mark]
+    is_exact = F.is_valid_utf8(text) & ~has_half_pair(text) & ~plan.exceeds(parsed, plan.schema)
+    return F.coalesce(is_one & is_exact, F.lit(False))
+
+
+def _record(df: DataFrame, plan: _Plan) -> Column:
+    parsed = F.col(_PARSED)
+    record = parsed.dropFields(plan.mark, _CORRUPT)
+    if _TEXTS in df.columns:
+        exact = merged(parsed, F.col(_TEXTS), plan.schema, plan.mark)
+        record = F.when(F.col(_TEXTS).isNull(), record).otherwise(exact)
+    return record if widened(plan.schema) == plan.schema else record.cast(plan.schema)
 
 
 def _options(json: Json) -> dict[str, str]:
-    return {**json.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    given = {name.lower() for name in json.options}
+    strict = {name: value for name, value in _STRICT.items() if name.lower() not in given}
+    return {**strict, **json.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
 
 
-def _reason(schema: StructType, json: Json) -> tuple[Column, Column, Column]:
+def _reason(plan: _Plan, staged: DataFrame) -> tuple[Column, Column, Column]:
     """The class, the text and the details of an error. Spark evaluates them for bad rows only."""
     text = F.col(_TEXT)
+    is_safe = F.col(_SAFE) if _SAFE in staged.columns else F.lit(True)
     # Each field is parsed alone, so nested types are compared as well.
-    mismatched = F.array_compact(F.array(*(F.when(_is_wrong(text, it, json), _shown(it)) for it in schema.fields)))
+    wrong = (F.when(_is_wrong(text, is_safe, it, plan), _shown(it)) for it in plan.schema.fields)
+    mismatched = F.array_compact(F.array(*wrong))
     is_field, names = F.size(mismatched) > 0, F.array_join(mismatched, ", ")
+    is_object = text.rlike(rf"\A{_SPACE}\{{")
+    nothing = StructType([StructField("__streamgroups_nothing", BooleanType())])
+    is_malformed = F.when(is_object, plan.parse(text, nothing)[_CORRUPT].isNotNull()).otherwise(
+        F.try_parse_json(text).isNull()
+    )
     cases = [
         (~F.is_valid_utf8(text), Kind.NOT_UTF8, F.lit("The value is not valid UTF-8.")),
-        (F.trim(text) == "", Kind.EMPTY, F.lit("The value is empty.")),
-        (F.try_parse_json(text).isNull(), Kind.MALFORMED, F.lit("The value is not JSON.")),
-        (~F.ltrim(text).startswith("{"), Kind.NOT_AN_OBJECT, F.lit("The value is JSON, but not an object.")),
-        (is_field, Kind.FIELD_TYPE, F.concat(F.lit("The schema has another type: "), names, F.lit("."))),
+        (text.rlike(rf"\A{_SPACE}\z"), Kind.EMPTY, F.lit("The value is empty.")),
+        (is_malformed, Kind.MALFORMED, F.lit("The value is not JSON.")),
+        (~is_object, Kind.NOT_AN_OBJECT, F.lit("The value is JSON, but not an object.")),
+        (has_half_pair(text), Kind.NOT_UTF8, F.lit("A text in the value has half of a surrogate pair.")),
+        (
+            is_field,
+            Kind.FIELD_TYPE,
+            F.concat(F.lit("The value does not fit these fields of the schema: "), names, F.lit(".")),
+        ),
+        (~is_safe, Kind.OUT_OF_RANGE, F.lit("A number is too large for its decimal or timestamp.")),
     ]
     kind, error = F.lit(Kind.TRAILING.value), F.lit("More text follows the JSON object.")
     for condition, found, message in reversed(cases):
@@ -126,9 +236,15 @@ def _reason(schema: StructType, json: Json) -> tuple[Column, Column, Column]:
     return kind, error, details
 
 
-def _is_wrong(text: Column, field: StructField, json: Json) -> Column:
-    alone = StructType([field, StructField(_CORRUPT, StringType())])
-    return F.from_json(text, alone, _options(json))[_CORRUPT].isNotNull()
+def _is_wrong(text: Column, is_safe: Column, field: StructField, plan: _Plan) -> Column:
+    def tested(alone: StructType) -> Column:
+        parsed = plan.parse(text, widened(alone))
+        return parsed[_CORRUPT].isNotNull() | plan.exceeds(parsed[field.name], alone[0].dataType)
+
+    alone = StructType([field])
+    if not has(alone, (DecimalType,)):
+        return tested(alone)
+    return F.when(is_safe, tested(alone)).otherwise(tested(without_decimals(alone)))
 
 
 def _shown(field: StructField) -> Column:

@@ -1,0 +1,187 @@
+"""P4: a JSON value is decoded exactly, or is a dead letter. Python's parser, with the text of numbers, is the oracle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+import streamgroups as sg
+from integration_tests.json_oracle import Letter, Undecided, expected, is_same
+from integration_tests.json_random import JsonChance
+from unit_tests.examples import examples
+
+#: The same values are decoded with each of these schemas. Other fields are ignored.
+SCHEMAS = [
+    "s string, i bigint, h smallint, n struct<s:string>, b boolean",
+    "s string, t tinyint, d double, f float, n struct<s:string,d:double>, l array<string>, m map<string,string>, "
+    "x array<struct<s:string,t:tinyint>>, deep map<string,array<map<string,float>>>",
+    "s string, c decimal(10,2), at timestamp, n struct<c:decimal(38,18),at:bigint,s:string>, lc array<decimal(5,0)>, "
+    "ma map<string,timestamp>, v binary, g int",
+]
+#: Values for the second schema, and the class of the error; ``None`` for a value that is decoded.
+FIXED: list[tuple[bytes, str | None]] = [
+    (b"{}", None),
+    (b" {\t}\r\n", None),
+    (b'{"s":1.10} \n', None),
+    (b'{"s":-0,"l":[1.10,"1.10",{"a":[1.0]},null],"m":{"k":1.50},"x":[{"s":2.0,"t":5},null]}', None),
+    (b'{"s":{"a":1.10,"b":"\\" 1.10 \\\\"}}', None),
+    (b'{"s":1.2345678901234567E19}', None),
+    (b'{"s":12345678901234567890123.4500}', None),
+    (b'{"s":1e400,"l":[-1e400,[1e400]]}', None),
+    (b'{"\\u0073":1.10}', None),
+    (b'{"s":"0","l":["1.10"]}', None),
+    (b'{"d":1e10,"f":1e10}', None),
+    (b'{"t":1,"t":2}', None),
+    (b'{"s":1.10,"s":null}', None),
+    (b'{"s":"\\ud83d\\ude00 \\\\ud800"}', None),
+    (b'{"m":{"":1.10,"\\u0073":-0}}', None),
+    (b'{"s":' + b"[" * 999 + b"]" * 999 + b"}", None),
+    (b'{"s":' + b"1" * 1000 + b"}", None),
+    (b'{"s":1.' + b"1" * 998 + b"}", None),
+    (b'{"s":"' + b"1.10" * 100_000 + b'","l":[1.10]}', None),
+    (b'{"t":200}', "FieldType"),
+    (b'{"t":-129}', "FieldType"),
+    (b'{"t":70000}', "FieldType"),
+    (b'{"x":[{"t":128}]}', "FieldType"),
+    (b'{"d":1e400}', "FieldType"),
+    (b'{"d":' + b"9" * 400 + b"}", "FieldType"),
+    (b'{"d":"Infinity"}', "FieldType"),
+    (b'{"f":1e39}', "FieldType"),
+    (b'{"f":1234567890123456789012345678901e9}', "FieldType"),
+    (b'{"deep":{"a":[{"b":1e39}]}}', "FieldType"),
+    (b'{"n":{"d":-1e999}}', "FieldType"),
+    (b'{"m":{"k":"1","k":"2"}}', "FieldType"),
+    (b'{"t":"x","t":1}', "FieldType"),
+    (b'{"t":"x"}{', "FieldType"),
+    (b'\n {"t":"x"}', "FieldType"),
+    (b'{"s":"\\ud800"}', "NotUtf8"),
+    (b'{"\\ud800":1}', "NotUtf8"),
+    (b'{"other":["\\ude00\\ud83d"]}', "NotUtf8"),
+    (b'{"s":"\xed\xa0\x80"}', "NotUtf8"),
+    (b"{'t':1}", "Malformed"),
+    (b'{"d":NaN}', "Malformed"),
+    (b'{"other":-Infinity}', "Malformed"),
+    (b'{"t":1,}', "Malformed"),
+    (b'{"t":1\x0b}', "Malformed"),
+    (b'\xef\xbb\xbf{"t":1}', "Malformed"),
+    (b'{"s":' + b"[" * 1000 + b"]" * 1000 + b"}", "Malformed"),
+    (b'{"other":' + b"[" * 1000 + b"]" * 1000 + b"}", "Malformed"),
+    (b'{"s":' + b"1" * 1001 + b"}", "Malformed"),
+    (b'{"' + b"n" * 50_000 + b'":1}', None),
+    (b'{"' + b"n" * 50_001 + b'":1}', "Malformed"),
+    (b'{"t":1}],"r":[{"t":2}', "TrailingBytes"),
+    (b'{"t":1},{"__streamgroups_mark":true}]}', "TrailingBytes"),
+    (b'{"t":1}{"t":2}', "TrailingBytes"),
+    (b'{}{"t":2}', "TrailingBytes"),
+    (b'{"t":1}}', "TrailingBytes"),
+    (b'{"t":1}]}', "TrailingBytes"),
+    (b'{"t":1} x', "TrailingBytes"),
+    (b'{"t":1}\x00', "TrailingBytes"),
+    (b"\n\t", "EmptyValue"),
+    ("\u2028".encode(), "Malformed"),
+    (b"[{}", "Malformed"),
+    (b'{"t":1', "Malformed"),
+    (b'{"t":1\x0b', "Malformed"),
+    (b'{"t":1 \n]', "Malformed"),
+    (b"[{}]", "NotAnObject"),
+]
+#: Values for the third schema.
+FIXED_LIMITS: list[tuple[bytes, str | None]] = [
+    (b'{"at":9223372036854,"n":{"at":9223372036855}}', None),
+    (b'{"at":-9223372036854}', None),
+    (b'{"at":"2026-03-01T12:00:00Z","n":{"at":1772366400000000}}', None),
+    (b'{"at":9223372036855}', "OutOfRange"),
+    (b'{"\\u0061t":-9223372036855}', "OutOfRange"),
+    (b'{"ma":{"k":1772366400000000}}', "OutOfRange"),
+    (b'{"at":9223372036854775808}', "FieldType"),
+    (b'{"c":1e9}', "FieldType"),
+    (b'{"c":1e-9,"s":"1e999999999","n":{"s":1e999999999}}', None),
+    (b'{"c":12345678.90}', None),
+    (b'{"c":"12,345,678.9"}', None),
+    (b'{"c":"12,345,678.9\\u0030"}', "OutOfRange"),
+    (b'{"c":1e999999999,"c":1}', "OutOfRange"),
+    (b'{"c":"1\\u0065999999999","c":1}', "OutOfRange"),
+    (b'{"\\u0063":1e999999999,"c":1}', "OutOfRange"),
+    (b'{"n":{"c":1e999999999},"n":null}', "OutOfRange"),
+    (b'{"c":1e999999999}', "OutOfRange"),
+    (b'{"c":1e-999999999}', "OutOfRange"),
+    (b'{"c":"1e999999999"}', "OutOfRange"),
+    (b'{"c":"1e9,9,9,9,9,9,9,9"}', "OutOfRange"),
+    (b'{"c":"1\\u0065\\u0039\\u0039\\u0039\\u0039\\u0039\\u0039"}', "OutOfRange"),
+    ('{"c":"1e\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19"}'.encode(), "OutOfRange"),
+    (b'{"n":{"c":1e999999999},"s":1.10}', "OutOfRange"),
+    (b'{"lc":[1,1e999999999]}', "OutOfRange"),
+    (b'{"c":"' + b"9" * 900_000 + b'"}', "OutOfRange"),
+    (b'{"c":{"d":["3e12345"]}}', "FieldType"),
+    (b'{"c":1e999999999,"g":"x"}', "FieldType"),
+    (b'{"c":1e999999999,"g":', "Malformed"),
+    (b'{"c":1e999999999}{}', "OutOfRange"),
+]
+#: Without ``--hypothesis-seed``, which ``make nightly`` prints.
+USUAL_SEED = 11
+
+
+def decoded(spark: SparkSession, values: list[bytes], schema: str, options: dict[str, str] | None = None) -> list[Any]:
+    frame = spark.createDataFrame(list(enumerate(values)), "n int, value binary")
+    rows = sg.decode(frame, sg.Json(schema, options or {}))
+    return sorted(in_micros(rows, schema).collect(), key=lambda row: row.n)
+
+
+def in_micros(rows: DataFrame, schema: str) -> DataFrame:
+    """Python's ``datetime`` has no year 10,000."""
+    if " timestamp" not in schema:
+        return rows
+    in_map = F.transform_values("record.ma", lambda _, it: F.unix_micros(it))
+    return rows.withColumn(
+        "record", F.col("record").withField("at", F.unix_micros("record.at")).withField("ma", in_map)
+    )
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_P4_each_json_value_is_exact_or_a_letter(
+    spark: SparkSession, request: pytest.FixtureRequest, number: int
+) -> None:
+    known, schema = [[], FIXED, FIXED_LIMITS][number], SCHEMAS[number]
+    chance = JsonChance(int(request.config.getoption("--hypothesis-seed") or USUAL_SEED))
+    rows = decoded(spark, [*(value for value, _ in known), *(chance.value() for _ in range(examples(600)))], schema)
+    found = [
+        (value, row.dead_letter and row.dead_letter.error_class) for (value, _), row in zip(known, rows, strict=False)
+    ]
+    assert found == known
+    # Python's functions do not call themselves 1,000 times.
+    check([row for row in rows if row.value.count(b"[") < 500], schema)
+
+
+def test_options_permit_more_than_json(spark: SparkSession) -> None:
+    infinite = [b'{"d":NaN,"s":1.10}', b'{"d":"-Infinity"}', b'{"d":1e400}']
+    rows = decoded(spark, infinite, "d double, s string", {"allowNonNumericNumbers": "true"})
+    assert [(str(row.record.d), row.record.s) for row in rows] == [("nan", "1.10"), ("-inf", None), ("inf", None)]
+    (row,) = decoded(spark, [b"{'s':1.10,'c':1}"], "s string, c decimal(3,1)", {"AllowSingleQuotes": "true"})
+    assert row.record.asDict() == {"s": "1.1", "c": 1}
+
+
+def check(rows: list[Any], schema: str) -> None:
+    type_ = StructType.fromDDL(schema)
+    assert isinstance(type_, StructType)
+    for row in rows:
+        value = bytes(row.value)
+        try:
+            record, letters = expected(value, type_), None
+        except Letter as e:
+            record, letters = None, e.classes
+        except Undecided:
+            assert (row.record is None) != (row.dead_letter is None), row
+            continue
+        if "decimal" in schema and b"\\u" in value and row.dead_letter and row.dead_letter.error_class == "OutOfRange":
+            # An escape sequence can hide a decimal that takes too much time to parse.
+            continue
+        if letters is None:
+            assert row.dead_letter is None, (value, row.dead_letter)
+            assert is_same(row.record.asDict(True), record), (value, row.record, record)
+        else:
+            assert row.record is None, (value, row.record, letters)
+            assert row.dead_letter.error_class in letters, (value, row.dead_letter, letters)
