@@ -8,11 +8,12 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.coordination.reset_protocol import members_group_of
+from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
 from streamgroups.errors import BrokerUnreachable, NotAuthorized
 from streamgroups.groups.audit import reads_at_old_places
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Committed
 from streamgroups.query.admission import Limits
 from unit_tests.examples import examples
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
@@ -180,6 +181,27 @@ class TestSeveralQueries:
         next_owner.finish()
         next_owner.batch()
         assert other.batch() == [f"{others}[15,17)"]
+
+    def test_S6_what_the_next_owner_has_applied_counts_although_a_zombie_has_replaced_its_entry(
+        self, world: World
+    ) -> None:
+        world.produce(20, 20)
+        # Alice has owned both partitions.
+        alice, bob = (Run(world, name, TWO_A_TIME).start() for name in ("alice", "bob"))
+        for _ in range(2):
+            alice.batch()
+            bob.batch()
+        world.group.settle()
+        (of_alice,), (of_bob,) = (
+            [p for p, name in world.group.owners().items() if name == it.name] for it in (alice, bob)
+        )
+        world.clock.advance(250)
+        id_ = world.order(15, 15)
+        assert alice.batch() is None
+        assert bob.batch() == [f"{of_bob}[15,17)"]
+        zombie = MemberEntry("zombie", "zombie", world.clock.now_ms, None, stopped=id_)
+        world.metadata_store.write(members_group_of("airline"), {of_bob: Committed(0, zombie.encode())})
+        assert alice.batch() == [f"{of_alice}[15,17)"]
 
 
 class Moved(RuleBasedStateMachine):
