@@ -40,13 +40,14 @@ EXCLUSIVE = {"membership": "exclusive", "onRestart": "checkpoint"}
 STRICT = {"membership": "exclusive", "onRestart": "fail"}
 MEMBERSHIPS = {"shared": SHARED, "exclusive": EXCLUSIVE, "strict": STRICT}
 #: The function, whether the batch is the first one, whether the checkpoint is the same, the options, and how the run ends.
-SHORT = [("show", True, True, "shared", "error"), ("ignored", False, True, "exclusive", "stop")]
+SHORT = [("show", True, True, "shared", "error")]
 CASES = [
     *SHORT,
     *(
         pytest.param(*case, marks=LONG)
         for case in (
             *product(PARTLY, (True, False), (True,), ("shared", "exclusive"), ("error",)),
+            ("ignored", False, True, "exclusive", "stop"),
             *product(("first",), (True, False), (True, False), MEMBERSHIPS, ("error", "stop")),
         )
         if case not in SHORT

@@ -94,7 +94,7 @@ class _Transaction:
     ("sink", "dead_letters"),
     [
         pytest.param("postgres", "postgres", marks=LONG),
-        ("kafka", "postgres"),
+        pytest.param("kafka", "postgres", marks=LONG),
         pytest.param("postgres", "kafka", marks=LONG),
         pytest.param("postgres", "delta", marks=LONG),
     ],

@@ -122,6 +122,7 @@ def test_W2_removed_rows_do_not_advance_the_watermark(
         compare(sg.with_event_time(ours, "timestamp", watermark_delay="2m"), sparks)
 
 
+@LONG
 def test_W2_rows_with_a_dead_letter_do_not_advance_the_watermark(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
 ) -> None:

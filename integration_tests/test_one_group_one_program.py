@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups.errors import ProgramMismatch
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
@@ -112,6 +113,7 @@ def test_S14_a_stateless_query_does_not_take_the_records_of_windows(programs: Pr
     assert programs.plain(group) == 5 * PARTITIONS
 
 
+@LONG
 def test_S14_windows_do_not_join_a_running_stateless_query(
     programs: Programs, spark: SparkSession, bootstrap: str, group: str
 ) -> None:
