@@ -53,12 +53,14 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_HOME", str(shared_spark_home()))
 
-#: Tests that start several Spark processes. They run first, sequentially in one process.
+#: Tests that start several Spark processes, or use the schema registry. They run first, sequentially in one process.
 HEAVY = frozenset(
     {
         "test_a_task_is_retried",
+        "test_hostile_topic",
         "test_killed_in_the_middle_of_a_commit",
         "test_random_members",
+        "test_schema_registries",
         "test_testkit",
         "test_the_demo",
     }
@@ -72,8 +74,6 @@ SECURED = frozenset(
         "test_transactions_need_permissions",
     }
 )
-#: Files that share the schema registry. Their tests run in one process.
-REGISTRY = frozenset({"test_hostile_topic", "test_schema_registries"})
 #: Files with a fixture that starts or fills a broker. All tests of such a file run in one process.
 TOGETHER = frozenset(
     {
@@ -99,8 +99,6 @@ def unit_of_work(nodeid: str) -> str:
     'heavy'
     >>> unit_of_work("integration_tests/test_doctor.py::test_a_broker")
     'secured'
-    >>> unit_of_work("integration_tests/test_schema_registries.py::test_a_schema")
-    'registry'
     >>> unit_of_work("integration_tests/test_tokens.py::test_a_command")
     'test_tokens'
     >>> unit_of_work("integration_tests/test_restarting.py::test_a_restart")
@@ -111,8 +109,6 @@ def unit_of_work(nodeid: str) -> str:
         return "heavy"
     if file in SECURED:
         return "secured"
-    if file in REGISTRY:
-        return "registry"
     return file if file in TOGETHER else nodeid
 
 
@@ -130,8 +126,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The heavy tests come first, then those that must run in one process: at the end, other processes would be idle."""
-    together = TOGETHER | SECURED | REGISTRY
-    items.sort(key=lambda item: (item.path.stem not in HEAVY, item.path.stem not in together))
+    items.sort(key=lambda item: (item.path.stem not in HEAVY, item.path.stem not in TOGETHER | SECURED))
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ from streamgroups_testkit.reading import wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
 
 
+@LONG
 def test_W11_a_restarted_query_has_the_time_of_a_silent_partition(
     spark: SparkSession, admin: AdminClient, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

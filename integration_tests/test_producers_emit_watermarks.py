@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.test_windows_of_partitions import START_MS, Row, Windows
+from integration_tests.tiers import LONG
 from streamgroups_spark.register import UNREADABLE
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.waits import wait_until
@@ -93,6 +94,7 @@ def test_W15_windows_of_partitions_follow_producers_however_batches_cut_the_reco
         assert ignored == [(0, 1)] * (1 if name == "whole" else 2)
 
 
+@LONG
 def test_W15_windows_of_spark_follow_the_producer_of_a_silent_partition(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
 ) -> None:
