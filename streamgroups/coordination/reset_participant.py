@@ -176,13 +176,13 @@ class ResetParticipant:
         step = self._step(place, due)
         if step.stop:
             place.stop(step.stop.keys())
-            # A partition revoked in the meantime is paused by its new owner.
-            known = {tp: place.holds[tp].ownership_epoch for tp in step.stop if tp in place.holds}
+            # A partition revoked in the meantime is paused by its new owner. If it returns, its position shows whether that owner
+            # has applied a reset. A pause can begin another ownership epoch, but it changes no reset.
+            holds = {tp: it for tp, it in place.holds.items() if tp in due and it.reset == holds[tp].reset}
+            known = {tp: holds[tp].ownership_epoch for tp in step.stop if tp in holds}
             self._known.update(known)
             self._stopped.update({tp: step.stop[tp] for tp in known})
             self.note(place, known)
-            # A pause can begin another ownership epoch.
-            holds = {tp: it for tp, it in place.holds.items() if tp in due}
             step = self._step(place, due)
         if step.resume:
             self._stopped.update(dict.fromkeys(step.resume, ""))

@@ -85,3 +85,21 @@ def test_F1_F2_the_search_finds_a_missing_fence(
     )
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Queries, settings=hasty)
+
+
+def test_F2_a_member_that_was_frozen_while_it_pauses_does_not_apply_the_reset_of_another_owner() -> None:
+    """An example that the search has found. The partition returns to the frozen member, whose decision is older."""
+    state = Queries()
+    state.start(new_checkpoint=False, pick=0)
+    state.stop(pick=2)
+    state.start(new_checkpoint=False, pick=2)
+    state.reset_live(to=(1, 2))
+    state.stop(pick=2)
+    for pick, is_new in ((2, True), (2, False), (0, False), (0, True)):
+        state.start(new_checkpoint=is_new, pick=pick)
+    state.freeze(pick=1, points=6)
+    state.advance(pick=0, times=2)
+    state.settle()
+    state.advance(pick=2, times=3)
+    state.fence(pick=2)
+    state.teardown()
