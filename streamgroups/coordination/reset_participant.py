@@ -129,7 +129,7 @@ class ResetParticipant:
                 self._applied[tp] = of_note or holds[tp].reset.id
                 self._stopped[tp] = "" if note is None else note.stopped
         self._known = {tp: ownership_epoch for tp, ownership_epoch in self._known.items() if tp in holds} | new
-        # Another member now owns the others. What it has applied is in its commits.
+        # Another member now owns the others. Its commits contain the resets that it has applied.
         self._applied = {tp: id_ for tp, id_ in self._applied.items() if tp in self._known}
         self._stopped = {tp: id_ for tp, id_ in self._stopped.items() if tp in self._known}
         self.note(place, new)
