@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -13,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.record_headers import parse_headers
 from streamgroups_spark.dlq.failure_column import failure, with_letter
+from streamgroups_testkit.reading import committed_messages
 
 
 def flights(spark: SparkSession, bootstrap: str, topic: str, group: str, **options: str) -> DataFrame:
@@ -55,30 +55,11 @@ def forget_last_commit(checkpoint: Path) -> None:
 
 def letters_in(bootstrap: str, topic: str) -> list[DeadLetter]:
     """The committed dead letters of a topic, by their ids."""
-    reader = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
     found: list[DeadLetter] = []
-    try:
-        partitions = set(reader.list_topics(topic, timeout=30).topics[topic].partitions)
-        reader.assign([TopicPartition(topic, p, 0) for p in partitions])
-        while partitions:
-            message = reader.poll(30)
-            assert message is not None, f"no end of {partitions}"
-            if message.error():
-                partitions.discard(message.partition())
-                continue
-            headers: Any = message.headers() or []
-            key: Any = message.key()
-            letter = parse_headers(headers, key=key, value=message.value())
-            assert letter is not None
-            found.append(letter)
-    finally:
-        reader.close()
+    for message in committed_messages(bootstrap, topic):
+        headers: Any = message.headers() or []
+        key: Any = message.key()
+        letter = parse_headers(headers, key=key, value=message.value())
+        assert letter is not None
+        found.append(letter)
     return sorted(found, key=lambda it: it.id)

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
 from integration_tests.hostile_judge import REJECTED_FEE, Letter, Results
 from integration_tests.hostile_query import ORIGIN
-from streamgroups_testkit.reading import wait_until_no_transaction_is_open
+from streamgroups_testkit.reading import committed_messages, wait_until_no_transaction_is_open
 from streamgroups_testkit.topics import create_topic
 
 _DLQ = "streamgroups.dlq."
@@ -73,7 +71,8 @@ def results(config: dict[str, Any]) -> Results:
 
 def _read_kafka(config: dict[str, Any], found: Results) -> None:
     place: tuple[Any, Any]
-    for message in _committed(config["bootstrap"], config["board"]):
+    wait_until_no_transaction_is_open(config["bootstrap"], config["board"])
+    for message in committed_messages(config["bootstrap"], config["board"]):
         row = json.loads(_bytes(message.value()))
         if config["shape"] == "rows":
             time_us = message.timestamp()[1] * 1_000
@@ -82,7 +81,8 @@ def _read_kafka(config: dict[str, Any], found: Results) -> None:
         else:
             place = (message.key(), row["start"])
             found.add_row(place, (row["records"], row["total"], row["fees"], row.get("last")))
-    for message in _committed(config["bootstrap"], config["dead"]):
+    wait_until_no_transaction_is_open(config["bootstrap"], config["dead"])
+    for message in committed_messages(config["bootstrap"], config["dead"]):
         headers: list[tuple[str, bytes | None]] = list(message.headers() or [])  # type: ignore[arg-type]
         own = [(name.removeprefix(_DLQ), it) for name, it in headers if name.startswith(_DLQ)]
         facts = {name: (it or b"").decode() for name, it in own}
@@ -108,35 +108,6 @@ def _read_kafka(config: dict[str, Any], found: Results) -> None:
 def _bytes(value: Any) -> bytes:
     assert isinstance(value, bytes)
     return value
-
-
-def _committed(bootstrap: str, topic: str) -> Iterator[Message]:
-    """All committed records of a topic."""
-    wait_until_no_transaction_is_open(bootstrap, topic)
-    reader = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    try:
-        left = set(reader.list_topics(topic, timeout=30).topics[topic].partitions)
-        reader.assign([TopicPartition(topic, it, 0) for it in left])
-        while left:
-            message = reader.poll(30)
-            assert message is not None, f"no end of partitions {left} of {topic}"
-            error = message.error()
-            if error is None:
-                yield message
-            elif error.code() == KafkaError._PARTITION_EOF:
-                left.discard(message.partition())
-            else:
-                raise KafkaException(error)
-    finally:
-        reader.close()
 
 
 # ---- PostgreSQL ------------------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streamgroups_kafka.client.partitions import metadata_of
@@ -33,6 +34,17 @@ def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
 
 def read_committed(bootstrap: str, topic: str) -> list[ConsumedRecord]:
     """All committed records of a topic, in the order of their partitions."""
+    found = []
+    for message in committed_messages(bootstrap, topic):
+        partition, value, key = message.partition(), message.value(), message.key()
+        assert partition is not None
+        assert value is not None
+        found.append(ConsumedRecord(partition, key.encode() if isinstance(key, str) else key, value))
+    return found
+
+
+def committed_messages(bootstrap: str, topic: str) -> Iterator[Message]:
+    """All committed records of a topic, with all their parts. Each partition is read in order."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -42,26 +54,21 @@ def read_committed(bootstrap: str, topic: str) -> list[ConsumedRecord]:
             "auto.offset.reset": "earliest",
         }
     )
-    found = []
     try:
         partitions = set(_partitions(reader, topic))
         reader.assign([TopicPartition(topic, p, 0) for p in partitions])
         while partitions:
             message = reader.poll(30)
-            assert message is not None, f"no end of {partitions}"
-            partition, value, error = message.partition(), message.value(), message.error()
-            assert partition is not None
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                partitions.discard(partition)
-            elif error is not None and not error.retriable():
+            assert message is not None, f"no end of {partitions} of {topic}"
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                partitions.discard(message.partition())
+            elif not error.retriable():
                 raise KafkaException(error)
-            elif error is None:
-                assert value is not None
-                key = message.key()
-                found.append(ConsumedRecord(partition, key.encode() if isinstance(key, str) else key, value))
     finally:
         reader.close()
-    return found
 
 
 def wait_until_no_transaction_is_open(bootstrap: str, topic: str, timeout_s: float = 60) -> None:
