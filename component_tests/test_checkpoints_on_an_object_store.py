@@ -7,8 +7,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from streamgroups_spark.internals.checkpoint_log import CommitLog
-from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
+from streamgroups_spark.bridge.checkpoint_log import CommitLog
+from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
 from streamgroups_testkit.object_store import BUCKET, ObjectStore
 
 #: The scheme as Spark resolves it, which Arrow does not support.

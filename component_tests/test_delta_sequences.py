@@ -20,7 +20,7 @@ import streamgroups as sg
 from component_tests.delta_tables import commit, open_at, partition
 from streamgroups.errors import RecordRejected
 from streamgroups.partitions import OffsetRange
-from streamgroups_spark.sinks.isolating import write_isolated
+from streamgroups_spark.sinks.letters.bad_record_search import write_isolated
 from unit_tests.examples import examples
 
 SCHEMA = pa.schema(

@@ -15,8 +15,8 @@ from streamgroups.dlq.table_letters import ForeignRow, letter_of
 from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, SinkUnreachable
 from streamgroups_postgres.letters import PostgresLetters, find_letters
 from streamgroups_postgres.sink import PostgresSink
-from streamgroups_spark.sinks.letter_tables import letter_table
-from streamgroups_spark.sinks.letters import as_rows, staged
+from streamgroups_spark.sinks.letters.of_batch import as_rows, staged
+from streamgroups_spark.sinks.letters.tables import letter_table
 from unit_tests.extreme_times import EXTREME_TIMES_MS
 from unit_tests.letters import LETTER
 

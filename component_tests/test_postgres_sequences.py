@@ -23,7 +23,7 @@ from streamgroups.errors import RecordRejected
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.sink import PostgresSink
-from streamgroups_spark.sinks.isolating import write_isolated
+from streamgroups_spark.sinks.letters.bad_record_search import write_isolated
 from unit_tests.examples import examples
 
 PLENTY = 10_000

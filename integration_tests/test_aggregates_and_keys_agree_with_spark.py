@@ -22,9 +22,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups.errors import AggregateOverflow, InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
-from streamgroups_spark.repartition.key_columns import check_key_types
+from streamgroups_spark.frames.key_columns import check_key_types
+from streamgroups_spark.frames.key_values import check_key_values, key_column
 from streamgroups_spark.state.dedup import _check_ids
-from streamgroups_spark.state.key_values import check_key_values, key_column
 from streamgroups_spark.windows.query_columns import argument, parsed_aggregates
 from streamgroups_state.aggregates import add_up, parts_of, results
 from streamgroups_state.joins.matching import pairs

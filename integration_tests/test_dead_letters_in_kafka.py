@@ -18,9 +18,9 @@ from integration_tests.dead_letters import checked, flights, forget_last_commit,
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups_kafka.write.record_batches import encode
+from streamgroups_spark.bridge.letter_counts import LETTERS
 from streamgroups_spark.sinks.batch_info import query_id_of
-from streamgroups_spark.sinks.kafka_rejections import with_rejections
-from streamgroups_spark.sinks.letter_counts import LETTERS
+from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_testkit.reading import committed_offsets, read_committed
 

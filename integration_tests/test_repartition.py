@@ -27,9 +27,9 @@ from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption, StreamGroupsError, UnknownTopic
 from streamgroups_kafka.write.partitioner import partitions_of_keys
-from streamgroups_spark.internals.plan import analyzed, leaves
-from streamgroups_spark.repartition.key_columns import record_key
-from streamgroups_spark.repartition.record_values import column_of, from_value, to_value
+from streamgroups_spark.bridge.plan import analyzed, leaves
+from streamgroups_spark.frames.key_columns import record_key
+from streamgroups_spark.frames.record_values import column_of, from_value, to_value
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import read_committed
 from streamgroups_testkit.waits import wait_until

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 import streamgroups as sg
 from integration_tests.event_times import departures
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.internals.plan import analyzed, read_streams
+from streamgroups_spark.bridge.plan import analyzed, read_streams
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_offsets, end_offsets
@@ -150,11 +150,11 @@ def test_what_cannot_be_known_is_not_taken_for_stateless(
     responds, no query may be shared.
     """
     flights = departures(spark, shared_options(NOWHERE, group, "flights", "classic"))
-    monkeypatch.setattr("streamgroups_spark.internals.active_queries.ActiveQueries._process_ids", lambda *_: [])
+    monkeypatch.setattr("streamgroups_spark.bridge.active_queries.ActiveQueries._process_ids", lambda *_: [])
     query = flights.dropDuplicates(["key"]).writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match=r"is stateful \(Deduplicate\)"):
         query.awaitTermination(60)
-    monkeypatch.setattr("streamgroups_spark.internals.active_queries.ActiveQueries.answer", lambda *_: None)
+    monkeypatch.setattr("streamgroups_spark.bridge.active_queries.ActiveQueries.answer", lambda *_: None)
     query = flights.writeStream.format("noop").start()
     with pytest.raises(StreamingQueryException, match=r"does not report whether the query is stateful.*sg\.register"):
         query.awaitTermination(60)

@@ -19,8 +19,8 @@ import streamgroups as sg
 from integration_tests.collected_rows import CollectedRows
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
-from streamgroups_spark.internals.plan import analyzed, read_streams
-from streamgroups_spark.state.stage_name import PassedColumns, StageName
+from streamgroups_spark.bridge.plan import analyzed, read_streams
+from streamgroups_spark.bridge.stage_name import PassedColumns, StageName
 from streamgroups_testkit.clocks import controlled_clock
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_metadata, committed_offsets

@@ -48,8 +48,8 @@ from streamgroups.query.skipped_range_store import SkippedRangeStore
 from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.state import MemberSnapshot
-from streamgroups_spark.event_time.query_time import QueryTime
-from streamgroups_spark.source.batch_messages import BatchFacts, facts_of
+from streamgroups_spark.messages.batch import BatchFacts, facts_of
+from streamgroups_spark.source.query_time import QueryTime
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ PACKAGES = (
     "streamgroups_broker",
     "streamgroups_cli",
     "streamgroups_prometheus",
-    "streamgroups_rpc",
     "streamgroups_reports",
     "streamgroups_schemas",
     "streamgroups_state",

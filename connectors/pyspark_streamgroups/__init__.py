@@ -51,7 +51,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns the reader of a streaming query, or one that raises the error of an option that needs registration."""
-        from streamgroups_spark.source.unregistered import stream_reader
+        from streamgroups_spark.formats.unregistered import stream_reader
 
         return stream_reader(self._source(), schema)
 
@@ -61,7 +61,7 @@ class DefaultSource(DataSource):
         Raises:
             InvalidOption: always.
         """
-        from streamgroups_spark.source.unregistered import needs_registration
+        from streamgroups_spark.formats.unregistered import needs_registration
 
         raise needs_registration("The sink format('streamgroups')")
 

@@ -16,23 +16,23 @@ from streamgroups.monitoring.query_time import UnreadableWatermarks
 from streamgroups.ports import Clock
 from streamgroups.query.operator_states import StateReport
 from streamgroups_kafka.native import warn_if_plain
-from streamgroups_spark.event_time.messages import Observations, ObservationsRequest
-from streamgroups_spark.event_time.observed_times import ObservationStore, Tell
+from streamgroups_spark.bridge.active_queries import ActiveQueries
+from streamgroups_spark.bridge.channel import Channel
+from streamgroups_spark.bridge.letter_counts import LETTERS
+from streamgroups_spark.bridge.rpc import SessionServer, new_session
+from streamgroups_spark.bridge.state_reports import ReportedStates, StateReports, StateReportsRequest
+from streamgroups_spark.bridge.unreadable_watermarks import UnreadableCounts
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.event_time.unreadable_watermarks import UnreadableCounts
-from streamgroups_spark.internals.active_queries import ActiveQueries
+from streamgroups_spark.formats.connect_source import ConnectDataSource
+from streamgroups_spark.formats.unregistered import needs_registration
 from streamgroups_spark.internals.active_session import active, write_in_any_thread
-from streamgroups_spark.internals.channel import Channel
 from streamgroups_spark.internals.connect import is_connect, require_classic
-from streamgroups_spark.internals.rpc import SessionServer, new_session
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.internals.spark_api import FEATURES
-from streamgroups_spark.sinks.letter_counts import LETTERS
-from streamgroups_spark.source.batch_messages import LettersWritten
-from streamgroups_spark.source.connect_source import ConnectDataSource
+from streamgroups_spark.messages.batch import LettersWritten
+from streamgroups_spark.messages.time import Observations, ObservationsRequest
 from streamgroups_spark.source.data_source import StreamGroupsDataSource
-from streamgroups_spark.source.unregistered import needs_registration
-from streamgroups_spark.state.reports import ReportedStates, StateReports, StateReportsRequest
+from streamgroups_spark.source.observed_times import ObservationStore, Tell
 
 #: Identifies this driver process, so that it receives no requests from the queries of another driver.
 SESSION = new_session()
@@ -105,7 +105,7 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
 
 
 def _register_connect(spark: SparkSession, parallelism: int | None, clock: Clock | None) -> None:
-    """Registers the source and the sink with a session of Spark Connect (``source.connect_source``)."""
+    """Registers the source and the sink with a session of Spark Connect (``formats.connect_source``)."""
     # A session of its own: no process of this machine answers requests about the queries of the server.
     told: dict[str, Any] = {"session": new_session(), "clock": None if clock is None else staticmethod(clock)}
     if parallelism is not None:

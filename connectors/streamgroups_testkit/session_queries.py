@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroups_spark.internals.checkpoint_log import CommitLog
+from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_testkit.queries import Query
 from streamgroups_testkit.query_program import start_query
 from streamgroups_testkit.waits import wait_until

@@ -129,7 +129,7 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
     "streamgroups.coordination.reset_participant": [
         ("ResetParticipant.note", _around("before-entry", "after-entry")),
     ],
-    "streamgroups_spark.sinks.letters_first": [
+    "streamgroups_spark.sinks.letters.before_output": [
         ("write_first", _around("before-letters", "after-letters")),
         ("finish", _around("before-letters-end", "after-letters-end")),
     ],

@@ -1,6 +1,6 @@
 """Reduces a dead letter to what its sink can store. Its details name each missing field, with its size.
 
-Called by ``streamgroups_spark.sinks.letters`` on the driver. A dead letter is the last resort of a record, so its sink must
+Called by ``streamgroups_spark.sinks.letters.of_batch`` on the driver. A dead letter is the last resort of a record, so its sink must
 accept it: otherwise the batch would fail at each start. Source: SEMANTICS P4; Kafka's ``max.message.bytes``.
 """
 

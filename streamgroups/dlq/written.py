@@ -1,6 +1,6 @@
 """Which dead letters of a batch are written already, if they are written before the output of the batch.
 
-Called by ``streamgroups_spark.sinks.letters_first`` on the driver. Letters and output that cannot be in one transaction
+Called by ``streamgroups_spark.sinks.letters.before_output`` on the driver. Letters and output that cannot be in one transaction
 are committed one after the other, the letters first. A kill between both commits leaves letters of a batch that runs
 again. The replay can have other ranges: another member reads a part of the partitions, or the batch is smaller. So the
 ledger of the letters contains a range for each partition: from the position of the output to the end of the written

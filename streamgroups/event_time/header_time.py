@@ -1,7 +1,7 @@
 """The event time in a header of one record.
 
 ``streamgroups_cli.groups.event_time_cuts`` calls this module for records that it scans. Tasks read the same times in
-whole columns (``streamgroups_spark.event_time.header_column``). Source: SEMANTICS W11; Kafka's ``Headers.lastHeader``: of
+whole columns (``streamgroups_spark.source.header_column``). Source: SEMANTICS W11; Kafka's ``Headers.lastHeader``: of
 several headers with one name the last counts.
 """
 

@@ -1,6 +1,6 @@
 """The watermark of a source: the minimum over its partitions, which are assigned and revoked.
 
-``streamgroups_spark.event_time.query_time`` calls this module after each observation of the partitions of a member.
+``streamgroups_spark.source.query_time`` calls this module after each observation of the partitions of a member.
 Windows close, and records are late, by the watermark that it returns. Source: SEMANTICS W1-W3, W5, W8.
 :mod:`streamgroups.event_time.imports` adds the watermarks of other streams.
 

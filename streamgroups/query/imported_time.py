@@ -1,6 +1,6 @@
 """The watermark that a query imports from another group, whichever application runs the queries of that group.
 
-Created by ``streamgroups_spark.source.imported``. ``streamgroups_spark.event_time.query_time`` uses it for
+Created by ``streamgroups_spark.source.imported``. ``streamgroups_spark.source.query_time`` uses it for
 ``sg.with_event_time``, and :class:`LaterTime` for windows with ``time="group"``. Source: SEMANTICS
 W10.
 

@@ -1,6 +1,6 @@
 """Further ports of ``streamgroups.query.micro_batches``, so that tests run a query without Spark and Kafka.
 
-Implemented by the clients of ``streamgroups_kafka``, ``streamgroups_spark.internals.checkpoint_log`` and
+Implemented by the clients of ``streamgroups_kafka``, ``streamgroups_spark.bridge.checkpoint_log`` and
 ``streamgroups_spark.source.options``. :class:`Resets` and :class:`Times` do nothing; subclasses serve a query that is in
 a group, or tracks event time. Source: SEMANTICS S1-S6.
 """
@@ -35,7 +35,7 @@ NewMember: TypeAlias = Callable[[Callable[[], Collection[str]], FirstPositions, 
 
 
 class CommitLog(Protocol):
-    """Spark's commit log of the query (``streamgroups_spark.internals.checkpoint_log``)."""
+    """Spark's commit log of the query (``streamgroups_spark.bridge.checkpoint_log``)."""
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
         """Whether the batch that ends at ``offset`` is done; ``False`` if that is not known."""
@@ -102,7 +102,7 @@ class GapRecorder(Protocol):
 
 
 class Times:
-    """Receives the progress of event time, if the query tracks it (``streamgroups_spark.event_time.query_time``)."""
+    """Receives the progress of event time, if the query tracks it (``streamgroups_spark.source.query_time``)."""
 
     def check(self) -> None:
         """Checks an imported watermark before the first batch. Only the first call has an effect.

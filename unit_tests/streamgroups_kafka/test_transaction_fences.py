@@ -27,13 +27,13 @@ from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import Written
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_spark.messages.batch import BatchWritten
 from streamgroups_spark.sinks import group_offsets
 from streamgroups_spark.sinks import kafka as kafka_sink
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.options import parse_sink
-from streamgroups_spark.source.batch_messages import BatchWritten
 from unit_tests.exactly_once_model import (
     EXCLUSIVE,
     PARTITIONS,

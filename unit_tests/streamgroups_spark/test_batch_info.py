@@ -19,10 +19,10 @@ from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUn
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_spark.internals.rpc import SessionServer
+from streamgroups_spark.bridge.rpc import SessionServer
+from streamgroups_spark.messages.batch import BatchFacts, BatchRequest
 from streamgroups_spark.sinks import batch_info as module
 from streamgroups_spark.sinks.batch_info import batch_info
-from streamgroups_spark.source.batch_messages import BatchFacts, BatchRequest
 
 RANGES = tuple(OffsetRange(TopicPartition("flights", p), 10, 20) for p in range(2))
 END = encode(BatchOffset(3, RANGES))

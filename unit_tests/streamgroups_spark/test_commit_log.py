@@ -13,7 +13,7 @@ import pytest
 from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import OffsetFormat, QueryUnknown, StateUnreachable
 from streamgroups.query.query_ports import CommitLog as CommitLogPort
-from streamgroups_spark.internals.checkpoint_log import CommitLog, ends_in, watermark_in
+from streamgroups_spark.bridge.checkpoint_log import CommitLog, ends_in, watermark_in
 from streamgroups_spark.source.late_watermark import late_watermark_ms
 from unit_tests.spark_model import Checkpoint
 

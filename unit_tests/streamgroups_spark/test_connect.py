@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark import register
+from streamgroups_spark.bridge.plan import analyzed
 from streamgroups_spark.internals.connect import is_connect
-from streamgroups_spark.internals.plan import analyzed
 from streamgroups_spark.source.data_source import RejectedStream, StreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from streamgroups.errors import StreamGroupsError
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.internals.rpc import new_session, task_directory_of
-from streamgroups_spark.source.query_facts import QueryFacts
+from streamgroups_spark.bridge import handoff
+from streamgroups_spark.bridge.direct import Conversion, DirectColumn, DirectRecords, kept_rows, pass_on
+from streamgroups_spark.bridge.rpc import new_session, task_directory_of
+from streamgroups_spark.bridge.stage_name import PassedColumns
+from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.query_states import passed_columns
-from streamgroups_spark.state import handoff, stage, stage_task
-from streamgroups_spark.state.direct import Conversion, DirectColumn, DirectRecords, kept_rows, pass_on
+from streamgroups_spark.state import stage, stage_task
 from streamgroups_spark.state.stage import StateStage
-from streamgroups_spark.state.stage_name import PassedColumns
 from unit_tests.streamgroups_spark.test_state_stage import APPLICATION, COUNT, P0, P1, Reported, plan, run
 
 #: The columns of a source.

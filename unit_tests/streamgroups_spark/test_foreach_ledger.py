@@ -16,6 +16,7 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.ledger_positions import LedgerPositions as LedgerPositionsOfSource
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_spark.messages.batch import BatchFacts
 from streamgroups_spark.sinks import foreach_ledger
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.foreach_ledger import (
@@ -25,7 +26,6 @@ from streamgroups_spark.sinks.foreach_ledger import (
     LedgerPositions,
     _PositionsSink,
 )
-from streamgroups_spark.source.batch_messages import BatchFacts
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 ONE = LedgerBatch("board", (OffsetRange(P0, 10, 20),))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from streamgroups_spark.internals.foreign_checkpoint import _operators
+from streamgroups_spark.bridge.foreign_checkpoint import _operators
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from streamgroups.event_time.header_time import header_time_ms
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_spark.event_time.header_column import header_times, read_schema, with_times
+from streamgroups_spark.source.header_column import header_times, read_schema, with_times
 
 _VALUES = st.none() | st.binary(max_size=6) | st.integers(-(10**14), 10**14).map(lambda ms: str(ms).encode())
 _HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["ts", "other", ""]), _VALUES), max_size=4)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.errors import RecordRejected, SinkUnreachable
-from streamgroups_spark.sinks import isolating
-from streamgroups_spark.sinks.isolating import write_isolated
+from streamgroups_spark.sinks.letters import bad_record_search as isolating
+from streamgroups_spark.sinks.letters.bad_record_search import write_isolated
 from unit_tests.extreme_times import extreme_columns
 
 

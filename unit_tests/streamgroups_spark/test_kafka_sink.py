@@ -26,6 +26,7 @@ from streamgroups.ports import Committed
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions import output
 from streamgroups_kafka.transactions import session as transaction_session
+from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
 from streamgroups_spark.sinks import base, group_offsets, no_data_entries
 from streamgroups_spark.sinks import kafka as kafka_sink
 from streamgroups_spark.sinks.base import TaskOutput
@@ -33,7 +34,6 @@ from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import parse_sink
-from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
 from unit_tests.scripted_brokers import ScriptedBrokers
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups_spark.internals.rpc import SessionServer
+from streamgroups_spark.bridge.rpc import SessionServer
+from streamgroups_spark.messages.query import FinishedRequest
 from streamgroups_spark.source.last_batch import LastBatch
-from streamgroups_spark.source.query_facts import FinishedRequest
 
 END: Mapping[str, Any] = {"version": 1, "n": 3}
 IDS = frozenset((11, 1))

@@ -19,14 +19,15 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.ledgers.staging import Isolated, RejectedRow
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.sinks import base, letters
+from streamgroups_spark.messages.batch import BatchFacts
+from streamgroups_spark.sinks import base
 from streamgroups_spark.sinks import ledger as ledger_sink
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.ledger import LedgerStreamWriter
-from streamgroups_spark.sinks.letter_tables import check_isolation
-from streamgroups_spark.sinks.letters import LetterOutput
-from streamgroups_spark.source.batch_messages import BatchFacts
+from streamgroups_spark.sinks.letters import of_batch as letters
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput
+from streamgroups_spark.sinks.letters.tables import check_isolation
 
 P0 = TopicPartition("flights", 0)
 RANGES = (OffsetRange(P0, 5, 9),)

@@ -30,12 +30,13 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
-from streamgroups_spark.sinks import group_offsets, letters_first
+from streamgroups_spark.messages.batch import BatchFacts
+from streamgroups_spark.sinks import group_offsets
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_spark.sinks.letters import LetterOutput
-from streamgroups_spark.sinks.letters_first import finish, write_first
+from streamgroups_spark.sinks.letters import before_output as letters_first
+from streamgroups_spark.sinks.letters.before_output import finish, write_first
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput
 from streamgroups_spark.sinks.options import parse_sink
-from streamgroups_spark.source.batch_messages import BatchFacts
 from unit_tests.streamgroups_spark.test_letters_first import P0, Table, letter
 from unit_tests.transaction_broker import FakeTransactionBroker, connected, encoded
 

@@ -15,8 +15,8 @@ from streamgroups.errors import SinkUnreachable
 from streamgroups.fakes import FakeLedger
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_spark.sinks.letters import LetterOutput
-from streamgroups_spark.sinks.letters_first import finish, write_first
+from streamgroups_spark.sinks.letters.before_output import finish, write_first
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput
 
 P0 = TopicPartition("flights", 0)
 

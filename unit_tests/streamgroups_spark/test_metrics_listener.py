@@ -35,13 +35,13 @@ from streamgroups.monitoring.query_time import UnreadableWatermarks, WaitingPart
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
-from streamgroups_spark.event_time.unreadable_watermarks import UnreadableCounts
-from streamgroups_spark.internals.rpc import SessionServer
+from streamgroups_spark.bridge.letter_counts import LetterCounter
+from streamgroups_spark.bridge.rpc import SessionServer
+from streamgroups_spark.bridge.unreadable_watermarks import UnreadableCounts
+from streamgroups_spark.messages.batch import InFlightRequest, LettersWritten, StatesRequest, WaitingRequest
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
 from streamgroups_spark.register import SESSION
-from streamgroups_spark.sinks.letter_counts import LetterCounter
-from streamgroups_spark.source.batch_messages import InFlightRequest, LettersWritten, StatesRequest, WaitingRequest
 from unit_tests.streamgroups.test_query_progress import EVENTS
 
 #: The three batches of test_O3_a_query_that_reads.

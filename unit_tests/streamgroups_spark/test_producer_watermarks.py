@@ -15,7 +15,7 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks, wate
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.read import flawed_records
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_spark.event_time.producer_watermarks import Report, observed, with_needed_columns, without_markers
+from streamgroups_spark.source.producer_watermarks import Report, observed, with_needed_columns, without_markers
 
 NAME = "w"
 SCHEMA = with_needed_columns(pa.schema([("offset", pa.int64()), ("value", pa.binary())]))

@@ -21,9 +21,9 @@ from streamgroups.query.admission import Limits
 from streamgroups.query.available import at_once
 from streamgroups.query.imported_time import ImportedTime
 from streamgroups.query.stored_watermarks import StoredWatermarks
-from streamgroups_rpc.dataclass_json import from_json, to_json
-from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
-from streamgroups_spark.event_time.query_time import QueryTime
+from streamgroups_spark.bridge.dataclass_json import from_json, to_json
+from streamgroups_spark.messages.time import TimeReply, TimeRequest
+from streamgroups_spark.source.query_time import QueryTime
 from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
 
 AS_READ = TimeSettings(Generation())

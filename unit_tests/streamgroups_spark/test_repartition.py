@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 )
 
 from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups_spark.frames.key_columns import MARK, check_key_types, is_partitioned_by
+from streamgroups_spark.frames.record_values import check_value_types
 from streamgroups_spark.repartition.api import _reading
-from streamgroups_spark.repartition.key_columns import MARK, check_key_types, is_partitioned_by
-from streamgroups_spark.repartition.record_values import check_value_types
 from streamgroups_spark.repartition.target import must_create
 
 

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import FencedMember, StreamGroupsError
-from streamgroups_rpc.connections import call
-from streamgroups_rpc.dataclass_json import to_json
-from streamgroups_spark.internals import rpc
-from streamgroups_spark.internals.rpc import SessionServer, directory_of, new_session, request_all, task_directory_of
-from streamgroups_spark.source.batch_messages import LedgerRequest
-from streamgroups_spark.source.query_facts import QueryFacts
+from streamgroups_spark.bridge import rpc
+from streamgroups_spark.bridge.dataclass_json import to_json
+from streamgroups_spark.bridge.rpc import SessionServer, directory_of, new_session, request_all, task_directory_of
+from streamgroups_spark.bridge.sockets import call
+from streamgroups_spark.messages.batch import LedgerRequest
+from streamgroups_spark.messages.query import QueryFacts
 
 REQUEST = LedgerRequest("board", None)
 
@@ -98,7 +98,7 @@ def test_a_rejection_is_raised_at_the_request(session: str) -> None:
 def test_a_killed_process_is_removed(session: str, temporary: Path) -> None:
     listen = (
         "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
-        "from streamgroups_spark.internals.rpc import SessionServer\n"
+        "from streamgroups_spark.bridge.rpc import SessionServer\n"
         "listening = SessionServer(sys.argv[2], lambda _: True); print(flush=True); sys.stdin.read()"
     )
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -25,6 +25,6 @@ def test_a_worker_does_not_import_what_a_task_does_not_need() -> None:
     )
     unneeded = ["confluent_kafka.admin", "kafka", "streamgroups.ports", "streamgroups.query.micro_batches"]
     unneeded += ["streamgroups.monitoring.query_progress", "streamgroups_kafka.admin", "streamgroups_state"]
-    unneeded += ["streamgroups_spark.event_time.observed_times"]
+    unneeded += ["streamgroups_spark.source.observed_times"]
     command = [sys.executable, "-c", program, *unneeded]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"

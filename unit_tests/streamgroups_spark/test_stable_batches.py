@@ -18,8 +18,8 @@ from streamgroups.errors import FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_spark.messages.batch import BatchFacts
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_spark.source.batch_messages import BatchFacts
 from streamgroups_spark.stable_input import batches as module
 from streamgroups_spark.stable_input import tasks
 

@@ -22,15 +22,16 @@ from streamgroups.query.operator_states import StateReport
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.origins import Named, New
 from streamgroups.state.task_plan import RangePlan, TaskPlan
-from streamgroups_spark.internals.rpc import SessionServer, new_session, request_all, task_directory_of
+from streamgroups_spark.bridge import handoff
+from streamgroups_spark.bridge.handoff import Handoff
+from streamgroups_spark.bridge.rpc import SessionServer, new_session, request_all, task_directory_of
+from streamgroups_spark.bridge.stage_name import StageName
+from streamgroups_spark.bridge.state_reports import StateReports, StateReportsRequest
+from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.options import parse
-from streamgroups_spark.source.query_facts import QueryFacts
 from streamgroups_spark.source.query_states import check_stages
-from streamgroups_spark.state import handoff, stage
-from streamgroups_spark.state.handoff import Handoff
-from streamgroups_spark.state.reports import StateReports, StateReportsRequest
+from streamgroups_spark.state import stage
 from streamgroups_spark.state.stage import StateStage
-from streamgroups_spark.state.stage_name import StageName
 from streamgroups_state.window_operator import WindowOperator
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

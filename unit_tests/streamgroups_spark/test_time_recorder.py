@@ -16,8 +16,8 @@ from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import At
 from streamgroups.partitions import TopicPartition
-from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
 from streamgroups_spark.event_time.recorder import TimeRecorder
+from streamgroups_spark.messages.time import TimeReply, TimeRequest
 
 P0 = TopicPartition("flights", 0)
 

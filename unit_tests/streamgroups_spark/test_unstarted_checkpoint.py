@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
+from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
 
 LEFT_OVER = ".0.7f8e0b0e-5a3f-4c55-9d7c-0c9a9a3a6b1d.tmp"
 

@@ -29,7 +29,7 @@ from streamgroups.errors import StreamGroupsError, error_of
 from streamgroups_cli.cursors import client as opening
 from streamgroups_cli.cursors.paths import instances
 from streamgroups_cli.cursors.requests import TIMEOUT_S, connection_key, to_json
-from streamgroups_rpc.connections import Server
+from streamgroups_spark.bridge.sockets import Server
 
 if TYPE_CHECKING:
     from streamgroups_kafka.cursors.group_cursors import GroupCursors

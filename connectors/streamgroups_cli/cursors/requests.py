@@ -16,7 +16,7 @@ from streamgroups.cursors.tokens import GroupCursor
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups_cli.cursors.paths import instances
-from streamgroups_rpc.connections import call
+from streamgroups_spark.bridge.sockets import call
 
 #: A request waits for a commit and for records. After this time, which exceeds all its timeouts together, an instance
 #: hangs.

@@ -53,7 +53,7 @@ def plan_from_checkpoint(
         GroupRejected: if the group has members, or an offset is outside of its partition.
         UnknownTopic: if a topic or partition does not exist.
     """
-    from streamgroups_spark.internals.foreign_checkpoint import read_checkpoint, written_at_ms
+    from streamgroups_spark.bridge.foreign_checkpoint import read_checkpoint, written_at_ms
 
     if not group_id or is_metadata_group(group_id):
         raise InvalidOption(

@@ -31,7 +31,7 @@ class Flaw(IntFlag):
 
     HEADERS = 1
     TIMESTAMP = 2
-    #: See ``streamgroups_spark.event_time.producer_watermarks``.
+    #: See ``streamgroups_spark.source.producer_watermarks``.
     WATERMARK = 4
 
 

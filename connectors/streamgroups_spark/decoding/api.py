@@ -16,7 +16,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.extras import load
 from streamgroups_spark.decoding.json_values import decode_json, encode_json
 from streamgroups_spark.dlq.failure_column import check_letters
-from streamgroups_spark.internals.columns import column as column_of
+from streamgroups_spark.frames.columns import column as column_of
 
 #: The formats of values.
 Format: TypeAlias = Json | Avro | Protobuf

@@ -36,7 +36,7 @@ from streamgroups_spark.decoding.json_exact import (
 )
 from streamgroups_spark.decoding.json_types import has
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
-from streamgroups_spark.internals.columns import column
+from streamgroups_spark.frames.columns import column
 
 _CORRUPT = "__streamgroups_corrupt"
 _TEXT, _SAFE = "__streamgroups_text", "__streamgroups_safe"

@@ -18,8 +18,8 @@ from pyspark.sql.types import DataType, StructField, StructType
 from streamgroups.dlq.letter import COLUMN
 from streamgroups_schemas.results import PROBLEM
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
+from streamgroups_spark.frames.columns import column
 from streamgroups_spark.internals.arrow_functions import arrow_function
-from streamgroups_spark.internals.columns import column
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import FEATURES
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, StructType, TimestampType, _parse_dataty
 
 from streamgroups.dlq.letter import COLUMN, FAILURE
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.internals.columns import column
+from streamgroups_spark.frames.columns import column
 
 _P = ParamSpec("_P")
 #: The type of the column in SQL.

@@ -1,7 +1,7 @@
 """``sg.explain_time(query)``: the event time of a running query, and the partitions that hold back its watermark.
 
 Called by users on the driver. The progress of the query names its groups, and their sources reply by driver RPC
-(``internals.rpc``): those with ``sg.with_event_time`` with their watermark, and those with windows of partitions with an
+(``bridge.rpc``): those with ``sg.with_event_time`` with their watermark, and those with windows of partitions with an
 explanation. Source: SEMANTICS W2, W3, W5.
 """
 
@@ -17,9 +17,9 @@ from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import InvalidOption, OffsetFormat
 from streamgroups.event_time.explanation import StreamExplanation, TimeExplanation, stream_explanation
 from streamgroups.event_time.watermark import NOT_YET
-from streamgroups_spark.event_time.messages import ExplanationRequest, TimeRequest
+from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.event_time.punctuation_source import group_in
-from streamgroups_spark.internals.rpc import request_all
+from streamgroups_spark.messages.time import ExplanationRequest, TimeRequest
 from streamgroups_spark.register import SESSION
 
 

@@ -1,7 +1,7 @@
 """Splits the rows of a stream into those that Spark's operators keep and those that they drop as late.
 
 Called by ``event_time.split_late`` and ``event_time.with_event_time`` on the driver. The column ``watermark`` contains
-the watermark by which Spark drops late rows of a batch (``event_time.watermark_column``). The rest is an expression of
+the watermark by which Spark drops late rows of a batch (``source.watermark_column``). The rest is an expression of
 Spark, so no row passes through Python.
 
 For Spark a row is late at the watermark. A window aggregation drops it if the end of its window is at or before the
@@ -25,9 +25,9 @@ from streamgroups.event_time.windows import Session, Shape
 from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.monitoring.query_progress import LATE_COUNTS
 from streamgroups_spark.dlq.late_letters import late_failure
-from streamgroups_spark.event_time import watermark_column
 from streamgroups_spark.event_time.punctuation_source import SPARK_LATE_MS
-from streamgroups_spark.internals.columns import column
+from streamgroups_spark.frames.columns import column
+from streamgroups_spark.source import watermark_column
 
 _WHY, _TIME = "__why", "__time"
 _US_PER_MS = 1_000

@@ -21,10 +21,10 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from streamgroups.event_time.encoding import decode_watermark, encode_watermark
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
-from streamgroups_spark.event_time.messages import StreamTime, TimeRequest
-from streamgroups_spark.internals.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.internals.spark_api import SupportsTriggerAvailableNow
+from streamgroups_spark.messages.time import StreamTime, TimeRequest
 
 #: For Spark a record at the watermark is late, for this library it is not. Punctuations are earlier by this difference.
 SPARK_LATE_MS = 1

@@ -1,7 +1,7 @@
 """``sg.record_time(query)``: records the event time of a running query for a report.
 
 Called by users on the driver. A thread reads the progress of the query, and requests the watermarks of its sources by
-driver RPC (``internals.rpc``). :mod:`streamgroups_reports.event_time` renders the report. Source: SEMANTICS W1-W3;
+driver RPC (``bridge.rpc``). :mod:`streamgroups_reports.event_time` renders the report. Source: SEMANTICS W1-W3;
 Spark's ``StreamingQueryProgress``.
 """
 
@@ -23,9 +23,9 @@ from streamgroups_kafka.client.clock import now_ms
 from streamgroups_reports.clocks import parse_clock
 from streamgroups_reports.event_time import Moment, time_chart, time_page
 from streamgroups_reports.html_page import in_frame
+from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.event_time.explain import groups_of
-from streamgroups_spark.event_time.messages import TimeReply, TimeRequest
-from streamgroups_spark.internals.rpc import request_all
+from streamgroups_spark.messages.time import TimeReply, TimeRequest
 from streamgroups_spark.register import SESSION
 
 logger = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.shapes import check_shape
 from streamgroups.event_time.violations import check_until, parse_policy
 from streamgroups.event_time.windows import Shape
-from streamgroups_spark.event_time import watermark_column
+from streamgroups_spark.bridge.plan import analyzed, leaves, read_streams, source_name
 from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.internals.plan import analyzed, leaves, read_streams, source_name
+from streamgroups_spark.source import watermark_column
 from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.source.time_options import source_policy
 from streamgroups_spark.windows.checks import check_timestamp, delay_ms_of

@@ -35,14 +35,14 @@ from streamgroups.event_time.imports import check_imports, way_of
 from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
 from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics
+from streamgroups_spark.bridge.plan import analyzed, leaves, nodes, source_name, source_options
 from streamgroups_spark.dlq.failure_column import check_letters, is_good
-from streamgroups_spark.event_time import header_column as header_time
 from streamgroups_spark.event_time.late_rows import LateRule, split
-from streamgroups_spark.event_time.observed_times import telling
 from streamgroups_spark.event_time.punctuation_source import delay_in_spark_ms, options_of
 from streamgroups_spark.event_time.split_late import check_watermark_column
-from streamgroups_spark.internals.plan import analyzed, leaves, nodes, source_name, source_options
 from streamgroups_spark.register import require_registered, tell_of
+from streamgroups_spark.source import header_column as header_time
+from streamgroups_spark.source.observed_times import telling
 from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.shared_state import check_state
 from streamgroups_spark.windows.checks import check_timestamp

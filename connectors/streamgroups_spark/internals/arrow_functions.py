@@ -1,6 +1,6 @@
 """Functions of columns on Arrow arrays. Spark 4.0 has only those on pandas Series, which are adapted here.
 
-Used by ``sinks.output_partitions``, ``event_time.observed_times`` and ``decoding.python_values``. A pandas Series cannot
+Used by ``sinks.output_partitions``, ``source.observed_times`` and ``decoding.python_values``. A pandas Series cannot
 contain every value of an Arrow array, so in Spark 4.0 only functions of binary, integer and string columns are supported.
 Source: ``pyspark.sql.pandas.functions`` (``arrow_udf`` since 4.1, ``pandas_udf``).
 """

@@ -1,6 +1,6 @@
 """Detects Spark Connect, and rejects what it cannot do.
 
-Called by ``register``, ``internals.plan`` and the functions of the API that need Spark's objects in this process. A client
+Called by ``register``, ``bridge.plan`` and the functions of the API that need Spark's objects in this process. A client
 of Spark Connect has no JVM: it has neither the plan of a DataFrame, nor accumulators, nor the running queries. Source:
 Spark's ``pyspark.sql.connect``, where ``_jdf``, ``_jvm`` and ``sparkContext`` raise ``JVM_ATTRIBUTE_NOT_SUPPORTED``.
 """

@@ -21,9 +21,9 @@ from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.dlq.late_letters import late_failure
-from streamgroups_spark.internals.columns import column
+from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.key_values import check_key_values, key_column
 from streamgroups_spark.state.chains import check_result_time, operator_before, operators_before
-from streamgroups_spark.state.key_values import check_key_values, key_column
 from streamgroups_spark.state.placement import (
     PLACE,
     check_is_stream,

@@ -43,11 +43,11 @@ from streamgroups.monitoring.state_metrics import state_metrics
 from streamgroups.monitoring.time_metrics import unreadable_metrics, waiting_metrics
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_spark.internals.rpc import request_all
+from streamgroups_spark.bridge.letter_counts import LETTERS
+from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.messages.batch import InFlightRequest, StatesRequest, WaitingRequest
 from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
 from streamgroups_spark.register import SESSION, UNREADABLE
-from streamgroups_spark.sinks.letter_counts import LETTERS
-from streamgroups_spark.source.batch_messages import InFlightRequest, StatesRequest, WaitingRequest
 
 logger = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from streamgroups.supervision.policy import (
     decide,
 )
 from streamgroups_kafka.client.clock import SteadyClock
-from streamgroups_spark.internals.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
+from streamgroups_spark.bridge.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
 from streamgroups_spark.ops.failures import cause_of
 from streamgroups_spark.ops.waiting import waited
 

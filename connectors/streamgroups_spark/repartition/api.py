@@ -23,10 +23,10 @@ from streamgroups.groups.subscription import is_subscribed
 from streamgroups.option_values import KAFKA
 from streamgroups.query.position_options import STARTING
 from streamgroups_kafka.client.java_settings import connection_settings
-from streamgroups_spark.internals.columns import column
-from streamgroups_spark.internals.plan import analyzed, read_streams
-from streamgroups_spark.repartition.key_columns import check_key_types, marked, record_key
-from streamgroups_spark.repartition.record_values import check_value_types, column_of, from_value, to_value
+from streamgroups_spark.bridge.plan import analyzed, read_streams
+from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.key_columns import check_key_types, marked, record_key
+from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
 from streamgroups_spark.repartition.target import ensure_topic
 from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_letters, checked_sources, exactly_once
 from streamgroups_spark.sinks.ledger import AnySink

@@ -22,14 +22,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.limits import count_letters
 from streamgroups.errors import StreamGroupsError
+from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
+from streamgroups_spark.messages.batch import LettersWritten
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of
-from streamgroups_spark.sinks.letters import LetterOutput, letters_of
-from streamgroups_spark.sinks.splitting import Split, TaskLetters, query_of
-from streamgroups_spark.source.batch_messages import LettersWritten
+from streamgroups_spark.sinks.letters.good_rows import Split, TaskLetters, query_of
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of
 
 logger = logging.getLogger(__name__)
 

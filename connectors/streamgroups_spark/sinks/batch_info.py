@@ -23,10 +23,10 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
+from streamgroups_spark.bridge.checkpoint_log import CommitLog
+from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.event_time.punctuation_source import group_in
-from streamgroups_spark.internals.checkpoint_log import CommitLog
-from streamgroups_spark.internals.rpc import request_all
-from streamgroups_spark.source.batch_messages import BatchFacts, BatchRequest
+from streamgroups_spark.messages.batch import BatchFacts, BatchRequest
 from streamgroups_spark.state.requests import request_reports
 
 #: How long a source may take to confirm its membership after a pause.

@@ -28,20 +28,20 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
+from streamgroups_spark.bridge.plan import analyzed, read_streams, source_name
+from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.internals.plan import analyzed, read_streams, source_name
 from streamgroups_spark.internals.shipping import shipped_class
-from streamgroups_spark.internals.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.register import SESSION, parallelism_of, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.kafka import transactional_id_of
-from streamgroups_spark.sinks.kafka_rejections import with_rejections
-from streamgroups_spark.sinks.kafka_with_letters import KafkaLettersDataSource
 from streamgroups_spark.sinks.ledger import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.ledger_registry import keep
-from streamgroups_spark.sinks.letter_tables import check_isolation, has_same_database, letter_table
-from streamgroups_spark.sinks.letters import LetterOutput
+from streamgroups_spark.sinks.letters.kafka_format import KafkaLettersDataSource
+from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput
+from streamgroups_spark.sinks.letters.tables import check_isolation, has_same_database, letter_table
 from streamgroups_spark.sinks.options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.output_partitions import with_partitions
 from streamgroups_spark.source.cluster import cluster_of

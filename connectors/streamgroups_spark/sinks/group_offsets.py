@@ -1,6 +1,6 @@
 """Adds offsets of a group to a transaction, with the consumer group metadata of the member that reads.
 
-Used by ``sinks.kafka`` for the end of a batch, and by ``sinks.letters_first`` for its unchanged start. The broker rejects the
+Used by ``sinks.kafka`` for the end of a batch, and by ``sinks.letters.of_batch.before_output`` for its unchanged start. The broker rejects the
 metadata of a member or a generation that it has replaced. Source: KIP-447; SEMANTICS X2, X3, X9.
 """
 
@@ -15,8 +15,8 @@ from streamgroups.retry import comes_true
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_spark.messages.batch import BatchFacts
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_spark.source.batch_messages import BatchFacts
 
 #: How long a source may take to receive the next generation of the group after the last one was rejected.
 _NEXT_GENERATION_S = 30.0

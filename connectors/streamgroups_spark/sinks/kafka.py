@@ -40,16 +40,16 @@ from streamgroups.state.origins import UNNAMED
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings
 from streamgroups_kafka.transactions.session import OpenTransaction
-from streamgroups_spark.internals.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of, reported_states
 from streamgroups_spark.sinks.group_offsets import commit_offsets
 from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
-from streamgroups_spark.sinks.letters import LetterOutput, write_to_topic
-from streamgroups_spark.sinks.letters_first import finish, write_first
+from streamgroups_spark.sinks.letters.before_output import finish, write_first
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput, write_to_topic
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import Delivery, SinkOptions
-from streamgroups_spark.source.batch_messages import BatchFacts, BatchWritten
 
 logger = logging.getLogger(__name__)
 

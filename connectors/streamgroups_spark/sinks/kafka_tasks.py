@@ -18,9 +18,9 @@ from streamgroups_kafka.client.jaas import redacted
 from streamgroups_kafka.transactions.output import OutputSettings, RejectedRecord, write_records, written_twice
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_spark.sinks.base import TaskOutput
-from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
+from streamgroups_spark.sinks.letters.good_rows import Split
+from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
 from streamgroups_spark.sinks.options import SinkOptions
-from streamgroups_spark.sinks.splitting import Split
 
 
 def write_in_task(

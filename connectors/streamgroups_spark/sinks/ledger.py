@@ -32,10 +32,10 @@ from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter, to_arrow_schema
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, reported_states
-from streamgroups_spark.sinks.isolating import failure_of, write_isolated
-from streamgroups_spark.sinks.letter_types import FAILURE_TYPE
-from streamgroups_spark.sinks.letters import LetterOutput, letters_of, staged
-from streamgroups_spark.sinks.splitting import Split
+from streamgroups_spark.sinks.letters.bad_record_search import failure_of, write_isolated
+from streamgroups_spark.sinks.letters.good_rows import Split
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of, staged
+from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class LedgerStreamWriter(ExactlyOnceWriter):
             letters = self._commit_together(parts, batch, output, states)
         else:
             # Each batch has new processes on the driver, and this module imports kafka-python.
-            from streamgroups_spark.sinks.letters_first import finish, write_first
+            from streamgroups_spark.sinks.letters.before_output import finish, write_first
 
             letters = self._letters(parts, batch)
             confirmed = self._confirming(batch_id)

@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark import register as registering
-from streamgroups_spark.internals.rpc import SessionServer
-from streamgroups_spark.source.batch_messages import LedgerReply, LedgerRequest
+from streamgroups_spark.bridge.rpc import SessionServer
+from streamgroups_spark.messages.batch import LedgerReply, LedgerRequest
 
 
 @dataclass(frozen=True, slots=True)

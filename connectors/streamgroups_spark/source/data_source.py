@@ -33,9 +33,7 @@ from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
-from streamgroups_spark.event_time import header_column as header_time
-from streamgroups_spark.event_time import watermark_column
-from streamgroups_spark.internals.channel import Channel
+from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.internals.process_exit import exit_on_sigterm, exit_within, is_runner
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
@@ -49,6 +47,8 @@ from streamgroups_spark.internals.spark_api import (
     SupportsTriggerAvailableNow,
     to_arrow_schema,
 )
+from streamgroups_spark.source import header_column as header_time
+from streamgroups_spark.source import watermark_column
 from streamgroups_spark.source.options import SourceOptions, parse
 from streamgroups_spark.source.task_reader import read_task, settings_of
 
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from streamgroups.monitoring.query_time import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
-    from streamgroups_spark.event_time.observed_times import Tell
-    from streamgroups_spark.event_time.producer_watermarks import Report
+    from streamgroups_spark.bridge.stage_name import PassedColumns
+    from streamgroups_spark.source.observed_times import Tell
+    from streamgroups_spark.source.producer_watermarks import Report
     from streamgroups_spark.source.running_query import RunningQuery
-    from streamgroups_spark.state.stage_name import PassedColumns
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class StreamGroupsDataSource(DataSource):
 
     #: The number of tasks that can run at once. ``sg.register`` sets it from the session.
     parallelism: ClassVar[int] = os.cpu_count() or 1
-    #: The id by which the processes of a session connect to each other (``internals.rpc``). ``sg.register`` sets it.
+    #: The id by which the processes of a session connect to each other (``bridge.rpc``). ``sg.register`` sets it.
     session: ClassVar[str] = "alone"
     #: The id of the Spark application, in which ids of task attempts are unique. ``sg.register`` sets it.
     application: ClassVar[str] = "none"
@@ -309,7 +309,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         assert isinstance(partition, RangesPartition)
         ranges, schema, passed = partition.ranges, self._schema, partition.passed
         if partition.states is not None:
-            from streamgroups_spark.state.handoff import give
+            from streamgroups_spark.bridge.handoff import give
 
             give(self._session, self._application, replace(partition.states, is_direct=passed is not None))
             ranges = tuple(it.to_read for it in partition.states.ranges)
@@ -320,7 +320,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         settings = settings_of(self._options, self._group_id, partition.topic_ids, records_gaps=True)
         batches = read_task(ranges, schema, self._options, settings, report, watermark_ms)
         if passed is not None:
-            from streamgroups_spark.state.direct import pass_on
+            from streamgroups_spark.bridge.direct import pass_on
 
             columns = to_arrow_schema(self._schema, timezone="UTC")
             return pass_on(batches, passed, columns, self._session, self._application)
@@ -330,7 +330,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if column is None or column not in self._schema.names:
             # The event time is computed after the read, or belongs to another query of the group.
             return batches
-        from streamgroups_spark.event_time.observed_times import measured
+        from streamgroups_spark.source.observed_times import measured
 
         return measured(batches, column, reported_as, self._tell)
 
@@ -350,11 +350,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             if not watermarks:
                 return
             if partition.states is not None:
-                from streamgroups_spark.state.handoff import give_watermarks
+                from streamgroups_spark.bridge.handoff import give_watermarks
 
                 give_watermarks(self._session, self._application, watermarks)
             if partition.tells is not None and self._tell is not None:
-                from streamgroups_spark.event_time.producer_watermarks import observed
+                from streamgroups_spark.source.producer_watermarks import observed
 
                 self._tell(partition.tells[0], observed(watermarks))
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 
 from streamgroups.durations import exact
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.bridge.stage_name import StageName
+from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.options import SourceOptions
-from streamgroups_spark.source.query_facts import QueryFacts
 from streamgroups_spark.source.read_options import has_event_time, read_options
-from streamgroups_spark.state.stage_name import StageName
 
 _REMEDY = "Use sg.with_event_time, or sg.windows with time='group'; or leave 'maxDrift' out."
 

@@ -12,8 +12,8 @@ from streamgroups.query.stored_watermarks import StoredWatermarks
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.options import SourceOptions
-from streamgroups_spark.source.query_facts import QueryFacts
 
 #: How long a read of another group is retried.
 _RETRY_TIMEOUT_S = 5.0

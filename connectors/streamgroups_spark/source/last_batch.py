@@ -2,8 +2,8 @@
 
 Used by ``streamgroups.query.micro_batches`` when a query stops, and for a batch in flight for longer than
 ``leaseTimeout``. With ``targetBatchTime`` it also requests the duration of each batch. The user's process reads both
-from Spark's memory (``internals.active_queries``), independent of the file system of the checkpoint. If that process has
-ended first, the commit log of the checkpoint is read (``internals.checkpoint_log``). Source: SEMANTICS S2.
+from Spark's memory (``bridge.active_queries``), independent of the file system of the checkpoint. If that process has
+ended first, the commit log of the checkpoint is read (``bridge.checkpoint_log``). Source: SEMANTICS S2.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.errors import QueryUnknown, StreamGroupsError
-from streamgroups_spark.internals.checkpoint_log import CommitLog
-from streamgroups_spark.internals.rpc import request_all
-from streamgroups_spark.source.query_facts import DurationRequest, FinishedIn, FinishedRequest
+from streamgroups_spark.bridge.checkpoint_log import CommitLog
+from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class LastBatch:
 
     Args:
         session: the session id of the user's process.
-        process_ids: process ids of the source, as in its :class:`~streamgroups_spark.source.query_facts.QueryRequest`.
+        process_ids: process ids of the source, as in its :class:`~streamgroups_spark.messages.query.QueryRequest`.
         checkpoint: the checkpoint of the query. ``None`` if it is unknown.
     """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from streamgroups.errors import QueryUnknown, StateUnreachable, StreamGroupsError
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_spark.internals.checkpoint_log import CommitLog
+from streamgroups_spark.bridge.checkpoint_log import CommitLog
 
 
 def late_watermark_ms(group_id: str, checkpoint: str | None, end: Mapping[str, Any]) -> int:

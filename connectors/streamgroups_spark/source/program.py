@@ -9,8 +9,8 @@ from typing import Any
 
 from streamgroups.groups.program import form_of
 from streamgroups.ledgers.staging import StagingSink
-from streamgroups_spark.source.query_facts import QueryFacts
-from streamgroups_spark.state.stage_name import StageName
+from streamgroups_spark.bridge.stage_name import StageName
+from streamgroups_spark.messages.query import QueryFacts
 
 
 def form_of_query(facts: QueryFacts | None, sink: StagingSink[Any, Any, Any, Any] | None) -> str:

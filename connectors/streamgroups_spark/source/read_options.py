@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from streamgroups_spark.bridge.plan import analyzed, leaves, source_name, source_options
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.internals.plan import analyzed, leaves, source_name, source_options
 from streamgroups_spark.source.options import SourceOptions, parse
 
 _SOURCE = "streamgroups"

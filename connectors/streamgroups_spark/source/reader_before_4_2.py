@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamgroups.query.implied_start import ImpliedStart
+from streamgroups_spark.bridge.stage_name import StageName
 from streamgroups_spark.internals.spark_api import FEATURES
+from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.data_source import RangesPartition, StreamReader
-from streamgroups_spark.source.query_facts import QueryFacts
-from streamgroups_spark.state.stage_name import StageName
 
 if TYPE_CHECKING:
     from streamgroups_spark.source.running_query import RunningQuery

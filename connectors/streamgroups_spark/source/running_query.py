@@ -2,7 +2,7 @@
 
 Created by ``source.data_source`` when Spark first calls its reader. It builds the cluster, the metadata store, the
 member and ``streamgroups.query.micro_batches`` from the options. It also returns the facts of a batch to the sink that
-writes it (``internals.rpc``). Source: SEMANTICS S1, S9, X2.
+writes it (``bridge.rpc``). Source: SEMANTICS S1, S9, X2.
 
 The start of a query waits for this import. Imports that only some queries need are therefore local.
 """
@@ -49,18 +49,9 @@ from streamgroups_kafka.membership.history_file import HistoryFile
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberSnapshot
-from streamgroups_spark.event_time.messages import (
-    Explanation,
-    ExplanationRequest,
-    ObservationsRequest,
-    StreamTime,
-    TimeReply,
-    TimeRequest,
-)
-from streamgroups_spark.internals.rpc import SessionServer, request_all
+from streamgroups_spark.bridge.rpc import SessionServer, request_all
 from streamgroups_spark.internals.spark_api import FEATURES
-from streamgroups_spark.source.background import import_partition_sizes, in_background
-from streamgroups_spark.source.batch_messages import (
+from streamgroups_spark.messages.batch import (
     BatchFacts,
     BatchRequest,
     BatchWritten,
@@ -74,19 +65,28 @@ from streamgroups_spark.source.batch_messages import (
     confirmed_by,
     facts_of,
 )
+from streamgroups_spark.messages.query import QueryFacts, QueryRequest
+from streamgroups_spark.messages.time import (
+    Explanation,
+    ExplanationRequest,
+    ObservationsRequest,
+    StreamTime,
+    TimeReply,
+    TimeRequest,
+)
+from streamgroups_spark.source.background import import_partition_sizes, in_background
 from streamgroups_spark.source.drift_check import check_drift
 from streamgroups_spark.source.imported import imported_time
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
 from streamgroups_spark.source.late_watermark import late_watermark_ms
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.program import form_of_query
-from streamgroups_spark.source.query_facts import QueryFacts, QueryRequest
 from streamgroups_spark.source.shared_state import check_state
 from streamgroups_state.locations import shown
 
 if TYPE_CHECKING:
-    from streamgroups_spark.event_time.query_time import QueryTime
-    from streamgroups_spark.state.stage_name import PassedColumns
+    from streamgroups_spark.bridge.stage_name import PassedColumns
+    from streamgroups_spark.source.query_time import QueryTime
 
 logger = logging.getLogger(__name__)
 
@@ -271,7 +271,7 @@ class RunningQuery:
         )
 
     def _query_time(self, stream: StreamTime, metadata_store: MetadataStore) -> QueryTime:
-        from streamgroups_spark.event_time.query_time import QueryTime
+        from streamgroups_spark.source.query_time import QueryTime
 
         def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
             request = ObservationsRequest(stream.reported_as, ranges)

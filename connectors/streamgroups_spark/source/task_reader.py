@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
-from streamgroups_spark.event_time import header_column as header_time
-from streamgroups_spark.event_time import watermark_column
 from streamgroups_spark.internals.spark_api import to_arrow_schema
+from streamgroups_spark.source import header_column as header_time
+from streamgroups_spark.source import watermark_column
 from streamgroups_spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
-    from streamgroups_spark.event_time.producer_watermarks import Report
+    from streamgroups_spark.source.producer_watermarks import Report
 
 
 def settings_of(
@@ -65,7 +65,7 @@ def read_task(
     if options.watermark_header is None:
         batches = read_ranges(ranges, columns, settings)
     else:
-        from streamgroups_spark.event_time.producer_watermarks import with_needed_columns, without_markers
+        from streamgroups_spark.source.producer_watermarks import with_needed_columns, without_markers
 
         whole = read_ranges(ranges, with_needed_columns(columns), settings)
         batches = without_markers(whole, columns.names, options.watermark_header, report)

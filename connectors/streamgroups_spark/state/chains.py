@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructField
 
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.internals.plan import analyzed, read_streams
-from streamgroups_spark.state.stage_name import StageName
+from streamgroups_spark.bridge.plan import analyzed, read_streams
+from streamgroups_spark.bridge.stage_name import StageName
 
 #: The name of the metadata of a column with a time of results: ``[operator, time, idle timeout in milliseconds]``.
 _MARK = "streamgroups.results_of"

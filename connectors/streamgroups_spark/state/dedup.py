@@ -17,9 +17,9 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DEDUP_COUNTS
 from streamgroups_spark.dlq.failure_column import passes_letters
-from streamgroups_spark.internals.columns import column
-from streamgroups_spark.repartition.key_columns import is_partitioned_by
-from streamgroups_spark.repartition.record_values import check_value_types
+from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.key_columns import is_partitioned_by
+from streamgroups_spark.frames.record_values import check_value_types
 from streamgroups_spark.state.placement import (
     NESTED,
     arrow_schema,

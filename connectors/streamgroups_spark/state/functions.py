@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.dlq.failure_column import passes_letters
+from streamgroups_spark.frames.key_values import check_key_values, with_key_values
 from streamgroups_spark.state.chains import operator_before
-from streamgroups_spark.state.key_values import check_key_values, with_key_values
 from streamgroups_spark.state.placement import (
     arrow_schema,
     check_bounded,

@@ -18,22 +18,22 @@ from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
-from streamgroups_spark.internals.plan import (
+from streamgroups_spark.bridge.direct import direct_records
+from streamgroups_spark.bridge.plan import (
     analyzed,
     leaves,
     moves_of_bounded,
     read_streams,
     source_name,
 )
+from streamgroups_spark.frames.key_columns import is_partitioned_by
 from streamgroups_spark.internals.spark_api import to_arrow_schema
 from streamgroups_spark.register import SESSION, require_registered, state_channel_of
-from streamgroups_spark.repartition.key_columns import is_partitioned_by
 from streamgroups_spark.source.drift_check import reject_drift
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.state.bounded_stage import BoundedStage
 from streamgroups_spark.state.chains import reject_behind
-from streamgroups_spark.state.direct import direct_records
 from streamgroups_spark.state.stage import StateStage, stage_name
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.operator import StatefulOperator

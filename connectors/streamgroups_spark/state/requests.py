@@ -1,14 +1,14 @@
 """Requests the reports of tasks from the user's process.
 
 Used by ``source.query_states`` and ``sinks.batch_info``. A process must not request them while it answers a request:
-``internals.rpc`` sends a request to all servers of the session, also to its own, which is busy then.
+``bridge.rpc`` sends a request to all servers of the session, also to its own, which is busy then.
 """
 
 from __future__ import annotations
 
 from streamgroups.query.operator_states import StateReport
-from streamgroups_spark.internals.rpc import request_all
-from streamgroups_spark.state.reports import StateReportsRequest
+from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.state_reports import StateReportsRequest
 
 
 def request_reports(session: str, run_id: str, batch: int, *, of_others: bool = False) -> list[StateReport]:

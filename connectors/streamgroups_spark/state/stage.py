@@ -15,13 +15,13 @@ import pyarrow as pa
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import StateSize
 from streamgroups.state.task_plan import TaskPlan
-from streamgroups_spark.internals.channel import Channel
-from streamgroups_spark.internals.plan import STAGE
+from streamgroups_spark.bridge.channel import Channel
+from streamgroups_spark.bridge.direct import DirectRecords
+from streamgroups_spark.bridge.handoff import Handoff, attempt_id, give, give_watermarks
+from streamgroups_spark.bridge.plan import STAGE
+from streamgroups_spark.bridge.stage_name import PassedColumns, StageName
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_spark.state.direct import DirectRecords
-from streamgroups_spark.state.handoff import Handoff, attempt_id, give, give_watermarks
-from streamgroups_spark.state.stage_name import PassedColumns, StageName
 from streamgroups_spark.state.stage_task import FinishedTask, StageTask, States
 from streamgroups_state.joins.definition import JoinOperator
 from streamgroups_state.joins.task_states import JoinTaskStates

@@ -1,7 +1,7 @@
 """One task of an operator with state: takes its plan and its records, and writes the new states.
 
 Created by ``state.stage`` in a Python worker for each task. Spark passes the records of the reader, or only counts them if
-the operator receives them directly (``state.direct``). The rows of a small batch need longer through Spark than the read
+the operator receives them directly (``bridge.direct``). The rows of a small batch need longer through Spark than the read
 itself. So a task with direct records does not wait for them: it processes the records and writes the states as soon as
 the reader has ended, and counts Spark's rows afterwards. Source: SEMANTICS S10.
 """
@@ -18,8 +18,8 @@ import pyarrow as pa
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.task_plan import TaskPlan
-from streamgroups_spark.state.direct import DirectRecords, kept_rows
-from streamgroups_spark.state.handoff import Handoff
+from streamgroups_spark.bridge.direct import DirectRecords, kept_rows
+from streamgroups_spark.bridge.handoff import Handoff
 from streamgroups_state.joins.task_states import JoinTaskStates
 from streamgroups_state.task_states import TaskStates
 

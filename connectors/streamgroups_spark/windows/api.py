@@ -22,7 +22,7 @@ from streamgroups.event_time.shapes import Scope, policy_of, scope_of, windowing
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
 from streamgroups_spark.dlq.failure_column import check_letters, passes_letters
-from streamgroups_spark.internals.columns import column
+from streamgroups_spark.frames.columns import column
 from streamgroups_spark.source.drift_check import check_drift_of_query
 from streamgroups_spark.source.shared_state import is_shared
 from streamgroups_spark.source.time_options import source_policy

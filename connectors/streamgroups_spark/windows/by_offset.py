@@ -16,9 +16,9 @@ from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Windowing
-from streamgroups_spark.internals.columns import column
+from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.key_values import check_key_values
 from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
-from streamgroups_spark.state.key_values import check_key_values
 from streamgroups_spark.state.placement import (
     PLACE,
     arrow_schema,

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
-from streamgroups_spark.internals.columns import column
+from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.key_values import check_key_values, key_column
 from streamgroups_spark.internals.spark_api import FEATURES, to_arrow_schema
-from streamgroups_spark.state.key_values import check_key_values, key_column
 from streamgroups_spark.windows.checks import check_state
 from streamgroups_spark.windows.columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.windows.processor import WindowProcessor, time_mode

@@ -264,7 +264,7 @@ MUTANTS = (
     Mutant(
         "T22",
         "sinks",
-        "connectors/streamgroups_spark/repartition/key_columns.py",
+        "connectors/streamgroups_spark/frames/key_columns.py",
         "any(len(numbers) == int(columns)",
         "any(len(numbers) >= 1",
         "state by a part of the columns of a topic is accepted",
@@ -288,7 +288,7 @@ MUTANTS = (
     Mutant(
         "T24",
         "sinks",
-        "connectors/streamgroups_spark/repartition/key_columns.py",
+        "connectors/streamgroups_spark/frames/key_columns.py",
         "        if isinstance(of_column, FloatType | DoubleType):",
         "        if isinstance(of_column, FloatType):",
         "equal keys of type double have different bytes",
@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "T28",
         "sinks",
-        "connectors/streamgroups_spark/sinks/letters_first.py",
+        "connectors/streamgroups_spark/sinks/letters/before_output.py",
         "            self._confirm()\n",
         "",
         "a frozen process writes dead letters to a table",
@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant(
         "T26",
         "sinks",
-        "connectors/streamgroups_spark/sinks/letters_first.py",
+        "connectors/streamgroups_spark/sinks/letters/before_output.py",
         "for source in self._sources:",
         "for source in ():",
         "a frozen process writes dead letters to a topic",
@@ -344,7 +344,7 @@ MUTANTS = (
     Mutant(
         "T27",
         "sinks",
-        "connectors/streamgroups_spark/sinks/letters_first.py",
+        "connectors/streamgroups_spark/sinks/letters/before_output.py",
         "if self._ranges(transaction, after.keys()) != before:",
         "if False:",
         "dead letters are written again after a lost response",

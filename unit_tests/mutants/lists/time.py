@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         "E16",
         "event-time",
-        "connectors/streamgroups_spark/event_time/query_time.py",
+        "connectors/streamgroups_spark/source/query_time.py",
         "batch is None or batch.number > number or",
         "batch is None or",
         "the records of a batch that is not finished move the watermark",
@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         "E17",
         "event-time",
-        "connectors/streamgroups_spark/event_time/query_time.py",
+        "connectors/streamgroups_spark/source/query_time.py",
         "whole |= self._cluster.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])",
         "pass",
         "a partition with available records of an open transaction becomes idle",
@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "E18",
         "event-time",
-        "connectors/streamgroups_spark/event_time/query_time.py",
+        "connectors/streamgroups_spark/source/query_time.py",
         "self._state = advance_to(self._state, question.asserted)",
         "pass",
         "after a restart the watermark starts below what was emitted",
@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "E20",
         "event-time",
-        "connectors/streamgroups_spark/event_time/observed_times.py",
+        "connectors/streamgroups_spark/source/observed_times.py",
         "if r.next_offset <= offset < r.end_offset]",
         "if r.next_offset <= offset <= r.end_offset]",
         "the first record of the next batch counts in this one",
@@ -464,7 +464,7 @@ MUTANTS = (
     Mutant(
         "PW5",
         "event-time",
-        "connectors/streamgroups_spark/event_time/producer_watermarks.py",
+        "connectors/streamgroups_spark/source/producer_watermarks.py",
         "batch = batch.filter(pc.invert(is_marker))",
         "pass",
         "markers are rows",
@@ -688,7 +688,7 @@ MUTANTS = (
     Mutant(
         "LR1",
         "event-time",
-        "connectors/streamgroups_spark/internals/checkpoint_log.py",
+        "connectors/streamgroups_spark/bridge/checkpoint_log.py",
         "watermark_in(self._offsets(newest - 1))",
         "watermark_in(self._offsets(newest))",
         "rows are late by the watermark of their own batch, and not of the batch before",
@@ -696,7 +696,7 @@ MUTANTS = (
     Mutant(
         "LR2",
         "event-time",
-        "connectors/streamgroups_spark/internals/checkpoint_log.py",
+        "connectors/streamgroups_spark/bridge/checkpoint_log.py",
         "if newest is None or end not in self.ends(newest).values():",
         "if newest is None:",
         "the watermark of another batch is used",

@@ -1,0 +1,1 @@
+"""How facts travel between the processes of Spark."""

@@ -1,0 +1,242 @@
+"""Finds the query of a source among the active streaming queries of this Spark application.
+
+After ``sg.register`` it answers the requests of sources in the user's process (``messages.query``). Spark stores
+the active queries of all its sessions. Each query refers to its sources, and each Python source to its process, which
+identifies the requester. Most of these fields are private to Spark, so they are read by reflection. Source: Spark's
+``SharedState.activeStreamingQueries``, ``MicroBatchExecution`` and ``PythonStreamingSourceRunner`` (4.2).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streamgroups_spark.bridge.plan import ReadStream, is_data_source, read_streams
+from streamgroups_spark.event_time.punctuation_source import stream_time
+from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.messages.time import StreamTime
+
+logger = logging.getLogger(__name__)
+
+_SCAN = "StreamingDataSourceV2ScanRelation"
+#: The formats of the Kafka sink. With dead letters, ``sinks.exactly_once`` adds a suffix.
+_KAFKA_SINK, _KAFKA_SINK_WITH_LETTERS = "streamgroups", "streamgroups-kafkasink-"
+
+
+class ActiveQueries:
+    """The active queries of a Spark application.
+
+    Args:
+        spark: any of its sessions.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark: Any = spark
+        # Each part of a class name is a round trip to the JVM. It happens here, so that no query waits for it.
+        jvm: Any = spark._jvm
+        self._fields: Any = jvm.org.apache.commons.lang3.reflect.FieldUtils
+        #: Queries and sources by the process ids of requests. Spark removes a query before its sources have ended.
+        self._answered: dict[frozenset[int], tuple[Any, Any]] = {}
+
+    def answer(self, request: Any) -> QueryFacts | FinishedIn | bool | None:
+        """Returns the reply to a source. ``None`` if no query of this application matches the request."""
+        if isinstance(request, QueryRequest):
+            return self._facts(request)
+        if isinstance(request, FinishedRequest):
+            return self._has_finished(request)
+        if isinstance(request, DurationRequest):
+            return self._finished_in(request)
+        return None
+
+    def _has_finished(self, request: FinishedRequest) -> bool | None:
+        query, source = self._answered.get(request.process_ids, (None, None))
+        if query is None:
+            return None
+        committed = query.committedOffsets().get(source)
+        return bool(committed.isDefined() and json.loads(committed.get().json()) == request.end)
+
+    def _finished_in(self, request: DurationRequest) -> FinishedIn | None:
+        """Returns the duration of the last batch; ``None`` if Spark has not reported this batch."""
+        query, _ = self._answered.get(request.process_ids, (None, None))
+        progress = None if query is None else query.lastProgress()
+        return None if progress is None else finished_in(progress.json(), request.end)
+
+    def _facts(self, request: QueryRequest) -> QueryFacts | None:
+        """Returns the facts about the query of a source.
+
+        If the process of a source cannot be found, every query that reads for its group matches. State in any of them
+        counts, because an unnecessary rejection is better than a missing one.
+        """
+        queries = list(self._active())
+        self._answered = {ids: known for ids, known in self._answered.items() if known[0].isActive()}
+        for query in queries:
+            for source in _elements(query.sources()):
+                if request.process_ids & set(self._process_ids(source)):
+                    self._answered[request.process_ids] = query, source
+                    streams = self._streams(query)
+                    own = [s for s in streams if s.leaf.stream().equals(source)]
+                    is_read_once = len(own) == 1
+                    if not streams:
+                        # Spark still plans the query and waits for this source: ``availableNow`` before Spark 4.2.
+                        streams = [s for s in read_streams(query.analyzedPlan()) if is_data_source(s.leaf)]
+                        own = list(_of_group(streams, request.group_id))
+                    facts = _facts([query], own, streams, request.group_id)
+                    output = self._output(query)
+                    return replace(facts, is_read_once=is_read_once, commits_offsets=output != "", output=output)
+        reading = {query: self._streams(query) for query in queries}
+        meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
+        logger.debug("%d queries read for group '%s'", len(meant), request.group_id)
+        if not meant:
+            return None
+        all_streams = [stream for query in meant for stream in reading[query]]
+        facts = _facts(meant, _of_group(all_streams, request.group_id), all_streams, request.group_id)
+        outputs = [self._output(query) for query in meant]
+        output = outputs[0] if len(outputs) == 1 else None
+        return replace(facts, commits_offsets=any(it != "" for it in outputs), output=output)
+
+    def checkpoints(self) -> frozenset[str]:
+        """The checkpoints of the active queries, as Spark has resolved them."""
+        return frozenset(str(query.resolvedCheckpointRoot()) for query in self._active())
+
+    def is_running(self, query_id: str) -> bool:
+        """Whether a query runs. Spark marks a query as ended before it interrupts its batch."""
+        return any(str(query.id().toString()) == query_id and query.isActive() for query in self._active())
+
+    def resolved(self, checkpoint: str) -> str:
+        """Resolves a checkpoint as Spark does: to an absolute path on the default file system of the application."""
+        path = self._spark._jvm.org.apache.hadoop.fs.Path(checkpoint)
+        files = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
+        return str(files.makeQualified(path).toString())
+
+    def _active(self) -> Iterator[Any]:
+        queries = self._spark._jsparkSession.sharedState().activeStreamingQueries().elements()
+        while queries.hasMoreElements():
+            yield queries.nextElement()
+
+    def _streams(self, query: Any) -> list[ReadStream]:
+        # The method would wait for the thread of the query, which can be waiting for this reply.
+        plan = self._field(query, "logicalPlan")
+        return [] if plan is None else [s for s in read_streams(plan) if s.leaf.nodeName() == _SCAN]
+
+    def _output(self, query: Any) -> str | None:
+        """The topic of the Kafka sink of a query. See :class:`QueryFacts`.
+
+        If it is unknown, the sink counts as one that commits offsets: an unnecessary rejection is better than a missing one.
+        """
+        try:
+            sink = query.sink()
+            # Spark's own sinks have no name.
+            if sink.getClass().getSimpleName() != "PythonTable":
+                return ""
+            name = str(sink.name())
+            if name != _KAFKA_SINK and not name.startswith(_KAFKA_SINK_WITH_LETTERS):
+                return ""
+            options = _iterated(self._field(query, "extraOptions").iterator())
+            return kafka_output({str(it._1()): str(it._2()) for it in options})
+        except (Py4JError, PySparkException) as e:
+            logger.debug("The sink of a query cannot be determined: %s", e)
+            return None
+
+    def _process_ids(self, source: Any) -> Iterator[int]:
+        """The processes of a Python source.
+
+        Empty for other sources, and if this version of Spark stores them elsewhere.
+        """
+        try:
+            factory = self._field(self._field(source, "runner"), "pythonWorkerFactory")
+            for process in _iterated(self._field(factory.get(), "simpleWorkers").values().iterator()):
+                yield int(process.pid())
+        except (Py4JError, PySparkException) as e:
+            # PySpark converts some Java exceptions, such as that of a missing field, to its own.
+            logger.debug("The process of a source cannot be determined: %s", e)
+
+    def _field(self, of: Any, name: str) -> Any:
+        return self._fields.readField(of, name, True)
+
+
+def _facts(
+    queries: Collection[Any], own: Iterable[ReadStream], all_streams: Iterable[ReadStream], group_id: str
+) -> QueryFacts:
+    checkpoints = {str(query.resolvedCheckpointRoot()) for query in queries}
+    operators = frozenset[str]().union(*(stream.operators for stream in own))
+    times = (_time_of(stream) for stream in all_streams)
+    time = next((time for time in times if time is not None and time.group_id == group_id), None)
+    stages = frozenset(stream.stages for stream in own if stream.stages)
+    triggers = {str(query.trigger().getClass().getSimpleName()).rstrip("$") for query in queries}
+    return QueryFacts(
+        checkpoints.pop() if len(checkpoints) == 1 else None,
+        operators,
+        time,
+        stages,
+        trigger=triggers.pop() if len(triggers) == 1 else None,
+    )
+
+
+def kafka_output(options: Mapping[str, str]) -> str:
+    """The topic of the Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty if it has no transactions.
+
+    Args:
+        options: the options of the sink.
+
+    >>> kafka_output({"Topic": "delays"}), kafka_output({}), kafka_output({"delivery": "at-least-once"})
+    ('kafka:delays', 'kafka:the column topic', '')
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    if given.get("delivery", "exactly-once").strip().lower() != "exactly-once":
+        return ""
+    return f"kafka:{given.get('topic') or 'the column topic'}"
+
+
+def finished_in(progress: str, end: Mapping[str, Any]) -> FinishedIn | None:
+    """Returns the duration of a batch from the plan to the end; ``None`` if the progress is that of another batch.
+
+    Args:
+        progress: the JSON of the progress.
+        end: the end offset of a source in the batch.
+
+    >>> finished_in('{"sources": [{"endOffset": {"n": 7}}], "durationMs": {"triggerExecution": 900, "latestOffset": 100}}', {"n": 7})
+    FinishedIn(duration_ms=800)
+    """
+    found = json.loads(progress)
+    ends = [it.get("endOffset") for it in found.get("sources") or ()]
+    phases_ms = found.get("durationMs") or {}
+    # Spark writes an offset as JSON, or as a text that contains JSON.
+    if "triggerExecution" not in phases_ms or end not in [json.loads(it) if isinstance(it, str) else it for it in ends]:
+        return None
+    return FinishedIn(phases_ms["triggerExecution"] - phases_ms.get("latestOffset", 0))
+
+
+def _time_of(stream: ReadStream) -> StreamTime | None:
+    """The event time of a stream of punctuations. ``None`` for any other stream."""
+    options = _options(stream.leaf)
+    if options.get("reported_as") is None:
+        return None
+    names = ("groups", "time", "reported_as", "read_column")
+    return stream_time({name: str(options.get(name)) for name in names if options.get(name) is not None})
+
+
+def _of_group(streams: Iterable[ReadStream], group_id: str) -> Iterator[ReadStream]:
+    for stream in streams:
+        options = _options(stream.leaf)
+        if group_id in (options.get("group.id"), options.get("kafka.group.id")):
+            yield stream
+
+
+def _options(leaf: Any) -> Any:
+    return leaf.extraOptions() if is_data_source(leaf) else leaf.relation().options()
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(i) for i in range(sequence.size()))
+
+
+def _iterated(iterator: Any) -> Iterator[Any]:
+    while iterator.hasNext():
+        yield iterator.next()

@@ -1,0 +1,243 @@
+"""Passes the plan of a task, watermarks and records from its reader to its operator, and from there to the next operator.
+
+The reader of a source (``source.data_source``) and an operator in the same stage (``state.stage``) run in two Python
+processes of one host, for the same attempt of a task. The reader writes the plan into a file with the id of the attempt
+before its first row, and the operator takes the file. So it is the plan of the ranges that were really read, also after
+a retry, a ``coalesce`` or a second evaluation of a batch. The reader adds the watermarks of an Arrow batch before it
+returns the batch. So the operator has them before the records after them, also if a filter removes all records. An
+operator whose output another one processes writes the plan, and the watermarks of its output, before its output. If the
+operator receives its records directly (``bridge.direct``), the reader writes each Arrow batch into a file, before it
+returns rows to Spark, and marks their end. Spark does not read far ahead of the operator, so few of these files exist at
+the same time. The names of files also contain the id of the application: a process can start another application, whose
+attempts have the same ids, and a killed task leaves its files. So the location of states, which can have a login, is not
+readable in a file. Source: SEMANTICS W13, W15; Spark's ``TaskContext.taskAttemptId``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from streamgroups.errors import StreamGroupsError
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups.partitions import TopicPartition
+from streamgroups.path_names import path_part
+from streamgroups.state.task_plan import TaskPlan, decode, encode
+from streamgroups_spark.bridge.rpc import task_directory_of
+
+#: A killed task leaves its file. No task runs this long.
+_OLD_S = 7 * 24 * 3600
+#: How often old files are removed: once per this number of attempts.
+_SWEEP_EVERY = 1_000
+#: The first byte of a line with a plan. Lines with watermarks are JSON arrays.
+_PLAN = b"{"
+#: The line after all records and watermarks.
+_END = b"."
+#: The length of the name of an operator in the name of a file.
+_MAX_NAME_BYTES = 100
+#: In the place of the name of an operator.
+_READER = ""
+
+
+def attempt_id() -> int:
+    """The id of the attempt of the task that this process runs.
+
+    Raises:
+        StreamGroupsError: outside of a task.
+    """
+    context = TaskContext.get()
+    if context is None:
+        raise StreamGroupsError(
+            "An operator with state runs outside of a Spark task.", remedy="Use it in a streaming query only."
+        )
+    return int(context.taskAttemptId())
+
+
+def give(session: str, application: str, plan: TaskPlan, before: str = _READER) -> None:
+    """Adds a plan for the operator of this attempt. After a ``coalesce`` a task has several plans.
+
+    Args:
+        session: the session of the source.
+        application: the id of the Spark application.
+        plan: the plan.
+        before: the operator that has processed the records; by default the reader.
+    """
+    attempt = attempt_id()
+    masked = replace(plan, location=_masked(session, plan.location))
+    _append(_file(session, application, attempt, before), [encode(masked)])
+    if attempt % _SWEEP_EVERY == 0:
+        _sweep(session)
+
+
+def give_watermarks(
+    session: str, application: str, watermarks: Iterable[ProducerWatermarks], before: str = _READER
+) -> None:
+    """Adds watermarks for the operator of this attempt, after its plan.
+
+    Args:
+        session: the session of the source.
+        application: the id of the Spark application.
+        watermarks: the watermarks, in the order of their offsets in each partition.
+        before: the operator that has processed the records; by default the reader.
+    """
+    lines = [
+        json.dumps([it.topic_partition.topic, it.topic_partition.partition, it.offsets, it.times_ms])
+        for it in watermarks
+    ]
+    _append(_file(session, application, attempt_id(), before), lines)
+
+
+class RecordsToOperator:
+    """Passes records to the operator of this attempt. Used by one thread.
+
+    Args:
+        session: the session of the source.
+        application: the id of the Spark application.
+    """
+
+    def __init__(self, session: str, application: str) -> None:
+        self._path = _file(session, application, attempt_id(), _READER)
+        self._given = 0
+
+    def give(self, records: pa.RecordBatch) -> None:
+        """Adds records, after their watermarks."""
+        path = _records_file(self._path, self._given)
+        unfinished = path.with_suffix(".new")
+        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_stream(file, records.schema) as writer:
+            writer.write_batch(records)
+        unfinished.rename(path)
+        self._given += 1
+
+    def end(self) -> None:
+        """Marks the end of all records and watermarks."""
+        _append(self._path, [_END.decode()])
+
+
+class Handoff:
+    """The plans, watermarks and records that the reader of an attempt, or an operator, has written. Used by one thread.
+
+    Args:
+        session: the session of the source.
+        application: the id of the Spark application.
+        attempt: the id of the attempt.
+        before: the operator that writes them; by default the reader.
+    """
+
+    def __init__(self, session: str, application: str, attempt: int, before: str = _READER) -> None:
+        self._session, self._path = session, _file(session, application, attempt, before)
+        self._file: BinaryIO | None = None
+        #: The start of a line whose end the reader is still writing.
+        self._rest = b""
+        self._plans: list[TaskPlan] = []
+        self._watermarks: list[ProducerWatermarks] = []
+        self._has_ended = False
+        #: The number of batches of records that were taken.
+        self._taken = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the reader has passed all records directly. Those and their watermarks can still be taken."""
+        self._read()
+        return self._has_ended
+
+    def take_plans(self) -> list[TaskPlan]:
+        """Returns the plans since the last call. Empty if the task has read no ranges."""
+        self._read()
+        taken, self._plans = self._plans, []
+        return taken
+
+    def take_watermarks(self) -> list[ProducerWatermarks]:
+        """Returns the watermarks since the last call."""
+        self._read()
+        taken, self._watermarks = self._watermarks, []
+        return taken
+
+    def take_records(self) -> Iterator[pa.RecordBatch]:
+        """Yields the records since the last call. Their watermarks can be taken before each batch is processed."""
+        while True:
+            path = _records_file(self._path, self._taken)
+            try:
+                mapped = pa.memory_map(str(path))
+            except FileNotFoundError:
+                return
+            # The mapping stays valid.
+            path.unlink()
+            self._taken += 1
+            with pa.ipc.open_stream(mapped) as batches:
+                yield from batches
+
+    def close(self) -> None:
+        """Removes the files. Idempotent."""
+        while (rest := _records_file(self._path, self._taken)).exists():
+            rest.unlink()
+            self._taken += 1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._path.unlink(missing_ok=True)
+
+    def _read(self) -> None:
+        if self._file is None:
+            try:
+                self._file = self._path.open("rb")
+            except FileNotFoundError:
+                return
+        *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
+        for line in lines:
+            if line.startswith(_PLAN):
+                plan = decode(line.decode())
+                self._plans.append(replace(plan, location=_unmasked(self._session, plan.location)))
+            elif line == _END:
+                self._has_ended = True
+            else:
+                topic, partition, offsets, times_ms = json.loads(line)
+                place = TopicPartition(topic, partition)
+                self._watermarks.append(ProducerWatermarks(place, tuple(offsets), tuple(times_ms)))
+
+
+def _masked(session: str, location: str) -> str:
+    """The location, which can contain a login, in a form that only a process of the session can read."""
+    nonce, text = secrets.token_hex(16), location.encode("utf-8", "surrogatepass")
+    return nonce + _mask(session, nonce, text).hex()
+
+
+def _unmasked(session: str, masked: str) -> str:
+    nonce, text = masked[:32], bytes.fromhex(masked[32:])
+    return _mask(session, nonce, text).decode("utf-8", "surrogatepass")
+
+
+def _mask(session: str, nonce: str, text: bytes) -> bytes:
+    # The path of the file has only the start of the session's id.
+    pad = hashlib.shake_256(f"{session} {nonce}".encode()).digest(len(text))
+    return bytes(a ^ b for a, b in zip(text, pad, strict=True))
+
+
+def _append(path: Path, lines: Iterable[str]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)
+
+
+def _file(session: str, application: str, attempt: int, before: str) -> Path:
+    operator = f"-{path_part(before, _MAX_NAME_BYTES)}" if before else ""
+    return task_directory_of(session) / f"task-{application}-{attempt}{operator}"
+
+
+def _records_file(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _sweep(session: str) -> None:
+    for file in task_directory_of(session).glob("task-*"):
+        with suppress(FileNotFoundError):
+            if time.time() - file.stat().st_mtime > _OLD_S:
+                file.unlink()

@@ -1,0 +1,162 @@
+"""Reads the streams and stateful operators of a query from its analyzed plan.
+
+Called by ``sinks.exactly_once``, ``event_time.with_event_time``, ``state.placement`` and ``bridge.active_queries`` on
+the driver, with Spark's objects behind py4j. Source: Spark's ``LogicalPlan``, ``StreamingRelationV2``,
+``StreamingDataSourceV2ScanRelation``, ``DataSourceV2Relation`` and ``MicroBatchExecution.containsStatefulOperator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from streamgroups_spark.internals.connect import require_classic
+
+#: Operators with state across batches, besides stream-stream joins.
+_STATEFUL = frozenset(
+    (
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "FlatMapGroupsWithState",
+        "FlatMapGroupsInPandasWithState",
+        "GlobalLimit",
+        "TransformWithState",
+        "TransformWithStateInPySpark",
+    )
+)
+#: Operations that move records to other tasks, or change their order.
+_MOVING = _STATEFUL | frozenset(
+    ("Join", "Repartition", "RepartitionByExpression", "RebalancePartitions", "Sort", "LocalLimit", "Window")
+)
+#: Operations on bounded data that keep the records of a task, in their order, and those that only name plans.
+_ROW_BY_ROW = frozenset(
+    (
+        "CollectMetrics",
+        "Filter",
+        "Generate",
+        "MapInArrow",
+        "MapInPandas",
+        "Project",
+        "ResolvedHint",
+        "SubqueryAlias",
+        "View",
+    )
+)
+_BOUNDED = "DataSourceV2Relation"
+#: The name of the function of an operator with state (``state.stage``), before the name of the operator.
+STAGE = "streamgroups_state:"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStream:
+    """A stream that a plan reads.
+
+    Args:
+        leaf: the node of the plan that reads it.
+        operators: the stateful operators of Spark above it.
+        stages: the operators of this library in the stage that reads it (``bridge.stage_name``), in the order in which they
+            process its records.
+        moved_by: operations between it and such an operator that move records to other tasks.
+        moves: operations above it that move records to other tasks.
+    """
+
+    leaf: Any
+    operators: frozenset[str] = frozenset()
+    stages: tuple[str, ...] = ()
+    moved_by: frozenset[str] = frozenset()
+    moves: frozenset[str] = frozenset()
+
+
+def analyzed(df: DataFrame) -> Any:
+    """Returns the analyzed plan of a DataFrame.
+
+    Raises:
+        InvalidOption: if the DataFrame belongs to Spark Connect, whose client has no plan.
+    """
+    require_classic(df, "An operation of this library on the plan of a DataFrame")
+    return df._jdf.queryExecution().analyzed()
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """Yields all nodes of a plan, beginning with the output."""
+    yield plan
+    children = plan.children()
+    for i in range(children.size()):
+        yield from nodes(children.apply(i))
+
+
+def leaves(plan: Any) -> Iterator[Any]:
+    """Yields the leaves of a plan."""
+    found = plan.collectLeaves()
+    for i in range(found.size()):
+        yield found.apply(i)
+
+
+def is_data_source(leaf: Any) -> bool:
+    """Returns whether the leaf is a stream of a data source, which has a name and options."""
+    return bool(leaf.nodeName() == "StreamingRelationV2")
+
+
+def source_name(leaf: Any) -> str:
+    """Returns the name of the data source of a leaf, or the name of the node if it has no data source."""
+    if leaf.nodeName() == _BOUNDED:
+        return str(leaf.table().name())
+    return str(leaf.sourceName() if is_data_source(leaf) else leaf.nodeName())
+
+
+def source_options(leaf: Any) -> dict[str, str]:
+    """Returns the options of a leaf that is a stream or a batch read of a data source."""
+    if leaf.nodeName() == _BOUNDED:
+        return dict(leaf.options().asCaseSensitiveMap())
+    return dict(leaf.extraOptions())
+
+
+def moves_of_bounded(plan: Any) -> frozenset[str]:
+    """Returns the operations of a plan over bounded data that can move records to other tasks, or change their order."""
+    return frozenset(str(node.nodeName()) for node in nodes(plan) if node.children().size()) - _ROW_BY_ROW
+
+
+def read_streams(plan: Any) -> list[ReadStream]:
+    """Returns the streams that a plan reads, with their stateful operators.
+
+    A stream that is read twice is contained twice.
+
+    Operators without a stream as input are not stateful: a limit, an aggregate or a join of tables. The streams of a
+    common table expression belong to each reference.
+    """
+    return _read_streams(plan, {})
+
+
+def _read_streams(plan: Any, expressions: dict[int, list[ReadStream]]) -> list[ReadStream]:
+    # Each call is a round trip to the JVM, so the plan is traversed once and only as far as needed.
+    children = plan.children()
+    below = [_read_streams(children.apply(i), expressions) for i in range(children.size())]
+    if not below:
+        if plan.nodeName() == "CTERelationRef":
+            return expressions.get(plan.cteId(), [])
+        return [ReadStream(plan)] if plan.isStreaming() else []
+    streams = [stream for streams in below for stream in streams]
+    if not streams:
+        return []
+    name = str(plan.nodeName())
+    if name == "CTERelationDef":
+        expressions[plan.id()] = streams
+    if name in _STATEFUL or (name == "Join" and all(below)):
+        streams = [replace(stream, operators=stream.operators | {name}) for stream in streams]
+    if name in _MOVING:
+        streams = [replace(stream, moves=stream.moves | {name}) for stream in streams]
+    stage = stage_of(plan) if name == "MapInArrow" else None
+    if stage is not None:
+        streams = [replace(it, stages=(*it.stages, stage), moved_by=it.moved_by | it.moves) for it in streams]
+    return streams
+
+
+def stage_of(node: Any) -> str | None:
+    """Returns the text of the operator with state (``bridge.stage_name``) that a ``MapInArrow`` node runs. ``None`` for any other function."""
+    name = str(node.functionExpr().name())
+    return name.removeprefix(STAGE) if name.startswith(STAGE) else None

@@ -1,0 +1,151 @@
+"""Sends a request to another process of the user and returns the response, over a Unix socket.
+
+Called by ``streamgroups_spark.bridge.rpc`` and ``streamgroups_cli.cursors``. ``multiprocessing.connection`` delimits
+messages and authenticates both processes by a shared key. Its ``send`` and ``recv`` are not used: they unpickle, and a
+pickle executes code of its sender. Messages are JSON. Source: ``unix(7)``, ``socket(7)``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from streamgroups.errors import StreamGroupsError, error_of
+
+logger = logging.getLogger(__name__)
+
+#: Connections that a stopped process has not accepted yet.
+_BACKLOG = 128
+_CLOSE_TIMEOUT_S = 10.0
+
+
+class Server:
+    """Listens at a path and answers requests, each connection on a thread of its own.
+
+    Args:
+        path: the path of the socket. The caller protects its directory from other users.
+        key: the shared key. A client with another key receives no response.
+        answer: returns the response to a request; both are JSON values. It is called on several threads. The client
+            raises its exceptions as a :class:`~streamgroups.errors.StreamGroupsError`.
+        timeout_s: the timeout of each read and write, in seconds.
+    """
+
+    def __init__(self, path: Path, key: bytes, answer: Callable[[Any], Any], timeout_s: float) -> None:
+        self._path, self._key, self._answer, self._timeout_s = path, key, answer, timeout_s
+        self._closed = False
+        self._threads: list[Thread] = []
+        # Without a key, because ``accept`` would wait for the response of a process without a timeout.
+        self._listener = Listener(str(path), "AF_UNIX", backlog=_BACKLOG)
+        self._accepting = Thread(target=self._accept, name="streamgroups-rpc", daemon=True)
+        self._accepting.start()
+
+    def close(self) -> None:
+        """Stops the server after the responses in progress, or after 10 seconds. Removes the socket. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        # Only a connection wakes a thread in ``accept``.
+        with suppress(OSError):
+            _connect(self._path, _CLOSE_TIMEOUT_S).close()
+        deadline_s = time.monotonic() + _CLOSE_TIMEOUT_S
+        for thread in (self._accepting, *self._threads):
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+        with suppress(FileNotFoundError):
+            self._listener.close()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                connection = self._listener.accept()
+            except OSError as e:
+                logger.debug("A connection failed: %s", e)
+                continue
+            thread = Thread(target=self._serve, args=(connection,), name="streamgroups-rpc-request", daemon=True)
+            self._threads = [*(t for t in self._threads if t.is_alive()), thread]
+            thread.start()
+
+    def _serve(self, connection: Connection) -> None:
+        with connection:
+            try:
+                with socket.socket(fileno=os.dup(connection.fileno())) as accepted:
+                    _set_timeout(accepted, self._timeout_s)
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+                request = connection.recv_bytes()
+                connection.send_bytes(self._response(request))
+            except (OSError, EOFError, AuthenticationError, AssertionError) as e:
+                logger.debug("A client received no response: %r", e)
+
+    def _response(self, request: bytes) -> bytes:
+        """Returns each exception as a response: the client must receive it."""
+        try:
+            return json.dumps({"response": self._answer(json.loads(request))}).encode()
+        except StreamGroupsError as e:
+            error = e
+        except Exception as e:
+            logger.warning("A request of another process failed", exc_info=e)
+            error = StreamGroupsError(
+                f"Process {os.getpid()} failed to handle a request ({type(e).__name__}: {e}).",
+                remedy="The log of that process contains the traceback.",
+            )
+        return json.dumps({"error": error.document}).encode()
+
+
+def call(path: Path, key: bytes, request: Any, timeout_s: float) -> Any:
+    """Sends a request and returns its response.
+
+    Args:
+        path: the path of the socket of the server.
+        key: the shared key.
+        request: a JSON value.
+        timeout_s: the timeout of the connection, and of each read and write, in seconds.
+
+    Raises:
+        FileNotFoundError: if no server listens at this path.
+        ConnectionRefusedError: if its process was killed.
+        TimeoutError: if its process hangs or is stopped.
+        ConnectionError: if it closes the connection, or has another key.
+        StreamGroupsError: the error of the response.
+    """
+    try:
+        with _connect(path, timeout_s) as connection:
+            answer_challenge(connection, key)
+            deliver_challenge(connection, key)
+            connection.send_bytes(json.dumps(request).encode())
+            document = json.loads(connection.recv_bytes())
+    except BlockingIOError as e:
+        raise TimeoutError(f"no response from {path.name} within {timeout_s:g} s") from e
+    # Before Python 3.12 ``answer_challenge`` asserts that the first message is a challenge.
+    except (EOFError, AuthenticationError, AssertionError, ValueError) as e:
+        raise ConnectionAbortedError(f"{path.name} closed the connection ({type(e).__name__}: {e})") from e
+    if "error" in document:
+        raise error_of(document["error"])
+    return document["response"]
+
+
+def _connect(path: Path, timeout_s: float) -> Connection:
+    # ``Client`` has no timeout: it blocks while the backlog of a stopped process is full.
+    with socket.socket(socket.AF_UNIX) as connecting:
+        _set_timeout(connecting, timeout_s)
+        connecting.connect(str(path))
+        return Connection(connecting.detach())
+
+
+def _set_timeout(connection: socket.socket, timeout_s: float) -> None:
+    # A ``Connection`` reads and writes the descriptor, so ``settimeout`` has no effect. Its ``poll`` waits for the first
+    # byte of a message only. With these options the operating system ends each connect, read and write with EAGAIN.
+    microseconds = max(1, round(timeout_s * 1_000_000))
+    timeval = struct.pack("@ll", microseconds // 1_000_000, microseconds % 1_000_000)
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connection.setsockopt(socket.SOL_SOCKET, option, timeval)

@@ -1,0 +1,121 @@
+"""The properties of an operator with state that its source needs, as the plan of a query contains them.
+
+Spark shows the name of the function of ``mapInArrow`` in the plan of a query. ``state.stage`` sets it, and the source
+finds it there (``bridge.plan``). The separator occurs neither in names of operators nor in names of topics. Source:
+SEMANTICS S9, S10, W17, W18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamgroups.state.joined_topics import JoinedTopics
+
+_FLUSHES, _GROUP, _KEEPS, _CHAINED = "flushes", "group", "keeps", "chained"
+_DIRECT, _KIND = "direct=", "kind="
+
+
+@dataclass(frozen=True, slots=True)
+class PassedColumns:
+    """The columns of the source that the reader of a task passes on, if its operator receives the records directly.
+
+    Args:
+        to_operator: those of the records.
+        to_spark: those of the rows, whose other columns are null.
+    """
+
+    to_operator: frozenset[str]
+    to_spark: frozenset[str]
+
+    def __str__(self) -> str:
+        """The columns as text.
+
+        >>> str(PassedColumns(frozenset(("offset", "key")), frozenset(("timestamp",))))
+        'key,offset/timestamp'
+        """
+        return "/".join(",".join(sorted(it)) for it in (self.to_operator, self.to_spark))
+
+    @classmethod
+    def parse(cls, text: str) -> PassedColumns:
+        """Parses the text."""
+        to_operator, to_spark = (frozenset(filter(None, it.split(","))) for it in text.split("/"))
+        return cls(to_operator, to_spark)
+
+
+@dataclass(frozen=True, slots=True)
+class StageName:
+    """The name of an operator in the stage that reads.
+
+    Args:
+        operator: its name in the query.
+        topics: the topics that it joins; ``None`` if it is no join.
+        flushes: whether it emits what is still open at the end of a bounded run. A join does not.
+        has_group_time: whether it uses the watermark of the group. A join does not.
+        keeps_on_reset: whether it continues with its newest state after a reset.
+        is_chained: whether another operator can process its output.
+        passed: the columns that the reader passes on; ``None`` if Spark passes the records to it.
+        kind: the kind of the operator, for the form of the program. Empty for a join.
+    """
+
+    operator: str
+    topics: JoinedTopics | None = None
+    flushes: bool = False
+    has_group_time: bool = False
+    keeps_on_reset: bool = False
+    is_chained: bool = False
+    passed: PassedColumns | None = None
+    kind: str = ""
+
+    @property
+    def in_form(self) -> str:
+        """The operator in the form of its program (:mod:`streamgroups.groups.program`).
+
+        >>> StageName("minutes", kind="windows").in_form, StageName("paid", JoinedTopics("orders", "payments")).in_form
+        ('windows:minutes', 'join:paid')
+        """
+        return f"{self.kind or 'join'}:{self.operator}"
+
+    def __str__(self) -> str:
+        """The name as text.
+
+        >>> str(StageName("paid", JoinedTopics("orders", "payments")))
+        'paid:orders:payments'
+        >>> str(StageName("windows", flushes=True)), str(StageName("windows", flushes=True, has_group_time=True))
+        ('windows:flushes', 'windows:flushes+group')
+        """
+        if self.topics is not None:
+            return f"{self.operator}:{self.topics.left}:{self.topics.right}"
+        has = {
+            _FLUSHES: self.flushes,
+            _GROUP: self.has_group_time,
+            _KEEPS: self.keeps_on_reset,
+            _CHAINED: self.is_chained,
+        }
+        properties = [name for name, is_set in has.items() if is_set]
+        properties += [f"{_KIND}{self.kind}"] if self.kind else []
+        properties += [] if self.passed is None else [f"{_DIRECT}{self.passed}"]
+        return ":".join((self.operator, *(["+".join(properties)] if properties else [])))
+
+    @classmethod
+    def parse(cls, text: str) -> StageName:
+        """Parses a name.
+
+        >>> name = StageName.parse("windows:flushes")
+        >>> name.operator, name.flushes, name.has_group_time
+        ('windows', True, False)
+        """
+        operator, *others = text.split(":")
+        if len(others) == 2:
+            return cls(operator, JoinedTopics(*others))
+        properties = others[0].split("+") if others else []
+        passed = [it.removeprefix(_DIRECT) for it in properties if it.startswith(_DIRECT)]
+        kinds = [it.removeprefix(_KIND) for it in properties if it.startswith(_KIND)]
+        return cls(
+            operator,
+            flushes=_FLUSHES in properties,
+            has_group_time=_GROUP in properties,
+            keeps_on_reset=_KEEPS in properties,
+            is_chained=_CHAINED in properties,
+            passed=PassedColumns.parse(passed[0]) if passed else None,
+            kind=kinds[0] if kinds else "",
+        )

@@ -1,0 +1,81 @@
+"""The source of an application that has not called ``sg.register(spark)``.
+
+Created by ``pyspark_streamgroups``, which Spark registers by itself. ``formats.connect_source`` has the same checks.
+The user's process then answers no requests: the source has neither the plan of its query, nor its checkpoint, nor the
+event times of its tasks. Everything that needs them is rejected before the query joins its group. An exclusive query
+and one with ``assign`` need none: a restart continues from the checkpoint, so that the missing commit of the last
+batch repeats nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.bridge.rpc import new_session
+from streamgroups_spark.source.data_source import RejectedStream, StreamGroupsDataSource
+from streamgroups_spark.source.options import SourceOptions, parse
+
+_REMEDY = "Call sg.register(spark) once, before spark.readStream and df.writeStream."
+
+
+def needs_registration(what: str) -> InvalidOption:
+    """Returns the error for a feature that needs the user's process.
+
+    >>> print(needs_registration("Option 'maxDrift'"))
+    Option 'maxDrift' needs the registration of this library with the Spark session. Call sg.register(spark) once, before \
+spark.readStream and df.writeStream.
+    """
+    return InvalidOption(f"{what} needs the registration of this library with the Spark session.", remedy=_REMEDY)
+
+
+def stream_reader(source: StreamGroupsDataSource, schema: StructType) -> DataSourceStreamReader:
+    """Returns the reader of a streaming query, or one that raises the error of its options."""
+    try:
+        check_unregistered(parse(source.options, streaming=True))
+    except InvalidOption as rejection:
+        return RejectedStream(rejection)
+    # Unlike the session of a registration, no other process has it.
+    alone = type(source)(source.options)
+    alone.session = new_session()  # type: ignore[misc]
+    return alone.streamReader(schema)
+
+
+def check_unregistered(options: SourceOptions, needs: Callable[[str], InvalidOption] = needs_registration) -> None:
+    """Rejects options that need the user's process.
+
+    Args:
+        options: the options of the stream.
+        needs: returns the error for a feature.
+
+    Raises:
+        InvalidOption: with the first such option.
+
+    >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
+    >>> check_unregistered(parse({**options, "membership": "exclusive"}, streaming=True))
+    >>> check_unregistered(parse(options, streaming=True))
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: The stream of group 'board' is shared, and a shared stream needs the registration of \
+this library with the Spark session. Call sg.register(spark) once, before spark.readStream and df.writeStream. Or set \
+membership=exclusive: one query then reads all partitions.
+    """
+    if options.is_shared:
+        error = needs(f"The stream of group '{options.group_id}' is shared, and a shared stream")
+        raise InvalidOption(
+            error.what,
+            remedy=f"{error.remedy} Or set membership=exclusive: one query then reads all partitions.",
+            group=options.group_id,
+        )
+    given = {
+        "maxDrift": options.limits.max_drift_ms is not None,
+        "targetBatchTime": options.limits.target_batch_ms is not None,
+        "includeWatermark": options.include_watermark,
+        "importFrom": options.import_from is not None,
+        "leaseTimeout": isinstance(options.lease_timeout_ms, int),
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise needs(f"Option '{name}'")

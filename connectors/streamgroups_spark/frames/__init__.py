@@ -1,0 +1,1 @@
+"""Columns and types of DataFrames, for the steps of the API."""

@@ -1,0 +1,1 @@
+"""The requests and replies between the processes of a Spark session."""

@@ -1,0 +1,290 @@
+"""The messages between sources and sinks of the driver RPC (``bridge.rpc``).
+
+A sink requests facts about its batch (``sinks.batch_info``), and the source returns them (``source.running_query``).
+Before a query starts, its source requests the ledger of its group from the user's process (``sinks.ledger_registry``).
+Source: SEMANTICS X2, X3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from pyspark import cloudpickle
+
+from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.description import GroupDescription
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.membership import InFlight, Owned, States
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_kafka.membership.state import MemberSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """Requests the facts of the batch with this end offset.
+
+    Args:
+        end: the offset as Spark has logged it for the source.
+        to_commit: whether the caller then commits the offsets of the source in its own transaction.
+        confirmed: whether the broker must confirm that the member is still in its group. Without its confirmation the reply
+            has no group metadata.
+    """
+
+    end: Mapping[str, Any]
+    to_commit: bool = False
+    confirmed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRequest:
+    """Requests the committed offsets of a group. The reply is a :class:`CommittedReply`.
+
+    ``streamgroups_spark.stable_input`` sends it to the sources of the group.
+
+    Args:
+        group_id: the group.
+        partitions: the partitions.
+    """
+
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedReply:
+    """The committed offsets of a group.
+
+    Args:
+        next_offsets: the committed offset of each partition that has one.
+    """
+
+    next_offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWritten:
+    """Reports that the batch with this end offset is written, and that its offsets are committed with it.
+
+    It has no reply.
+
+    Args:
+        end: the offset as Spark has logged it for the source.
+    """
+
+    end: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LettersWritten:
+    """Reports the dead letters of a batch that is written (``bridge.letter_counts``).
+
+    It has no reply.
+
+    Args:
+        query_id: the id of the query.
+        by_step: their number for each step.
+    """
+
+    query_id: str
+    by_step: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRequest:
+    """Requests the sink that stores the ledger of a query. The reply is a :class:`LedgerReply`.
+
+    The source sends it to the user's process (``sinks.ledger_registry``).
+
+    Args:
+        group_id: the group of the source.
+        checkpoint: the checkpoint of the query, as Spark has resolved it. ``None`` if it is unknown.
+    """
+
+    group_id: str
+    checkpoint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerReply:
+    """The sink that stores the ledger of a query. Its class can belong to the user's program, so it is pickled.
+
+    Only a process of this user with the key of the session can send it (``bridge.rpc``): :meth:`sink` executes code
+    of the sender.
+
+    Args:
+        pickled: the sink, pickled by ``cloudpickle``.
+    """
+
+    pickled: bytes = field(repr=False)
+
+    def sink(self) -> Any:
+        """Returns a copy of the sink.
+
+        Raises:
+            StreamGroupsError: if it cannot be unpickled, for example because this process cannot import its class.
+        """
+        try:
+            return cloudpickle.loads(self.pickled)
+        except Exception as e:
+            raise StreamGroupsError(
+                f"The ledger of the query cannot be unpickled in the process of its source ({type(e).__name__}: {e}).",
+                remedy="Install the packages of the sink for the Python of the driver's workers.",
+            ) from e
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightRequest:
+    """Requests how long a batch has been in flight.
+
+    ``ops.metrics_listener`` sends it, and each source returns a :class:`~streamgroups.monitoring.metrics.BatchFlight`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class StatesRequest:
+    """Requests the figures of the states of a query.
+
+    ``ops.metrics_listener`` sends it, and each source of a query with such an operator returns
+    :class:`~streamgroups.monitoring.query_states.QueryStates`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """Requests the partitions of a query that wait by ``maxDrift``.
+
+    ``ops.metrics_listener`` sends it, and each source with this option returns
+    :class:`~streamgroups.monitoring.query_time.WaitingPartitions`.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """The current state of a batch in its source.
+
+    Args:
+        end: the end offset.
+        group_id: the group of the source.
+        member: the name of the source in the group.
+        ranges: the ranges that the batch reads. Empty for a no-data batch.
+        held: those of ``ranges`` that the member still owns.
+        written: those of ``ranges`` that the sink had committed before a restart.
+        group_metadata: the consumer group metadata of the member. ``None`` if the member may be fenced.
+        mode: the membership of the source.
+        joins: whether the source joins the group. With the option ``assign`` it does not.
+        states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
+            stage that reads.
+        owned: the partitions of the ranges, as the member owned them when it planned the batch.
+        form: the form of the program of the source.
+        marks: the metadata of the committed positions at which the ranges begin. A partition whose position has changed since
+            is left out.
+    """
+
+    end: Mapping[str, Any]
+    group_id: str
+    member: str
+    ranges: tuple[OffsetRange, ...]
+    held: tuple[OffsetRange, ...]
+    written: tuple[OffsetRange, ...]
+    group_metadata: ConsumerGroupMetadata | None
+    mode: MembershipMode
+    joins: bool
+    states_run_id: str | None = None
+    owned: Mapping[TopicPartition, Owned] = field(default_factory=dict)
+    form: str = ""
+    marks: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+    @property
+    def states(self) -> States:
+        """The states from which the ranges continue. Empty without an operator with state in the stage that reads."""
+        return {} if self.states_run_id is None else {tp: it.state for tp, it in self.owned.items()}
+
+    @property
+    def epochs(self) -> dict[TopicPartition, int]:
+        """The ownership epochs of the ranges."""
+        return {tp: it.epoch for tp, it in self.owned.items()}
+
+
+def confirmed_by(group: GroupDescription, snapshot: MemberSnapshot) -> MemberSnapshot:
+    """Returns a snapshot without group metadata if its member is no longer in the group.
+
+    If the member is in the group, no other member has owned the partitions of the snapshot before the snapshot: the group
+    assigns a partition to another member only after its owner has released it, or was removed.
+
+    Args:
+        group: the description by the broker, requested after the snapshot.
+        snapshot: the snapshot.
+
+    >>> from streamgroups.groups.description import GroupMember
+    >>> metadata = ConsumerGroupMetadata("board", 7, "one-1")
+    >>> group = GroupDescription("board", "Stable", members=(GroupMember("one", "/10.0.0.2", member_id="one-1"),))
+    >>> confirmed_by(group, MemberSnapshot(None, metadata)).group_metadata == metadata
+    True
+    >>> confirmed_by(GroupDescription("board", "Empty"), MemberSnapshot(None, metadata)).group_metadata is None
+    True
+    """
+    metadata = snapshot.group_metadata
+    if metadata is None or any(member.member_id == metadata.member_id for member in group.members):
+        return snapshot
+    return replace(snapshot, group_metadata=None)
+
+
+def facts_of(
+    end: Mapping[str, Any],
+    run: InFlight,
+    snapshot: MemberSnapshot,
+    written: InFlight,
+    *,
+    group_id: str,
+    member: str,
+    mode: MembershipMode,
+    joins: bool,
+    states_run_id: str | None = None,
+    owned: Mapping[TopicPartition, Owned] = MappingProxyType({}),
+    form: str = "",
+) -> BatchFacts:
+    """Builds the facts of the batch that Spark runs.
+
+    Args:
+        end: the end offset.
+        run: the number of the batch, and all ranges that it reads.
+        snapshot: the ranges in flight and the group metadata of the member at one moment.
+        written: the batch that was already written, completely or partly, when the query was restarted.
+        group_id: the group of the source.
+        member: the name of the source in the group.
+        mode: the membership of the source.
+        joins: whether the source joins the group.
+        states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
+            stage that reads.
+        owned: the partitions of the member when the batch was planned.
+        form: the form of the program of the source.
+
+    >>> from streamgroups.partitions import TopicPartition
+    >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
+    >>> facts = facts_of({}, InFlight(3, (r,)), MemberSnapshot(InFlight(3, ()), None), InFlight(0, ()),
+    ...                  group_id="board", member="a", mode=MembershipMode.SHARED, joins=True)
+    >>> facts.ranges == (r,), facts.held
+    (True, ())
+    """
+    # After a finished batch Spark runs a no-data batch to advance the watermark.
+    is_in_flight = snapshot.in_flight is not None and snapshot.in_flight.number == run.number
+    planned = run.ranges if is_in_flight else ()
+    return BatchFacts(
+        end=end,
+        group_id=group_id,
+        member=member,
+        ranges=planned,
+        held=snapshot.in_flight.ranges if snapshot.in_flight is not None and planned else (),
+        written=tuple(r for r in planned if r in written.ranges) if written.number == run.number else (),
+        group_metadata=snapshot.group_metadata,
+        mode=mode,
+        joins=joins,
+        states_run_id=states_run_id,
+        owned={r.topic_partition: owned[r.topic_partition] for r in planned if r.topic_partition in owned},
+        form=form,
+        marks=snapshot.marks if planned else {},
+    )

@@ -1,0 +1,98 @@
+"""The facts about a query that its source needs and Spark does not pass to it.
+
+A source runs in its own Python process. Before its first batch it requests these facts from the user's process by
+driver RPC, and ``bridge.active_queries`` answers. When the query stops, the source requests whether the last batch
+is finished (``source.last_batch``). Source: SEMANTICS S2, S9, W2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamgroups_spark.messages.time import StreamTime
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRequest:
+    """Requests the facts about the query whose source runs in this process. The reply is :class:`QueryFacts`.
+
+    Args:
+        process_ids: ids of the process of the source and of its parent. ``PYSPARK_PYTHON`` can be a script that starts
+            Python.
+        group_id: the group of the source.
+    """
+
+    process_ids: frozenset[int]
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRequest:
+    """Requests whether the batch with this end offset is finished. The reply is a boolean.
+
+    A source sends it when it stops, and for a batch that exceeds ``leaseTimeout``.
+
+    Args:
+        process_ids: as in the :class:`QueryRequest` of the source.
+        end: the offset as Spark has logged it for the source.
+    """
+
+    process_ids: frozenset[int]
+    end: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DurationRequest:
+    """Requests the duration of the finished batch with this end offset. The reply is :class:`FinishedIn`.
+
+    A source with ``targetBatchTime`` sends it for each batch: the time between two calls of a source also contains the
+    wait for the trigger.
+
+    Args:
+        process_ids: as in the :class:`QueryRequest` of the source.
+        end: the offset as Spark has logged it for the source.
+    """
+
+    process_ids: frozenset[int]
+    end: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedIn:
+    """The duration of a batch.
+
+    Args:
+        duration_ms: the time from its plan to its end, in milliseconds.
+    """
+
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """The facts about a query for its source.
+
+    Args:
+        checkpoint: the path of the checkpoint, as Spark has resolved it. ``None`` if several queries match the request.
+        operators: the stateful operators over the stream.
+        time: the event-time settings of the stream. ``None`` if it has none.
+        stages: the operators with state in the stage that reads (``bridge.stage_name``), in the order in which they process
+            the records of the stream. Each branch of the query has its own.
+        is_read_once: whether the stream is known exactly, and the query reads it in one branch.
+        trigger: the name of Spark's class of the trigger. ``None`` if queries with several ones match the
+            request.
+        commits_offsets: whether its sink commits the offsets of the group with the output: the Kafka sink, exactly once.
+        output: the topic of the Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty for any other sink.
+            ``None`` if it is unknown.
+    """
+
+    checkpoint: str | None
+    operators: frozenset[str]
+    time: StreamTime | None = None
+    stages: frozenset[tuple[str, ...]] = frozenset()
+    is_read_once: bool = False
+    trigger: str | None = None
+    commits_offsets: bool = False
+    output: str | None = None

@@ -1,0 +1,68 @@
+"""The requests and replies between the processes of a Spark session.
+
+``bridge.rpc`` decodes nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from streamgroups.monitoring.batch_flight import BatchFlight
+from streamgroups.monitoring.query_states import QueryStates
+from streamgroups.monitoring.query_time import WaitingPartitions
+from streamgroups_spark.bridge.state_reports import ReportedStates, StateReportsRequest
+from streamgroups_spark.messages.batch import (
+    BatchFacts,
+    BatchRequest,
+    BatchWritten,
+    CommittedReply,
+    CommittedRequest,
+    InFlightRequest,
+    LedgerReply,
+    LedgerRequest,
+    LettersWritten,
+    StatesRequest,
+    WaitingRequest,
+)
+from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.messages.time import (
+    Explanation,
+    ExplanationRequest,
+    Observations,
+    ObservationsRequest,
+    TimeReply,
+    TimeRequest,
+)
+
+Request: TypeAlias = (
+    BatchRequest
+    | BatchWritten
+    | CommittedRequest
+    | DurationRequest
+    | ExplanationRequest
+    | FinishedRequest
+    | InFlightRequest
+    | LedgerRequest
+    | LettersWritten
+    | ObservationsRequest
+    | QueryRequest
+    | StateReportsRequest
+    | StatesRequest
+    | TimeRequest
+    | WaitingRequest
+)
+Reply: TypeAlias = (
+    BatchFacts
+    | BatchFlight
+    | CommittedReply
+    | Explanation
+    | FinishedIn
+    | LedgerReply
+    | Observations
+    | QueryFacts
+    | QueryStates
+    | ReportedStates
+    | TimeReply
+    | WaitingPartitions
+    | bool
+)

@@ -1,0 +1,116 @@
+"""Rows that Kafka would reject, as dead letters of the step ``sink``.
+
+Called by ``sinks.exactly_once`` on the driver, for queries with dead letters. The rules are expressions of Spark, before
+the rows are shuffled: no row passes through Python for them, and rejected rows need no partition of the output. Without
+dead letters :mod:`streamgroups_kafka.write.record_columns` and ``record_batches`` reject the same rows with an error.
+Source: SEMANTICS P4; message format 2 (KIP-98), Kafka's ``max.message.bytes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from streamgroups.dlq.letter import COLUMN
+from streamgroups_kafka.write.encoder import HEADER_BYTES
+from streamgroups_spark.dlq.failure_column import failure_of, with_letter
+from streamgroups_spark.frames.columns import column
+from streamgroups_spark.sinks.options import SinkOptions
+
+#: The columns of the output that a letter contains. The others describe the place of the output, not of the source.
+_CONTENT = ("key", "value", "headers")
+#: The attributes of a record, and the differences of its time and its offset to those of its batch.
+_FIXED_BYTES = 3
+
+
+def with_rejections(df: DataFrame, options: SinkOptions, partition_counts: Mapping[str, int]) -> DataFrame:
+    """Returns the rows with the column ``dead_letter``, which is set for rows that Kafka would reject.
+
+    Args:
+        df: rows with the columns of the Kafka sink.
+        options: the options of the sink.
+        partition_counts: the number of partitions of each topic.
+    """
+    reasons = _reasons(df, options, partition_counts)
+    size = _size_bytes(df, options)
+    why = F.coalesce(F.lit(None), *(F.when(condition, F.lit(text)) for text, condition in reasons))
+    is_large = F.lit(False)
+    if options.batches.compression.number == 0:
+        # The size after compression is known only to the task, which then ends the query.
+        most = options.batches.max_message_bytes
+        is_large = size > most
+        too_large = F.concat(F.lit("The record batch has "), size, F.lit(f" bytes, and the maximum is {most}."))
+        why = F.coalesce(why, F.when(is_large, too_large))
+    content = StructType([field for field in df.schema if field.name in _CONTENT])
+
+    def cell(name: str) -> Column:
+        # A letter has the limit of its topic, which is usually the same.
+        return F.when(~is_large, column(name)) if name == "value" else column(name)
+
+    letter = failure_of(
+        content,
+        cell,
+        step="sink",
+        error_class=F.lit("RecordRejected"),
+        error=why,
+        details=F.create_map(F.lit("value_bytes"), F.coalesce(_length(df, "value"), F.lit(0)).cast("string")),
+    )
+    names = [column(name) for name in df.columns if name != COLUMN]
+    return df.select(*names, with_letter(df, F.when(why.isNotNull(), letter)))
+
+
+def _reasons(df: DataFrame, options: SinkOptions, counts: Mapping[str, int]) -> list[tuple[str, Column]]:
+    found = []
+    if options.topic is None:
+        count = F.create_map(*(F.lit(it) for pair in counts.items() for it in pair))[column("topic")]
+        found.append(("The row has no topic.", column("topic").isNull()))
+    else:
+        count = F.lit(counts[options.topic])
+    if "partition" in df.columns:
+        is_wrong = (column("partition") < 0) | (column("partition") >= count)
+        found.append(("The topic has no such partition.", is_wrong))
+    if "timestamp" in df.columns:
+        found.append(("The timestamp is before 1970.", F.unix_micros("timestamp") < 0))
+    if "headers" in df.columns and options.with_headers:
+        found.append(("A header has no name.", F.exists("headers", lambda it: it["key"].isNull())))
+    return found
+
+
+def _size_bytes(df: DataFrame, options: SinkOptions) -> Column:
+    """Returns the size of a record batch that contains only this record, without compression."""
+    parts = [F.lit(_FIXED_BYTES)]
+    for name in ("key", "value"):
+        n_bytes = _length(df, name)
+        # The length of null is -1.
+        parts.append(F.coalesce(n_bytes + _varint_bytes(n_bytes), F.lit(1)))
+    if "headers" in df.columns and options.with_headers:
+
+        def of_header(total: Column, it: Column) -> Column:
+            key, value = F.octet_length(it["key"]), F.octet_length(it["value"])
+            own = F.coalesce(key + _varint_bytes(key), F.lit(0))
+            return total + own + F.coalesce(value + _varint_bytes(value), F.lit(1))
+
+        headers = F.coalesce(column("headers"), F.array().cast(df.schema["headers"].dataType))
+        parts.append(_varint_bytes(F.size(headers)) + F.aggregate(headers, F.lit(0), of_header))
+    else:
+        parts.append(F.lit(1))
+    body = sum(parts[1:], parts[0])
+    return body + _varint_bytes(body) + F.lit(HEADER_BYTES)
+
+
+def _length(df: DataFrame, name: str) -> Column:
+    return F.octet_length(column(name)) if name in df.columns else F.lit(None).cast("int")
+
+
+def _varint_bytes(number: Column) -> Column:
+    """Returns the size of a number of at least 0 as a zigzag varint."""
+    return (
+        F.when(number < 1 << 6, 1)
+        .when(number < 1 << 13, 2)
+        .when(number < 1 << 20, 3)
+        .when(number < 1 << 27, 4)
+        .otherwise(5)
+    )

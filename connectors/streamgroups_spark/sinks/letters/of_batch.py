@@ -1,0 +1,205 @@
+"""Writes the dead letters of a batch: in the transaction of its output, or before it.
+
+Called by ``sinks.kafka`` and ``sinks.ledger`` on the driver, when all tasks have finished. It completes the letters and
+checks their limits. Then it writes them: as Kafka records, or as rows of a table. Source: SEMANTICS P4, X9.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
+from streamgroups.dlq.isolation import Failed, isolate
+from streamgroups.dlq.letter import LETTER, DeadLetter
+from streamgroups.dlq.limits import LetterLimits, check_limits, count_letters
+from streamgroups.dlq.record_headers import to_headers
+from streamgroups.dlq.reduction import fitting, reductions
+from streamgroups.errors import RecordRejected
+from streamgroups.printable import printable
+from streamgroups_kafka.client.jaas import redacted
+from streamgroups_spark.sinks.batch_info import BatchInfo, time_ms_of
+from streamgroups_spark.sinks.letters.good_rows import TaskLetters, failures_in
+from streamgroups_spark.sinks.letters.types import arrow_fields
+
+if TYPE_CHECKING:
+    from streamgroups_kafka.transactions.session import OpenTransaction
+    from streamgroups_spark.sinks.options import SinkOptions
+
+#: The size of the parts of a record batch beside key, value and headers.
+_OVERHEAD_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class LetterOutput:
+    """The output of the dead letters of a query. Pickled with its writer.
+
+    Args:
+        sink: the sink, with the options of a Kafka sink in their parsed form.
+        limits: the limits of one batch.
+        group_ids: the groups of the query, sorted.
+        with_output: whether letters are in the transaction of the output.
+    """
+
+    sink: Any
+    limits: LetterLimits
+    group_ids: tuple[str, ...]
+    with_output: bool
+
+
+def letters_of(
+    output: LetterOutput, tasks: Sequence[TaskLetters], n_rows: int, batch: BatchInfo, checkpoint: str
+) -> list[DeadLetter]:
+    """Returns the dead letters of a batch.
+
+    Args:
+        output: their output.
+        tasks: the dead letters of each task that has some.
+        n_rows: the number of rows of the output.
+        batch: the batch.
+        checkpoint: the checkpoint of the query.
+
+    Raises:
+        TooManyDeadLetters: if a limit is exceeded.
+        SinkUnreachable: if the checkpoint cannot be read.
+    """
+    if not tasks:
+        return []
+    facts = BatchOfLetters(
+        tasks[0].query,
+        time_ms_of(checkpoint, batch.batch_id),
+        output.group_ids[0],
+        {r.topic_partition.topic: group_id for group_id, ranges in batch.reads.items() for r in ranges},
+    )
+    letters = list(complete(failures_in(tasks), facts, lambda text: redacted(text, ())))
+    n_read = sum(len(r) for r in batch.ranges)
+    check_limits(output.limits, count_letters(letters), max(n_read, n_rows + len(letters)), batch.batch_id)
+    return letters
+
+
+# ---- Kafka -----------------------------------------------------------------------------------------------------------
+
+
+def as_records(letters: Iterable[DeadLetter], max_bytes: int) -> pa.RecordBatch:
+    """Returns dead letters with the columns of the Kafka sink.
+
+    Args:
+        letters: the letters.
+        max_bytes: the maximum size of a record batch. A letter that does not fit is reduced: see
+            :func:`streamgroups.dlq.reduction.fitting`.
+    """
+    fit = [fitting(it, max_bytes - _OVERHEAD_BYTES) for it in letters]
+    return pa.record_batch(
+        {
+            "key": pa.array([it.key for it in fit], pa.binary()),
+            "value": pa.array([it.value for it in fit], pa.binary()),
+            "headers": pa.array(
+                [[{"key": name, "value": value} for name, value in to_headers(it)] for it in fit],
+                pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+            ),
+            "timestamp": pa.array([it.failed_at_ms for it in fit], pa.timestamp("ms", "UTC")),
+        }
+    )
+
+
+def write_to_topic(letters: Sequence[DeadLetter], client: Any, dead: SinkOptions, transaction: OpenTransaction) -> None:
+    """Writes dead letters to their topic, in a transaction.
+
+    Args:
+        letters: the letters.
+        client: the client configuration of the writer of the transaction.
+        dead: the options of the sink of dead letters.
+        transaction: the transaction.
+
+    Raises:
+        StreamGroupsError: see :func:`streamgroups_kafka.transactions.output.write_records`.
+    """
+    if letters:
+        # Each batch has new processes on the driver, and these modules import kafka-python.
+        from streamgroups_kafka.transactions.output import OutputSettings, write_records
+
+        records = as_records(letters, dead.batches.max_message_bytes)
+        write_records(iter([records]), client, OutputSettings(dead.topic, dead.batches), transaction, task=0)
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def letter_schema() -> pa.Schema:
+    """Returns the columns of a table of dead letters."""
+    return pa.schema(arrow_fields(LETTER))
+
+
+def as_rows(letters: Iterable[DeadLetter]) -> pa.RecordBatch:
+    """Returns dead letters as rows of a table."""
+    rows = [as_row(_storable(it)) for it in letters]
+    columns = []
+    for field in letter_schema():
+        values = [row[field.name] for row in rows]
+        if pa.types.is_timestamp(field.type):
+            columns.append(pa.array(values, pa.timestamp("ms", "UTC")).cast(field.type))
+        else:
+            columns.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=letter_schema())
+
+
+def _storable(letter: DeadLetter) -> DeadLetter:
+    """A letter whose headers are a JSON document of PostgreSQL: it contains no NUL."""
+    if not any("\0" in name for name, _ in letter.headers):
+        return letter
+    names = [name for name, _ in letter.headers if "\0" in name]
+    headers = tuple((name.replace("\0", r"\x00"), value) for name, value in letter.headers)
+    details = {**letter.details, "escaped_headers": ", ".join(map(printable, names))}
+    return replace(letter, headers=headers, details=details)
+
+
+@contextmanager
+def staged(sink: Any, letters: Sequence[DeadLetter]) -> Iterator[list[Any]]:
+    """Stages dead letters in the sink of a table, and discards the stage at the end.
+
+    Args:
+        sink: the sink.
+        letters: the letters. Without letters nothing is staged.
+    """
+    if not letters:
+        yield []
+        return
+    stage = sink.begin(letter_schema(), uuid.uuid4().hex)
+    try:
+        yield list(_written(lambda some, number: sink.write(stage, iter([as_rows(some)]), number), letters))
+    finally:
+        sink.discard(stage)
+
+
+def _written(write: Callable[[Sequence[DeadLetter], int], Any], letters: Sequence[DeadLetter]) -> Iterator[Any]:
+    """Stages all letters. One that the sink rejects is staged without the rejected field."""
+    # Each call stages under a number of its own, so nothing of a rejected call becomes output.
+    numbers = count()
+    for outcome in isolate(
+        len(letters),
+        lambda first, end: write(letters[first:end], next(numbers)),
+        isolate_on=(RecordRejected,),
+    ):
+        yield (
+            _reduced(write, letters[outcome.at], outcome.error, numbers)
+            if isinstance(outcome, Failed)
+            else outcome.result
+        )
+
+
+def _reduced(
+    write: Callable[[Sequence[DeadLetter], int], Any], letter: DeadLetter, error: Exception, numbers: Iterator[int]
+) -> Any:
+    why = redacted(getattr(error, "what", ""), ())
+    for reduced in reductions(letter, why):
+        try:
+            return write([reduced], next(numbers))
+        except RecordRejected:
+            continue
+    raise error

@@ -1,0 +1,206 @@
+"""Requests end in time, whatever the other process does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from multiprocessing.connection import Client, Connection, deliver_challenge
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups_spark.bridge.sockets import Server, call
+
+KEY = b"shared key"
+#: The time after which a process that hangs is given up.
+SHORT_S = 0.05
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """A socket's path. It is short, unlike ``tmp_path``."""
+    with TemporaryDirectory() as directory:
+        yield Path(directory) / "socket"
+
+
+@pytest.fixture
+def listening(path: Path) -> Iterator[socket.socket]:
+    """The socket of a process that accepts nothing."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen(1)
+        yield listening
+
+
+def echo(request: Any) -> Any:
+    return request
+
+
+@pytest.mark.parametrize("message", [None, 7, "é", {"a": [1, None]}, "x" * 3_000_000])
+def test_a_request_and_its_response(path: Path, message: Any) -> None:
+    with closing(Server(path, KEY, echo, 10)):
+        assert call(path, KEY, message, 10) == message
+    assert not path.exists()
+
+
+def test_an_error_has_its_class_and_its_group(path: Path) -> None:
+    def reject(_: Any) -> None:
+        raise FencedMember("Gone.", remedy="Restart.", group="board")
+
+    with closing(Server(path, KEY, reject, 10)), pytest.raises(FencedMember, match=r"Gone\. Restart\.") as error:
+        call(path, KEY, None, 10)
+    assert error.value.group == "board"
+
+
+def test_a_request_waits_for_no_other(path: Path) -> None:
+    """A heartbeat is answered while a long request runs, and while another process sends nothing."""
+    released = threading.Event()
+
+    def answer(request: str) -> str:
+        if request == "long":
+            assert released.wait(10)
+        return request
+
+    responses: list[str] = []
+    with closing(Server(path, KEY, answer, 10)), socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(path))
+        long = threading.Thread(target=lambda: responses.append(call(path, KEY, "long", 10)))
+        long.start()
+        assert call(path, KEY, "heartbeat", 10) == "heartbeat"
+        released.set()
+        long.join(10)
+        assert responses == ["long"]
+
+
+def test_close_waits_for_the_responses_in_progress(path: Path) -> None:
+    begun, released = threading.Event(), threading.Event()
+    responses: list[Any] = []
+
+    def answer(request: Any) -> Any:
+        begun.set()
+        assert released.wait(10)
+        return request
+
+    server = Server(path, KEY, answer, 10)
+    calling = threading.Thread(target=lambda: responses.append(call(path, KEY, 1, 10)))
+    calling.start()
+    assert begun.wait(10)
+    closing_ = threading.Thread(target=server.close)
+    closing_.start()
+    assert closing_.is_alive()
+    released.set()
+    closing_.join(10)
+    calling.join(10)
+    assert (responses, path.exists()) == ([1], False)
+    server.close()
+
+
+def test_no_process_listens(path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        call(path, KEY, 1, 10)
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+    with pytest.raises(ConnectionRefusedError):
+        call(path, KEY, 1, 10)
+
+
+def test_a_stopped_process_that_accepts_no_connection(path: Path, listening: socket.socket) -> None:
+    """The backlog has room, and later it is full: the connection itself blocks."""
+    with ExitStack() as stack:
+        for _ in range(5):
+            with pytest.raises(TimeoutError, match=r"no response from socket within 0\.05 s"):
+                call(path, KEY, 1, SHORT_S)
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            with suppress(BlockingIOError):
+                waiting.connect(str(path))
+
+
+def test_a_process_that_stops_within_a_message(path: Path, listening: socket.socket) -> None:
+    """``Connection.poll`` would see the first byte, and ``recv_bytes`` then wait for the others."""
+
+    def work() -> None:
+        accepted, _ = listening.accept()
+        with accepted:
+            accepted.sendall(b"\0\0\0\x64#CHALLENGE#")
+            accepted.recv(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises(TimeoutError):
+        call(path, KEY, 1, SHORT_S)
+    thread.join(10)
+
+
+def test_a_client_that_stops_within_a_message_ends_its_thread(path: Path) -> None:
+    server = Server(path, KEY, echo, SHORT_S)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.connect(str(path))
+        stopped.sendall(b"\0\0")
+        while stopped.recv(4096):
+            pass
+    server.close()
+
+
+@pytest.mark.parametrize("first", [b"", b"\0\0\0\x05hello", b"\xff\xff\xff\xfe", b"HTTP/1.1 400"])
+def test_a_process_that_is_no_server(path: Path, listening: socket.socket, first: bytes) -> None:
+    def work() -> None:
+        accepted, _ = listening.accept()
+        with accepted:
+            accepted.sendall(first)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises((ConnectionError, OSError)):
+        call(path, KEY, 1, 1)
+    thread.join(10)
+
+
+def test_both_processes_need_the_key(path: Path) -> None:
+    requests: list[Any] = []
+    with closing(Server(path, KEY, requests.append, 10)):
+        with pytest.raises(ConnectionError, match="AuthenticationError"):
+            call(path, b"another key", 1, 10)
+        with Client(str(path), "AF_UNIX") as connection, suppress(OSError, EOFError):
+            for _ in range(4):
+                connection.send_bytes(b"1")
+                connection.recv_bytes()
+    assert requests == []
+
+
+def test_a_server_without_the_key_gets_no_request(path: Path, listening: socket.socket) -> None:
+    received: list[bytes] = []
+
+    def work() -> None:
+        accepted, _ = listening.accept()
+        with Connection(accepted.detach()) as connection:
+            # Whatever the client responds, this server accepts it, and then responds with a wrong digest.
+            with suppress(Exception):
+                deliver_challenge(connection, b"another key")
+            with suppress(OSError, EOFError):
+                while True:
+                    received.append(connection.recv_bytes())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises(ConnectionError, match="AuthenticationError"):
+        call(path, KEY, {"secret": 1}, 10)
+    thread.join(10)
+    assert not any(b"secret" in message for message in received)
+
+
+def test_a_failure_is_an_error_of_this_library(path: Path) -> None:
+    def fail(_: Any) -> None:
+        raise KeyError("x")
+
+    with closing(Server(path, KEY, fail, 10)):
+        with pytest.raises(StreamGroupsError, match=r"failed to handle a request \(KeyError: 'x'\)"):
+            call(path, KEY, 1, 10)
+        with Client(str(path), "AF_UNIX", authkey=KEY) as connection:
+            connection.send_bytes(b"no JSON")
+            assert b"JSONDecodeError" in connection.recv_bytes()
