@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 import streamgroups as sg
 from integration_tests.event_times import MINUTE_MS, START_MS, wait_until_read
 from streamgroups.monitoring.query_progress import read_time_ms
-from streamgroups_spark.event_time.punctuation_source import SPARK_LATE_MS
+from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.waits import wait_until
 

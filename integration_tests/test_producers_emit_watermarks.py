@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import streamgroups as sg
 from integration_tests.test_windows_of_partitions import START_MS, Row, Windows
 from integration_tests.tiers import LONG
-from streamgroups_spark.register import UNREADABLE
+from streamgroups_spark.bridge.user_process import UNREADABLE
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.waits import wait_until
 

@@ -36,7 +36,7 @@ from integration_tests.tiers import LONG
 from streamgroups.coordination.reset_protocol import no_data_group_of
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, write_records
-from streamgroups_spark.register import SESSION
+from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import batch_info
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter, transactional_id_of

@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -79,3 +80,26 @@ def test_the_changelog_has_a_heading_for_every_fragment() -> None:
     headings = re.findall(r'\[\[tool\.towncrier\.type\]\]\ndirectory = "(\w+)"', (ROOT / "pyproject.toml").read_text())
     kinds = {path.name.split(".")[-2] for path in (ROOT / "changelog.d").glob("*.rst")}
     assert kinds <= set(headings)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    # The contracts ignore imports for type checkers. Those are a circle too for a reader.
+    graph = grimp.build_graph(*[p.name for p in PACKAGES], cache_dir=None)
+    imported = {m: graph.find_modules_directly_imported_by(m) for m in graph.modules}
+    while leaves := [m for m, below in imported.items() if not below & imported.keys()]:
+        for leaf in leaves:
+            del imported[leaf]
+    # The others are in a circle, or import one.
+    circles = sorted(m for m in imported if m in _reached(imported, m))
+    assert not circles
+
+
+def _reached(imported: dict[str, set[str]], start: str) -> set[str]:
+    """The modules that a module imports, directly or not."""
+    found: set[str] = set()
+    todo = list(imported[start])
+    while todo:
+        if (module := todo.pop()) not in found:
+            found.add(module)
+            todo += imported.get(module, ())
+    return found

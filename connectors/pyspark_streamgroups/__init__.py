@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from streamgroups_spark.formats.data_source import StreamGroupsDataSource
     from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
-    from streamgroups_spark.source.data_source import StreamGroupsDataSource
 
 __all__ = ["DefaultSource"]
 
@@ -61,7 +61,7 @@ class DefaultSource(DataSource):
         Raises:
             InvalidOption: always.
         """
-        from streamgroups_spark.formats.unregistered import needs_registration
+        from streamgroups_spark.session import needs_registration
 
         raise needs_registration("The sink format('streamgroups')")
 
@@ -70,7 +70,7 @@ class DefaultSource(DataSource):
         return self._source().writer(schema, overwrite)
 
     def _source(self) -> StreamGroupsDataSource:
-        from streamgroups_spark.source.data_source import StreamGroupsDataSource
+        from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 
         return StreamGroupsDataSource(self.options)
 

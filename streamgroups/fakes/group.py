@@ -7,10 +7,10 @@ revoked first, and assigned after its release. SEMANTICS G10, G11, S1, S3.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from streamgroups.fakes.assignment import assign
 from streamgroups.fakes.cluster import BROKER, FakeCluster
@@ -18,8 +18,35 @@ from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 
-if TYPE_CHECKING:
-    from streamgroups.fakes.member import FakeMember
+
+class Participant(Protocol):
+    """The methods of a member that its group calls: see :class:`~streamgroups.fakes.member.FakeMember`."""
+
+    @property
+    def name(self) -> str:
+        """The name of the member."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has neither left nor was killed."""
+
+    def subscribed(self) -> frozenset[str]:
+        """The topics it subscribes to now."""
+
+    def serve(self) -> bool:
+        """Does the background work of a real member. Returns whether it changed anything."""
+
+    def die(self) -> None:
+        """Kills the process."""
+
+    def enter(self, generation: int) -> None:
+        """Starts a generation of the group."""
+
+    def revoke(self, partitions: Sequence[TopicPartition]) -> None:
+        """Revokes partitions."""
+
+    def hand_over(self, partitions: Sequence[TopicPartition]) -> None:
+        """Assigns partitions."""
 
 
 class CommitAnswer(Enum):
@@ -47,7 +74,7 @@ class FakeGroupMetadata:
 
 @dataclass(slots=True)
 class _Seat:
-    participant: FakeMember
+    participant: Participant
     held: frozenset[TopicPartition] = frozenset()
 
 
@@ -69,7 +96,7 @@ class FakeGroup:
         self._target: dict[int, frozenset[TopicPartition]] = {}
         self._partitions: frozenset[TopicPartition] = frozenset()
         # All live participants, including fenced ones that have not detected it yet.
-        self._believers: list[FakeMember] = []
+        self._believers: list[Participant] = []
         self._next_id = 0
         cluster.host(group_id, self.describe)
 
@@ -97,12 +124,12 @@ class FakeGroup:
             raise LookupError(f"group '{self.group_id}' does not expect member '{name}'")
         self._expel(participant)
 
-    def sleep(self, participant: FakeMember) -> None:
+    def sleep(self, participant: Participant) -> None:
         """Freezes the thread of a member that communicates with the group, until :meth:`wake`."""
         if participant in self._believers:
             self._believers.remove(participant)
 
-    def wake(self, participant: FakeMember) -> None:
+    def wake(self, participant: Participant) -> None:
         """Continues the thread of a member."""
         if participant not in self._believers and participant.is_running:
             self._believers.append(participant)
@@ -149,7 +176,7 @@ class FakeGroup:
     # ---- requests of members
     # -------------------------------------------------------------------------------------------
 
-    def join(self, participant: FakeMember) -> int:
+    def join(self, participant: Participant) -> int:
         """Adds a member.
 
         Returns:
@@ -162,7 +189,7 @@ class FakeGroup:
         self._rebalance()
         return self._next_id
 
-    def leave(self, participant: FakeMember, member_id: int | None) -> None:
+    def leave(self, participant: Participant, member_id: int | None) -> None:
         """Removes a member that has released its partitions."""
         if participant in self._believers:
             self._believers.remove(participant)
@@ -174,7 +201,7 @@ class FakeGroup:
         """Returns whether a member is still in the group, as a heartbeat does."""
         return member_id in self._seats
 
-    def is_owner(self, participant: FakeMember, partitions: Collection[TopicPartition]) -> bool:
+    def is_owner(self, participant: Participant, partitions: Collection[TopicPartition]) -> bool:
         """Returns whether a participant is a member now, and no other member owns one of these partitions."""
         others = {tp for seat in self._seats.values() if seat.participant is not participant for tp in seat.held}
         is_member = any(seat.participant is participant for seat in self._seats.values())
@@ -211,7 +238,7 @@ class FakeGroup:
     # ---- assignment
     # ----------------------------------------------------------------------------------------------------
 
-    def _expel(self, participant: FakeMember) -> None:
+    def _expel(self, participant: Participant) -> None:
         self._seats = {i: seat for i, seat in self._seats.items() if seat.participant is not participant}
         self._rebalance()
 

@@ -1,6 +1,6 @@
 """Plans the micro-batches of a streaming query: translates Spark's calls into decisions and calls of the ports.
 
-Called by ``streamgroups_spark.source.data_source`` on the driver, in the one thread of Spark's Python stream runner.
+Called by ``streamgroups_spark.source.readers`` on the driver, in the one thread of Spark's Python stream runner.
 That thread has no timeout: a call that blocks hangs the query. Therefore every wait here is bounded. Source: Spark's
 ``DataSourceStreamReader``; SEMANTICS S1-S6.
 

@@ -1,6 +1,6 @@
 """Looks up the offsets of positions in the log.
 
-Called by ``streamgroups.query.join`` at the start of a query, and by ``streamgroups_spark.source.data_source`` for
+Called by ``streamgroups.query.join`` at the start of a query, and by ``streamgroups_spark.source.readers`` for
 batch reads. It connects the port :class:`~streamgroups.ports.Cluster` with the rules of
 :mod:`streamgroups.query.starting_offsets`. Source: SEMANTICS G1, S4.
 """

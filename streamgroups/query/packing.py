@@ -1,6 +1,6 @@
 """Assigns ranges to tasks: long ranges are split, short ranges are packed together.
 
-Called for every batch by ``streamgroups.query.micro_batches``, and by ``streamgroups_spark.source.data_source`` for
+Called for every batch by ``streamgroups.query.micro_batches``, and by ``streamgroups_spark.source.readers`` for
 batch reads. A Python task takes tens of milliseconds before its first record. Eight short ranges in eight tasks
 therefore take twice the trigger time of the same ranges in one task. Source: SEMANTICS S4; Spark's options
 ``minPartitions`` and ``maxRecordsPerPartition`` (SPARK-23541, SPARK-49259).

@@ -14,10 +14,10 @@ from streamgroups.fakes import FakeCluster
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
 from streamgroups_kafka.admin.stored_records import stored_records
+from streamgroups_kafka.client import flawed_records
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import reader as cursor_reader
 from streamgroups_kafka.cursors.reader import RecordReader
-from streamgroups_kafka.read import flawed_records
 from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, NewFetcher, ReadSettings
 from streamgroups_kafka.read.native_fetcher import NativeFetcher

@@ -14,7 +14,7 @@ from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
 from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.plan import read_streams
-from streamgroups_spark.event_time.punctuation_source import options_of
+from streamgroups_spark.bridge.punctuation_options import options_of
 from streamgroups_spark.messages.query import FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
 from streamgroups_spark.source.program import form_of_query

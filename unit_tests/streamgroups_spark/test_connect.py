@@ -11,10 +11,10 @@ from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from streamgroups.errors import InvalidOption
-from streamgroups_spark import register
+from streamgroups_spark import register, session
 from streamgroups_spark.bridge.plan import analyzed
 from streamgroups_spark.internals.connect import is_connect
-from streamgroups_spark.source.data_source import RejectedStream, StreamReader
+from streamgroups_spark.source.readers import RejectedStream, StreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 EXCLUSIVE = {**OPTIONS, "membership": "exclusive"}
@@ -56,7 +56,7 @@ def test_S13_a_stream_of_one_member_and_its_sink_are_in_one_session() -> None:
     source = registered(parallelism=3)
     reader = source(EXCLUSIVE).streamReader(VALUE)
     assert isinstance(reader, StreamReader)
-    assert reader._session == source.session != register.SESSION
+    assert reader._session == source.session != session.SESSION
     assert source.parallelism == 3
     assert registered().session != source.session
 
@@ -76,8 +76,8 @@ def test_S13_a_shared_stream_names_both_remedies() -> None:
 
 def test_functions_of_the_api_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     remote: Any = Remote()
-    monkeypatch.setattr(register, "_queries", object())
+    monkeypatch.setattr(session, "_registered", True)
     with pytest.raises(InvalidOption, match=r"sg\.exactly_once needs a classic Spark session"):
-        register.require_registered("sg.exactly_once", remote)
+        session.require_registered("sg.exactly_once", remote)
     with pytest.raises(InvalidOption, match="on the plan of a DataFrame needs a classic Spark session"):
         analyzed(remote)

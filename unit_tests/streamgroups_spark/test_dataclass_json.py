@@ -26,7 +26,6 @@ from streamgroups.state.names import StateFileName
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_spark.bridge.dataclass_json import from_json, to_json
-from streamgroups_spark.bridge.state_reports import ReportedStates
 from streamgroups_spark.messages.batch import (
     BatchFacts,
     BatchRequest,
@@ -40,6 +39,7 @@ from streamgroups_spark.messages.batch import (
     WaitingRequest,
 )
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.messages.states import ReportedStates
 from streamgroups_spark.messages.time import (
     Explanation,
     ExplanationRequest,

@@ -20,9 +20,10 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.bridge import handoff
 from streamgroups_spark.bridge.direct import Conversion, DirectColumn, DirectRecords, kept_rows, pass_on
-from streamgroups_spark.bridge.rpc import new_session, task_directory_of
+from streamgroups_spark.bridge.rpc import task_directory_of
 from streamgroups_spark.bridge.stage_name import PassedColumns
 from streamgroups_spark.messages.query import QueryFacts
+from streamgroups_spark.session import new_session
 from streamgroups_spark.source.query_states import passed_columns
 from streamgroups_spark.state import stage, stage_task
 from streamgroups_spark.state.stage import StateStage

@@ -41,7 +41,7 @@ from streamgroups_spark.bridge.unreadable_watermarks import UnreadableCounts
 from streamgroups_spark.messages.batch import InFlightRequest, LettersWritten, StatesRequest, WaitingRequest
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
-from streamgroups_spark.register import SESSION
+from streamgroups_spark.session import SESSION
 from unit_tests.streamgroups.test_query_progress import EVENTS
 
 #: The three batches of test_O3_a_query_that_reads.

@@ -14,8 +14,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.packing import Packing
 from streamgroups_kafka import native
-from streamgroups_spark.source.data_source import BatchReader, RangesPartition
 from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.readers import BatchReader, RangesPartition
 from unit_tests.raw_broker import RawBroker, batch, record
 
 P0 = TopicPartition("flights", 0)

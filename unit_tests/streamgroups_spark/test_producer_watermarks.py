@@ -13,7 +13,7 @@ from hypothesis import given
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks, watermark_header
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.read import flawed_records
+from streamgroups_kafka.client import flawed_records
 from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_spark.source.producer_watermarks import Report, observed, with_needed_columns, without_markers
 

@@ -15,8 +15,9 @@ from streamgroups.event_time.source_time import SourceTime
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.fakes import FakeClock
+from streamgroups_spark.bridge.punctuation_options import options_of
 from streamgroups_spark.bridge.rpc import SessionServer
-from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader, options_of
+from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader
 from streamgroups_spark.messages.time import TimeReply, TimeRequest
 
 SETTINGS = TimeSettings(Generation())

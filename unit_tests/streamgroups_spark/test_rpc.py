@@ -21,10 +21,11 @@ import pytest
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_spark.bridge import rpc
 from streamgroups_spark.bridge.dataclass_json import to_json
-from streamgroups_spark.bridge.rpc import SessionServer, directory_of, new_session, request_all, task_directory_of
+from streamgroups_spark.bridge.rpc import SessionServer, directory_of, request_all, task_directory_of
 from streamgroups_spark.bridge.sockets import call
 from streamgroups_spark.messages.batch import LedgerRequest
 from streamgroups_spark.messages.query import QueryFacts
+from streamgroups_spark.session import new_session
 
 REQUEST = LedgerRequest("board", None)
 

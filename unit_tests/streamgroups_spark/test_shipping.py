@@ -19,13 +19,14 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 import streamgroups
 import streamgroups_spark
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader
+from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.internals import shipping
 from streamgroups_spark.internals.shipping import Shipped, shipped_class, shipped_function
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
 from streamgroups_spark.sinks.ledger import LedgerDataSource, LedgerStreamWriter
-from streamgroups_spark.source.data_source import BatchReader, RejectedStream, StreamGroupsDataSource, StreamReader
 from streamgroups_spark.source.reader_before_4_2 import ReaderBefore42
+from streamgroups_spark.source.readers import BatchReader, RejectedStream, StreamReader
 from streamgroups_spark.windows.columns import Pack, Unpack
 from streamgroups_spark.windows.processor import WindowProcessor
 from unit_tests.bare_python import packages_without_us, run_without_us

@@ -9,7 +9,7 @@ import sys
 def test_the_process_of_a_query_does_not_import_what_its_first_batch_does_not_need() -> None:
     # The modules that Spark's stream runner imports, and those that the source imports at its first call.
     program = (
-        "import sys, pyspark.sql.streaming.python_streaming_source_runner, streamgroups_spark.source.data_source,"
+        "import sys, pyspark.sql.streaming.python_streaming_source_runner, streamgroups_spark.source.readers,"
         " streamgroups_spark.source.running_query; print([m for m in sys.argv[1:] if m in sys.modules])"
     )
     unneeded = ["pyarrow.compute", "pandas", "kafka", "streamgroups.query.ledger_positions", "streamgroups_state.store"]
@@ -20,7 +20,7 @@ def test_the_process_of_a_query_does_not_import_what_its_first_batch_does_not_ne
 def test_a_worker_does_not_import_what_a_task_does_not_need() -> None:
     # A worker imports the reader when it receives a task.
     program = (
-        "import sys, pyspark.worker, streamgroups_spark.source.data_source;"
+        "import sys, pyspark.worker, streamgroups_spark.source.readers;"
         " print([m for m in sys.argv[1:] if m in sys.modules])"
     )
     unneeded = ["confluent_kafka.admin", "kafka", "streamgroups.ports", "streamgroups.query.micro_batches"]

@@ -24,10 +24,12 @@ from streamgroups.state.origins import Named, New
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_spark.bridge import handoff
 from streamgroups_spark.bridge.handoff import Handoff
-from streamgroups_spark.bridge.rpc import SessionServer, new_session, request_all, task_directory_of
+from streamgroups_spark.bridge.rpc import SessionServer, request_all, task_directory_of
 from streamgroups_spark.bridge.stage_name import StageName
-from streamgroups_spark.bridge.state_reports import StateReports, StateReportsRequest
+from streamgroups_spark.bridge.state_reports import StateReports
 from streamgroups_spark.messages.query import QueryFacts
+from streamgroups_spark.messages.states import StateReportsRequest
+from streamgroups_spark.session import new_session
 from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.query_states import check_stages
 from streamgroups_spark.state import stage

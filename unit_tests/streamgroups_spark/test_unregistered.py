@@ -12,9 +12,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_streamgroups import DefaultSource
 from streamgroups.errors import InvalidOption
-from streamgroups_spark import register
+from streamgroups_spark import session
 from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
-from streamgroups_spark.source.data_source import BatchReader, RejectedStream, StreamReader
+from streamgroups_spark.source.readers import BatchReader, RejectedStream, StreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 EXCLUSIVE = {**OPTIONS, "membership": "exclusive"}
@@ -82,11 +82,11 @@ def test_invalid_options_keep_their_own_error() -> None:
 
 
 def test_S13_functions_of_the_api_need_a_registered_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(register, "_queries", None)
+    monkeypatch.setattr(session, "_registered", False)
     with pytest.raises(InvalidOption, match=r"sg\.windows needs the registration of this library"):
-        register.require_registered("sg.windows", DF)
-    monkeypatch.setattr(register, "_queries", object())
-    register.require_registered("sg.windows", DF)
+        session.require_registered("sg.windows", DF)
+    monkeypatch.setattr(session, "_registered", True)
+    session.require_registered("sg.windows", DF)
 
 
 def test_its_import_loads_no_client_and_no_arrow() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_spark.source.data_source import StreamGroupsDataSource
+from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.source.watermark_column import read_schema, with_watermark
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}

@@ -17,9 +17,8 @@ from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups.state.task_plan import RangePlan, TaskPlan
-from streamgroups_state.dedup.run import COUNTS
+from streamgroups_state.dedup.operator import COUNTS, DedupOperator
 from streamgroups_state.dedup.seen_ids import forget_filters
-from streamgroups_state.dedup_operator import DedupOperator
 from streamgroups_state.store import Operator, StateStore
 from streamgroups_state.task_states import TaskStates
 

@@ -1,7 +1,7 @@
 """The metadata store of a group on Kafka: metadata entries are committed offsets of auxiliary groups.
 
 Implements :class:`streamgroups.ports.MetadataStore`. ``group_cursors`` creates one for all instances of a process,
-``streamgroups_spark.source.data_source`` one for a query. Its own thread owns all consumers. Source: Kafka's
+``streamgroups_spark.source.readers`` one for a query. Its own thread owns all consumers. Source: Kafka's
 OffsetCommit: without members, a group accepts commits of any client, as Kafka's tools use for offset resets. Consumers
 read the offsets, because the admin API ends the process while a group has no coordinator (librdkafka#5040).
 """

@@ -15,8 +15,8 @@ from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.messages import to_message
 from streamgroups_kafka.client.partitions import theirs
-from streamgroups_kafka.read.messages import to_message
 
 _AT_ONCE = 500
 #: Signals are handled between two polls.

@@ -24,9 +24,9 @@ from streamgroups.ports import Batch, Cluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
+from streamgroups_kafka.client.messages import KafkaMessage, to_message
 from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.client.partitions import theirs
-from streamgroups_kafka.read.messages import KafkaMessage, to_message
 
 #: Settings of the user override these. After a seek, the reader waits for the response to the fetch in progress
 #: (``fetch.wait.max.ms``). In a process with many instances, the prefetched messages of each use memory.

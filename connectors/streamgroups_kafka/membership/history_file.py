@@ -1,6 +1,6 @@
 """Writes the history of a member as JSON lines, one file for each run of a member.
 
-``streamgroups_spark.source.data_source`` uses it if the option ``historyDir`` is set. Each event is one ``write`` to a
+``streamgroups_spark.source.readers`` uses it if the option ``historyDir`` is set. Each event is one ``write`` to a
 file opened for appending. So a ``kill -9`` can truncate only the last line, which
 :func:`streamgroups.groups.history.parse_lines` ignores.
 """

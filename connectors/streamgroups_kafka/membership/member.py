@@ -1,6 +1,6 @@
 """A member of a Kafka consumer group that reads no records.
 
-``streamgroups_spark.source.data_source`` creates it, and ``streamgroups.query.micro_batches`` calls it on the driver.
+``streamgroups_spark.source.readers`` creates it, and ``streamgroups.query.micro_batches`` calls it on the driver.
 It implements :class:`streamgroups.ports.Member`. A :class:`~streamgroups.groups.membership.Membership` contains the
 state and the decisions. The three modules of a member translate between it and librdkafka. Source: KIP-62, KIP-429,
 KIP-848; SEMANTICS G2, G11, S1-S3.

@@ -1,6 +1,6 @@
 """The settings of a member of a Kafka group, as one value.
 
-``streamgroups_spark.source.data_source`` creates it from the options of the user;
+``streamgroups_spark.source.readers`` creates it from the options of the user;
 :class:`streamgroups_kafka.membership.member.KafkaMember` uses it. Source: the consumer configuration of Kafka;
 SEMANTICS G10, S8.
 """

@@ -22,10 +22,10 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.tokens import OAuthBearerToken
+from streamgroups_kafka.client.flawed_records import Flaw, warn_of_flaw
 from streamgroups_kafka.client.jaas import PROVIDER
 from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
-from streamgroups_kafka.read.flawed_records import Flaw, warn_of_flaw
 
 if TYPE_CHECKING:
     from streamgroups_kafka._native import Client

@@ -14,9 +14,9 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError
 
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups_kafka.client.flawed_records import headers_of, size_of
 from streamgroups_kafka.read.columns import to_arrow
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
-from streamgroups_kafka.read.flawed_records import headers_of, size_of
 
 #: confluent-kafka declares every field of a message as optional. Here each message has either an error or all fields.
 _Message: TypeAlias = Any

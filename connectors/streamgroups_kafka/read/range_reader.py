@@ -1,6 +1,6 @@
 """Reads exact ranges of offsets into Arrow.
 
-Called in Spark's Python workers, one call per task (``streamgroups_spark.source.data_source``). One client reads
+Called in Spark's Python workers, one call per task (``streamgroups_spark.source.readers``). One client reads
 several ranges at once, each to its end. Source: Spark's ``DataSourceReader.read``; librdkafka's partition EOF event. A
 range ends with a record or the partition EOF event at or past its end. A timeout never ends it, because offsets have
 gaps (SEMANTICS G13).

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from streamgroups_spark.bridge.plan import ReadStream, is_data_source, read_streams
-from streamgroups_spark.event_time.punctuation_source import stream_time
+from streamgroups_spark.bridge.punctuation_options import stream_time
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
 

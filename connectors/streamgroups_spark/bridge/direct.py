@@ -21,10 +21,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streamgroups_spark.bridge.handoff import RecordsToOperator
-from streamgroups_spark.bridge.plan import analyzed, is_data_source, source_name
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, is_data_source, source_name
 from streamgroups_spark.bridge.stage_name import PassedColumns
 
-_SOURCE = "streamgroups"
 _MICROSECONDS_PER_MS = 1_000
 _PARTITION = "partition"
 #: Spark keeps one row of this number of records, and one for this number of bytes if records are larger. By default it
@@ -197,7 +196,7 @@ def _columns(plan: Any, event_times: set[str]) -> _Found | None:
     """Returns the columns of a plan that only selects and converts those of the source; ``None`` for any other plan."""
     name = plan.nodeName()
     if is_data_source(plan):
-        return _of_source(plan) if source_name(plan) == _SOURCE else None
+        return _of_source(plan) if source_name(plan) == FORMAT else None
     if name not in ("Project", "SubqueryAlias", "EventTimeWatermark"):
         return None
     below = _columns(plan.child(), event_times)

@@ -1,6 +1,6 @@
 """Passes the plan of a task, watermarks and records from its reader to its operator, and from there to the next operator.
 
-The reader of a source (``source.data_source``) and an operator in the same stage (``state.stage``) run in two Python
+The reader of a source (``source.readers``) and an operator in the same stage (``state.stage``) run in two Python
 processes of one host, for the same attempt of a task. The reader writes the plan into a file with the id of the attempt
 before its first row, and the operator takes the file. So it is the plan of the ranges that were really read, also after
 a retry, a ``coalesce`` or a second evaluation of a batch. The reader adds the watermarks of an Arrow batch before it

@@ -47,6 +47,8 @@ _ROW_BY_ROW = frozenset(
         "View",
     )
 )
+#: The format of the source of this library.
+FORMAT = "streamgroups"
 _BOUNDED = "DataSourceV2Relation"
 #: The name of the function of an operator with state (``state.stage``), before the name of the operator.
 STAGE = "streamgroups_state:"

@@ -50,11 +50,6 @@ _OWN: set[Path] = set()
 _again = retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
 
 
-def new_session() -> str:
-    """Returns the name and key of a session: text that no other process can guess."""
-    return uuid.uuid4().hex + uuid.uuid4().hex
-
-
 @_again
 def directory_of(session: str) -> Path:
     """Returns the directory of the sockets of a session, which only this user can enter.

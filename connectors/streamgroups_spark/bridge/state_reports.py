@@ -8,36 +8,13 @@ Spark's ``AccumulatorParam``.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from streamgroups.query.operator_states import StateReport
+from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.messages.states import StateReportsRequest
 
 #: The limit of batches whose reports are kept. It is reached only if a source has ended and no longer takes them.
 _MAX_BATCHES = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class StateReportsRequest:
-    """Requests the reports of a batch, after the batch. The reply is :class:`ReportedStates`.
-
-    Args:
-        run_id: the id of the run of the query.
-        batch: the number of the batch.
-    """
-
-    run_id: str
-    batch: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedStates:
-    """The reports of a batch.
-
-    Args:
-        reports: the reports of its tasks, latest last.
-    """
-
-    reports: tuple[StateReport, ...]
 
 
 class StateReports:
@@ -64,3 +41,19 @@ class StateReports:
             for known in [it for it in self._kept if it[0] == run_id and it[1] < batch]:
                 del self._kept[known]
             return list(self._kept.get((run_id, batch), ()))
+
+
+def request_reports(session: str, run_id: str, batch: int, *, of_others: bool = False) -> list[StateReport]:
+    """Returns the reports of the tasks of a batch, latest last.
+
+    A process must not call it while it answers a request: a request is sent to all servers of the session, also to its
+    own, which is busy then.
+
+    Args:
+        session: the session of the source.
+        run_id: the id of the run of the query.
+        batch: the number of the batch.
+        of_others: whether this process has no reports, so that only other processes are requested.
+    """
+    replies = request_all(session, StateReportsRequest(run_id, batch), of_others=of_others)
+    return [report for reply in replies for report in reply.reports]

@@ -23,7 +23,7 @@ from streamgroups.printable import listed
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, check_letters, source_columns
 from streamgroups_spark.dlq.functions import FUNCTIONS
 from streamgroups_spark.dlq.safe_stage import SafeStage
-from streamgroups_spark.state.placement import arrow_schema, stored_schema
+from streamgroups_spark.schemas import arrow_schema, stored_schema
 
 #: Errors of the machine or of another system, and not of a record.
 FAIL_ON: tuple[type[Exception], ...] = (ImportError, OSError)

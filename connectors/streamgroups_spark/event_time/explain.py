@@ -17,10 +17,10 @@ from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import InvalidOption, OffsetFormat
 from streamgroups.event_time.explanation import StreamExplanation, TimeExplanation, stream_explanation
 from streamgroups.event_time.watermark import NOT_YET
+from streamgroups_spark.bridge.punctuation_options import group_in
 from streamgroups_spark.bridge.rpc import request_all
-from streamgroups_spark.event_time.punctuation_source import group_in
 from streamgroups_spark.messages.time import ExplanationRequest, TimeRequest
-from streamgroups_spark.register import SESSION
+from streamgroups_spark.session import SESSION
 
 
 def explain_time(query: StreamingQuery) -> TimeExplanation:

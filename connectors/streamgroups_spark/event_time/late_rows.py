@@ -24,8 +24,8 @@ from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.windows import Session, Shape
 from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.monitoring.query_progress import LATE_COUNTS
+from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS
 from streamgroups_spark.dlq.late_letters import late_failure
-from streamgroups_spark.event_time.punctuation_source import SPARK_LATE_MS
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.source import watermark_column
 

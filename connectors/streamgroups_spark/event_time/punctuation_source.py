@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -21,59 +21,14 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from streamgroups.event_time.encoding import decode_watermark, encode_watermark
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
+from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS, SPARK_LATE_MS, delay_in_spark_ms
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.internals.spark_api import SupportsTriggerAvailableNow
-from streamgroups_spark.messages.time import StreamTime, TimeRequest
+from streamgroups_spark.messages.time import TimeRequest
 
-#: For Spark a record at the watermark is late, for this library it is not. Punctuations are earlier by this difference.
-SPARK_LATE_MS = 1
 #: Spark polls an idle source every 10 ms.
 _ASK_EVERY_S = 0.04
-_KIND = "streamgroups-time"
-
-
-def options_of(
-    group_ids: Sequence[str], given: Mapping[str, str], *, reported_as: str, read_column: str | None
-) -> dict[str, str]:
-    """Returns the options of the punctuation source.
-
-    They are part of the query's plan, which therefore contains all settings.
-
-    Args:
-        group_ids: the group whose watermark it emits, the group that it follows, and so on.
-        given: the options of event time.
-        reported_as: see :class:`StreamTime`.
-        read_column: see :class:`StreamTime`.
-
-    >>> options_of(["trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column="timestamp")
-    {'groups': '["trades"]', 'time': '{"watermarkDelay": "5s"}', 'reported_as': '5f2c', 'read_column': 'timestamp'}
-    """
-    options = {"groups": json.dumps(list(group_ids)), "time": json.dumps(dict(given)), "reported_as": reported_as}
-    return options if read_column is None else {**options, "read_column": read_column}
-
-
-def stream_time(options: Mapping[str, str]) -> StreamTime:
-    """Parses the event-time settings of a stream from the options of its punctuation source.
-
-    >>> stream_time(options_of(["trades"], {"watermarkDelay": "5s"}, reported_as="5f2c", read_column=None)).settings.generation.delay_ms
-    5000
-    """
-    settings = time_settings({}, json.loads(options["time"]))
-    return StreamTime(json.loads(options["groups"])[0], settings, options["reported_as"], options.get("read_column"))
-
-
-def delay_in_spark_ms(settings: TimeSettings) -> int:
-    """Returns the delay of Spark's watermark. dropDuplicatesWithinWatermark stores a record for this time.
-
-    Spark subtracts the delay from the latest time, and this library has already subtracted it. Punctuations are
-    therefore ahead of its watermark by the delay.
-
-    >>> from streamgroups.event_time.strategy import Generation
-    >>> delay_in_spark_ms(TimeSettings(Generation(delay_ms=5_000))), delay_in_spark_ms(TimeSettings(Generation(delay_ms=-1)))
-    (5000, 0)
-    """
-    return max(0, settings.generation.delay_ms) if settings.generation is not None else 0
 
 
 class TimeDataSource(DataSource):
@@ -85,7 +40,7 @@ class TimeDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
-        return _KIND
+        return PUNCTUATIONS
 
     def schema(self) -> StructType:
         """Returns the column of the time.
@@ -158,7 +113,12 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
         return iter([pa.record_batch([times], names=["time"])])
 
     def _offset(self, watermark: Watermark) -> dict[str, Any]:
-        return {"version": 1, "kind": _KIND, "group": self._group_ids[0], "watermark": encode_watermark(watermark)}
+        return {
+            "version": 1,
+            "kind": PUNCTUATIONS,
+            "group": self._group_ids[0],
+            "watermark": encode_watermark(watermark),
+        }
 
     def _asserted(self, before: Watermark) -> Watermark:
         """The watermark of the stream and of the groups that it follows. It never decreases."""
@@ -170,12 +130,3 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
     def _told(self, group_id: str, question: TimeRequest) -> Watermark:
         # Several queries of this session can share the group, and a stopped one still answers for a moment.
         return oldest(*(told.state.watermark for told in request_all(self._session, question)))
-
-
-def group_in(offset: Any) -> str | None:
-    """Returns the group of a punctuation source from one of its offsets. ``None`` for an offset of another source.
-
-    >>> group_in({"version": 1, "n": 7, "ranges": {}}) is None
-    True
-    """
-    return str(offset["group"]) if isinstance(offset, dict) and offset.get("kind") == _KIND else None

@@ -26,7 +26,7 @@ from streamgroups_reports.html_page import in_frame
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.event_time.explain import groups_of
 from streamgroups_spark.messages.time import TimeReply, TimeRequest
-from streamgroups_spark.register import SESSION
+from streamgroups_spark.session import SESSION
 
 logger = logging.getLogger(__name__)
 

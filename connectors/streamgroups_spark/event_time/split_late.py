@@ -14,13 +14,13 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.shapes import check_shape
 from streamgroups.event_time.violations import check_until, parse_policy
 from streamgroups.event_time.windows import Shape
-from streamgroups_spark.bridge.plan import analyzed, leaves, read_streams, source_name
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, read_streams, source_name
+from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.event_time.late_rows import LateRule, split
-from streamgroups_spark.event_time.punctuation_source import TimeDataSource
+from streamgroups_spark.frames.time_columns import check_timestamp, delay_ms_of
 from streamgroups_spark.source import watermark_column
 from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.source.time_options import source_policy
-from streamgroups_spark.windows.checks import check_timestamp, delay_ms_of
 
 #: Without it Spark drops late rows by the watermark of the batch itself.
 _MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
@@ -119,7 +119,7 @@ def check_watermark_column(df: DataFrame, called: str) -> None:
 
 def _check_plan(df: DataFrame) -> None:
     plan = analyzed(df)
-    foreign = {source_name(leaf) for leaf in leaves(plan)} - {"streamgroups", TimeDataSource.name()}
+    foreign = {source_name(leaf) for leaf in leaves(plan)} - {FORMAT, PUNCTUATIONS}
     if foreign:
         raise InvalidOption(
             f"The DataFrame reads the source '{min(foreign)}', whose rows have no column 'watermark'.",

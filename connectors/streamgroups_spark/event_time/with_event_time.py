@@ -35,17 +35,18 @@ from streamgroups.event_time.imports import check_imports, way_of
 from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
 from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics
-from streamgroups_spark.bridge.plan import analyzed, leaves, nodes, source_name, source_options
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, nodes, source_name, source_options
+from streamgroups_spark.bridge.punctuation_options import delay_in_spark_ms, options_of
+from streamgroups_spark.bridge.user_process import tell_of
 from streamgroups_spark.dlq.failure_column import check_letters, is_good
 from streamgroups_spark.event_time.late_rows import LateRule, split
-from streamgroups_spark.event_time.punctuation_source import delay_in_spark_ms, options_of
 from streamgroups_spark.event_time.split_late import check_watermark_column
-from streamgroups_spark.register import require_registered, tell_of
+from streamgroups_spark.frames.time_columns import check_timestamp
+from streamgroups_spark.session import require_registered
 from streamgroups_spark.source import header_column as header_time
 from streamgroups_spark.source.observed_times import telling
 from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.shared_state import check_state
-from streamgroups_spark.windows.checks import check_timestamp
 
 #: The settings of each stream of this process, by group. A stream that imports from one of them follows it at once.
 #: Groups of other applications are read from the cluster.
@@ -211,7 +212,7 @@ def _source(df: DataFrame) -> dict[str, str]:
     """Returns the options of the only source of the DataFrame. Tables that a stream is joined with are not counted."""
     found = _sources(df)
     names = [source_name(leaf) for leaf in found]
-    if names != ["streamgroups"]:
+    if names != [FORMAT]:
         raise InvalidOption(
             f"The DataFrame reads from {', '.join(sorted(names))}. It must read exactly one stream of "
             "format streamgroups.",

@@ -12,10 +12,11 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.formats.unregistered import check_unregistered
 from streamgroups_spark.internals.connect import needs_classic
-from streamgroups_spark.source.data_source import RejectedStream, StreamGroupsDataSource
 from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.readers import RejectedStream
 
 
 class ConnectDataSource(StreamGroupsDataSource):

@@ -15,21 +15,10 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.bridge.rpc import new_session
-from streamgroups_spark.source.data_source import RejectedStream, StreamGroupsDataSource
+from streamgroups_spark.formats.data_source import StreamGroupsDataSource
+from streamgroups_spark.session import needs_registration, new_session
 from streamgroups_spark.source.options import SourceOptions, parse
-
-_REMEDY = "Call sg.register(spark) once, before spark.readStream and df.writeStream."
-
-
-def needs_registration(what: str) -> InvalidOption:
-    """Returns the error for a feature that needs the user's process.
-
-    >>> print(needs_registration("Option 'maxDrift'"))
-    Option 'maxDrift' needs the registration of this library with the Spark session. Call sg.register(spark) once, before \
-spark.readStream and df.writeStream.
-    """
-    return InvalidOption(f"{what} needs the registration of this library with the Spark session.", remedy=_REMEDY)
+from streamgroups_spark.source.readers import RejectedStream
 
 
 def stream_reader(source: StreamGroupsDataSource, schema: StructType) -> DataSourceStreamReader:

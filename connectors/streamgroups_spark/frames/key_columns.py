@@ -11,7 +11,17 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import BinaryType, DataType, DoubleType, FloatType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+)
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.frames.record_values import JSON
@@ -19,6 +29,33 @@ from streamgroups_spark.frames.record_values import JSON
 #: The name of the metadata of a column by which its topic is partitioned: ``[topic, number of the column, columns]``.
 MARK = "streamgroups.partitioned_by"
 _UTF8_BINARY = StringType().collation
+NESTED = (ArrayType, MapType, StructType, VariantType)
+
+
+def check_key_columns(columns: StructType, by: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Checks that the key columns exist and are not nested.
+
+    Args:
+        columns: all columns.
+        by: the key columns.
+        others: other columns that must exist.
+
+    Raises:
+        InvalidOption: for the first column that is missing or nested.
+    """
+    if isinstance(by, str):
+        raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Pass a list: ['{by}'].")
+    for name in (*others, *by):
+        if name not in columns.names:
+            raise InvalidOption(
+                f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(columns.names)}."
+            )
+    for name in by:
+        if isinstance(columns[name].dataType, NESTED):
+            raise InvalidOption(
+                f"Column '{name}' of 'by' is of type {columns[name].dataType.simpleString()}.",
+                remedy="Use columns that are not nested.",
+            )
 
 
 def check_key_types(schema: StructType, by: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Ends the process of a stopped query within a time, whatever its clients wait for.
 
-Called by ``source.data_source`` when a query stops. Spark ends the Python process of a query with SIGTERM and does not
+Called by ``source.readers`` when a query stops. Spark ends the Python process of a query with SIGTERM and does not
 wait for it. A client of a broker that is gone can block its thread, and Python waits for threads at exit. Such a process
 would remain forever. Source: Spark's ``python_streaming_source_runner``.
 """

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
-from streamgroups import __version__
+from streamgroups._version import __version__
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _OUR_MODULE = __name__

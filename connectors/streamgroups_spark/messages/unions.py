@@ -10,7 +10,6 @@ from typing import TypeAlias
 from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.query_states import QueryStates
 from streamgroups.monitoring.query_time import WaitingPartitions
-from streamgroups_spark.bridge.state_reports import ReportedStates, StateReportsRequest
 from streamgroups_spark.messages.batch import (
     BatchFacts,
     BatchRequest,
@@ -25,6 +24,7 @@ from streamgroups_spark.messages.batch import (
     WaitingRequest,
 )
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.messages.states import ReportedStates, StateReportsRequest
 from streamgroups_spark.messages.time import (
     Explanation,
     ExplanationRequest,

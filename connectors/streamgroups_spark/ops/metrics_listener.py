@@ -45,9 +45,10 @@ from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.bridge.letter_counts import LETTERS
 from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.user_process import UNREADABLE
 from streamgroups_spark.messages.batch import InFlightRequest, StatesRequest, WaitingRequest
 from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
-from streamgroups_spark.register import SESSION, UNREADABLE
+from streamgroups_spark.session import SESSION
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 
 from streamgroups.errors import InvalidOption
 from streamgroups.supervision.batch_retries import FailQuery, after_failure
+from streamgroups_spark.bridge.user_process import is_running
 from streamgroups_spark.internals.connect import require_classic
 from streamgroups_spark.ops.failures import cause_of
 from streamgroups_spark.ops.waiting import waited
-from streamgroups_spark.register import is_running
 
 logger = logging.getLogger(__name__)
 

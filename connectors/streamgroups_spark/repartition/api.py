@@ -23,16 +23,14 @@ from streamgroups.groups.subscription import is_subscribed
 from streamgroups.option_values import KAFKA
 from streamgroups.query.position_options import STARTING
 from streamgroups_kafka.client.java_settings import connection_settings
-from streamgroups_spark.bridge.plan import analyzed, read_streams
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams
 from streamgroups_spark.frames.columns import column
-from streamgroups_spark.frames.key_columns import check_key_types, marked, record_key
+from streamgroups_spark.frames.key_columns import check_key_columns, check_key_types, marked, record_key
 from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
 from streamgroups_spark.repartition.target import ensure_topic
 from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_letters, checked_sources, exactly_once
 from streamgroups_spark.sinks.ledger import AnySink
 from streamgroups_spark.sinks.options import parse_sink
-from streamgroups_spark.source.data_source import StreamGroupsDataSource
-from streamgroups_spark.state.placement import check_key_columns
 
 #: The columns that the source returns for a record of the new topic.
 _PLACE = ("key", "topic", "partition", "offset", "timestampType")
@@ -147,7 +145,7 @@ def read_repartitioned(
     """
     schema = columns if isinstance(columns, StructType) else _parsed(columns)
     _check(schema, by)
-    reader = spark.readStream.format(StreamGroupsDataSource.name()).options(**_reading(topic, options))
+    reader = spark.readStream.format(FORMAT).options(**_reading(topic, options))
     value = F.coalesce(F.col("value").cast("string"), F.raise_error(F.lit(_foreign(topic, "has no value"))))
     own = [name for name in ("key", "topic", "partition", "offset", "timestamp") if name not in schema.names]
     parsed = reader.load().select(F.col("key").alias("record_key"), "*", from_value(value, schema).alias(_ROW))
@@ -196,7 +194,7 @@ def _check(schema: StructType, by: Sequence[str]) -> None:
 
 def _connection(df: DataFrame) -> dict[str, str]:
     """The connection settings of a source of the query, in lower case and without the prefix."""
-    sources = [it.leaf for it in read_streams(analyzed(df)) if it.leaf.sourceName() == StreamGroupsDataSource.name()]
+    sources = [it.leaf for it in read_streams(analyzed(df)) if it.leaf.sourceName() == FORMAT]
     options = {str(name).lower(): str(value) for name, value in dict(sources[0].extraOptions()).items()}
     return connection_settings({n.removeprefix(KAFKA): v for n, v in options.items() if n.startswith(KAFKA)})
 

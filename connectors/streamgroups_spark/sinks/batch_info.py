@@ -24,10 +24,10 @@ from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
+from streamgroups_spark.bridge.punctuation_options import group_in
 from streamgroups_spark.bridge.rpc import request_all
-from streamgroups_spark.event_time.punctuation_source import group_in
+from streamgroups_spark.bridge.state_reports import request_reports
 from streamgroups_spark.messages.batch import BatchFacts, BatchRequest
-from streamgroups_spark.state.requests import request_reports
 
 #: How long a source may take to confirm its membership after a pause.
 _RETRY_TIMEOUT_S = 10.0

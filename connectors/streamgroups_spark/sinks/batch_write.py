@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.admin.cluster import KafkaCluster
-from streamgroups_spark.register import require_registered
+from streamgroups_spark.session import require_registered
 from streamgroups_spark.sinks.exactly_once import KafkaSink, check_transactions, disjoint
 from streamgroups_spark.sinks.kafka_batch import new_transactional_id
 from streamgroups_spark.sinks.options import Delivery, check_output_schema, parse_sink

@@ -29,11 +29,11 @@ from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.bridge.plan import analyzed, read_streams, source_name
+from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.dlq.failure_column import check_letters
-from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.internals.shipping import shipped_class
-from streamgroups_spark.register import SESSION, parallelism_of, require_registered
+from streamgroups_spark.session import SESSION, parallelism_of, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.kafka import transactional_id_of
 from streamgroups_spark.sinks.ledger import AnySink, LedgerDataSource
@@ -178,7 +178,7 @@ def checked_sources(df: DataFrame) -> list[SourceOptions]:
     sources = []
     for stream in read_streams(analyzed(df)):
         name = source_name(stream.leaf)
-        if name == TimeDataSource.name():
+        if name == PUNCTUATIONS:
             # It reads no records, and follows the watermark of the other streams.
             continue
         if name != "streamgroups":

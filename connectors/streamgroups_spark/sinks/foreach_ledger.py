@@ -21,7 +21,7 @@ from streamgroups.ledgers.ledger import AlreadyDone, Fenced, foreign_positions, 
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.states import changes, fingerprints
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.register import SESSION
+from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import batch_info, reported_states
 from streamgroups_spark.sinks.ledger_registry import keep
 

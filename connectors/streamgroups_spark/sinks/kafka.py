@@ -1,6 +1,6 @@
 """Writes a micro-batch to Kafka: ``writeStream.format("streamgroups")``.
 
-Created by ``source.data_source`` (``StreamGroupsDataSource.streamWriter``). ``sinks.base`` describes the life cycle. The
+Created by ``formats.data_source`` (``StreamGroupsDataSource.streamWriter``). ``sinks.base`` describes the life cycle. The
 transaction of a batch::
 
     driver   __getstate__   check for output ── InitProducerId      (streamgroups_kafka.transactions.coordinator)

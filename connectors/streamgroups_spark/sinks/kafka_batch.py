@@ -1,6 +1,6 @@
 """Writes a batch DataFrame to Kafka: ``df.write.format("streamgroups")``.
 
-Created by ``source.data_source`` (``StreamGroupsDataSource.writer``). All tasks write in one transaction. Spark pickles
+Created by ``formats.data_source`` (``StreamGroupsDataSource.writer``). All tasks write in one transaction. Spark pickles
 the writer on the driver before the tasks run, and the same state returns to the driver for the commit. If the commit
 fails, Spark calls ``abort``. Source: Spark's ``DataSourceArrowWriter`` and ``WriteToDataSourceV2Exec``; KIP-98;
 SEMANTICS X1.

@@ -17,9 +17,10 @@ from typing import Any
 from pyspark import cloudpickle
 
 from streamgroups.errors import InvalidOption
-from streamgroups_spark import register as registering
+from streamgroups_spark.bridge import user_process
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.messages.batch import LedgerReply, LedgerRequest
+from streamgroups_spark.session import SESSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def _pickled(sink: Any, group_ids: Sequence[str]) -> bytes:
         ) from e
 
 
-_ledgers = Ledgers(registering.active_checkpoints, registering.resolved_checkpoint)
+_ledgers = Ledgers(user_process.active_checkpoints, user_process.resolved_checkpoint)
 _lock = threading.Lock()
 _rpc_server: SessionServer | None = None
 
@@ -147,7 +148,7 @@ def keep(sink: Any, group_ids: Sequence[str], *, checkpoint: str, writer: Any) -
     _ledgers.keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
     with _lock:
         if _rpc_server is None:
-            _rpc_server = SessionServer(registering.SESSION, _answer)
+            _rpc_server = SessionServer(SESSION, _answer)
 
 
 def _answer(request: Any) -> LedgerReply | None:

@@ -1,6 +1,6 @@
 """The options of ``writeStream.format("streamgroups")``: one dataclass, checked completely before any write.
 
-Called by ``source.data_source`` when Spark creates the data source for writing. The options of Spark's ``kafka`` sink
+Called by ``formats.data_source`` when Spark creates the data source for writing. The options of Spark's ``kafka`` sink
 and of Kafka's producer keep their names and meanings. Names are case-insensitive. Source: SEMANTICS X1.
 """
 

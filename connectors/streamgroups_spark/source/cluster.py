@@ -1,6 +1,6 @@
 """Creates the clients of the cluster that the options of a source name.
 
-Called by ``source.data_source`` before it imports the rest of a running query, and by ``sinks.exactly_once``.
+Called by ``source.readers`` before it imports the rest of a running query, and by ``sinks.exactly_once``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The column ``eventTime``: the event time of a record, read from one of its headers.
 
-Called by ``source.data_source`` in tasks if the option ``eventTimeHeader`` names the header. The column ``headers``,
+Called by ``source.readers`` in tasks if the option ``eventTimeHeader`` names the header. The column ``headers``,
 which costs Spark more than all other columns, can then stay in the task. All functions process whole Arrow columns.
 Source: SEMANTICS W11; Kafka's ``Headers.lastHeader``: of several headers with one name the last counts.
 

@@ -1,6 +1,6 @@
 """The options of ``format("streamgroups")``: one dataclass, checked completely before the query starts.
 
-Called by ``source.data_source`` when Spark creates the data source. The options of Spark's ``kafka`` source keep their
+Called by ``source.readers`` when Spark creates the data source. The options of Spark's ``kafka`` source keep their
 names and meanings. Names are case-insensitive, as in Spark. Source: SEMANTICS S4, S5.
 """
 

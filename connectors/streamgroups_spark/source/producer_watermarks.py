@@ -1,6 +1,6 @@
 """Reads the watermarks of producers from a header, and removes marker records.
 
-Called by ``source.data_source`` in tasks if the option ``watermarkHeader`` names the header. A marker record has this
+Called by ``source.readers`` in tasks if the option ``watermarkHeader`` names the header. A marker record has this
 header, and neither key nor value. All functions process whole Arrow columns. Source: SEMANTICS W15; the values are those
 of ``header_column``.
 """
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.client.flawed_records import Flaw, warn_of_flaw
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_kafka.read.flawed_records import Flaw, warn_of_flaw
 from streamgroups_spark.source.header_column import Numbers, header_times, records_with
 
 #: Receives the watermarks of an Arrow batch before its consumer receives the batch, and the number of unreadable ones of

@@ -26,10 +26,10 @@ from streamgroups.state.lookup import Choice, Position
 from streamgroups.state.origins import StateOrigin
 from streamgroups.state.retention import Retention
 from streamgroups_spark.bridge.stage_name import PassedColumns, StageName
+from streamgroups_spark.bridge.state_reports import request_reports
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.state_collection import StateCollection
-from streamgroups_spark.state.requests import request_reports
 from streamgroups_state.collection import Collector
 from streamgroups_state.locations import operator_files
 from streamgroups_state.shared_files import SharedFiles

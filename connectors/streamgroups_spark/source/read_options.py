@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from streamgroups_spark.bridge.plan import analyzed, leaves, source_name, source_options
-from streamgroups_spark.event_time.punctuation_source import TimeDataSource
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, source_name, source_options
+from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.source.options import SourceOptions, parse
-
-_SOURCE = "streamgroups"
 
 
 def read_options(df: DataFrame) -> list[SourceOptions]:
@@ -25,10 +23,16 @@ def read_options(df: DataFrame) -> list[SourceOptions]:
     return [
         parse(source_options(leaf), streaming=is_stream)
         for leaf in leaves(analyzed(df))
-        if source_name(leaf) == _SOURCE and leaf.isStreaming() == is_stream
+        if source_name(leaf) == FORMAT and leaf.isStreaming() == is_stream
     ]
 
 
 def has_event_time(df: DataFrame) -> bool:
     """Returns whether a DataFrame has passed through ``sg.with_event_time``."""
-    return any(source_name(leaf) == TimeDataSource.name() for leaf in leaves(analyzed(df)))
+    return any(source_name(leaf) == PUNCTUATIONS for leaf in leaves(analyzed(df)))
+
+
+def have_producers(df: DataFrame) -> bool:
+    """Whether producers emit the watermark of all sources of this library that a DataFrame reads."""
+    sources = read_options(df)
+    return bool(sources) and all(it.watermark_header is not None for it in sources)

@@ -1,6 +1,6 @@
 """The reader of a streaming query in Spark 4.0 and 4.1, which call it without the start of a batch and without limits.
 
-Created by ``source.data_source``. ``streamgroups.query.implied_start`` finds the start of each batch, and the limits of the
+Created by ``source.readers``. ``streamgroups.query.implied_start`` finds the start of each batch, and the limits of the
 user apply here instead of in Spark.
 
 With the trigger ``availableNow`` Spark calls ``latestOffset`` once, while it still plans the query and before it reads the
@@ -19,7 +19,7 @@ from streamgroups.query.implied_start import ImpliedStart
 from streamgroups_spark.bridge.stage_name import StageName
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.messages.query import QueryFacts
-from streamgroups_spark.source.data_source import RangesPartition, StreamReader
+from streamgroups_spark.source.readers import RangesPartition, StreamReader
 
 if TYPE_CHECKING:
     from streamgroups_spark.source.running_query import RunningQuery

@@ -1,6 +1,6 @@
 """Assembles the parts of a running query on the driver.
 
-Created by ``source.data_source`` when Spark first calls its reader. It builds the cluster, the metadata store, the
+Created by ``source.readers`` when Spark first calls its reader. It builds the cluster, the metadata store, the
 member and ``streamgroups.query.micro_batches`` from the options. It also returns the facts of a batch to the sink that
 writes it (``bridge.rpc``). Source: SEMANTICS S1, S9, X2.
 

@@ -36,7 +36,7 @@ from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment, cover
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.messages.batch import CommittedRequest
-from streamgroups_spark.register import SESSION
+from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info
 from streamgroups_spark.stable_input.checks import check_columns, check_ordinary, check_pinned_columns
 from streamgroups_spark.stable_input.tasks import REPORT, Attempts, Effect, ReadRecords, WriteRecords, segments_in

@@ -18,19 +18,12 @@ from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DEDUP_COUNTS
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.frames.columns import column
-from streamgroups_spark.frames.key_columns import is_partitioned_by
+from streamgroups_spark.frames.key_columns import NESTED, is_partitioned_by
 from streamgroups_spark.frames.record_values import check_value_types
-from streamgroups_spark.state.placement import (
-    NESTED,
-    arrow_schema,
-    check_bounded,
-    check_place,
-    in_reading_stage,
-    over_bounded_data,
-)
+from streamgroups_spark.schemas import arrow_schema
+from streamgroups_spark.state.placement import check_bounded, check_place, in_reading_stage, over_bounded_data
 from streamgroups_state.dedup.ids import HIGH, LOW
-from streamgroups_state.dedup.run import COUNTS, TIME
-from streamgroups_state.dedup_operator import DedupOperator
+from streamgroups_state.dedup.operator import COUNTS, TIME, DedupOperator
 
 _CALLED = "sg.dedup"
 _UTF8_BINARY = StringType().collation

@@ -16,17 +16,16 @@ from pyspark.sql.types import StructType
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.dlq.failure_column import passes_letters
+from streamgroups_spark.frames.key_columns import check_key_columns
 from streamgroups_spark.frames.key_values import check_key_values, with_key_values
+from streamgroups_spark.schemas import arrow_schema, stored_schema
 from streamgroups_spark.state.chains import operator_before
 from streamgroups_spark.state.placement import (
-    arrow_schema,
     check_bounded,
-    check_key_columns,
     check_keys,
     check_place,
     in_reading_stage,
     over_bounded_data,
-    stored_schema,
 )
 from streamgroups_state.function_operator import UPDATED, FunctionOperator, StateFunction
 

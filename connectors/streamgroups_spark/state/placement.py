@@ -11,24 +11,24 @@ import re
 import time
 from collections.abc import Collection, Sequence
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups_spark.bridge.direct import direct_records
 from streamgroups_spark.bridge.plan import (
+    FORMAT,
     analyzed,
     leaves,
     moves_of_bounded,
     read_streams,
     source_name,
 )
+from streamgroups_spark.bridge.user_process import state_channel_of
 from streamgroups_spark.frames.key_columns import is_partitioned_by
-from streamgroups_spark.internals.spark_api import to_arrow_schema
-from streamgroups_spark.register import SESSION, require_registered, state_channel_of
+from streamgroups_spark.session import SESSION, require_registered
 from streamgroups_spark.source.drift_check import reject_drift
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.read_options import read_options
@@ -40,7 +40,6 @@ from streamgroups_state.operator import StatefulOperator
 
 #: The columns of the source by which an operator finds its state, besides ``topic``.
 PLACE = ("partition", "offset")
-NESTED = (ArrayType, MapType, StructType, VariantType)
 #: The name is a directory.
 _NAME = re.compile(r"\w[\w.-]*")
 
@@ -56,32 +55,6 @@ def check_is_stream(df: DataFrame) -> None:
             "The DataFrame is not a streaming DataFrame.",
             remedy='Read it with spark.readStream.format("streamgroups").',
         )
-
-
-def check_key_columns(columns: StructType, by: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Checks that the key columns exist and are not nested.
-
-    Args:
-        columns: all columns.
-        by: the key columns.
-        others: other columns that must exist.
-
-    Raises:
-        InvalidOption: for the first column that is missing or nested.
-    """
-    if isinstance(by, str):
-        raise InvalidOption(f"Option 'by' is '{by}'.", remedy=f"Pass a list: ['{by}'].")
-    for name in (*others, *by):
-        if name not in columns.names:
-            raise InvalidOption(
-                f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(columns.names)}."
-            )
-    for name in by:
-        if isinstance(columns[name].dataType, NESTED):
-            raise InvalidOption(
-                f"Column '{name}' of 'by' is of type {columns[name].dataType.simpleString()}.",
-                remedy="Use columns that are not nested.",
-            )
 
 
 def check_place(df: DataFrame, name: str, called: str, *, otherwise: str = "") -> None:
@@ -107,7 +80,7 @@ def check_place(df: DataFrame, name: str, called: str, *, otherwise: str = "") -
                 remedy="Keep the columns 'topic', 'partition' and 'offset' of the source: use withColumn, or add them "
                 "to select.",
             )
-    foreign = {source_name(stream.leaf) for stream in read_streams(analyzed(df))} - {"streamgroups"}
+    foreign = {source_name(stream.leaf) for stream in read_streams(analyzed(df))} - {FORMAT}
     if foreign:
         raise InvalidOption(
             f"The DataFrame also reads the source '{min(foreign)}', whose records have no state in {called}.",
@@ -130,7 +103,7 @@ def check_bounded(df: DataFrame, called: str) -> None:
         return
     plan = analyzed(df)
     names = [source_name(leaf) for leaf in leaves(plan)]
-    if names != ["streamgroups"]:
+    if names != [FORMAT]:
         raise InvalidOption(
             f"The DataFrame reads {', '.join(sorted(names))}. On bounded data, {called} needs one read of 'streamgroups'.",
             remedy=f'Call {called} directly on spark.read.format("streamgroups"), before a join or union.',
@@ -266,19 +239,3 @@ def _check_import(sources: Collection[SourceOptions], called: str) -> None:
                 f"of {called} has a watermark of its own.",
                 remedy="Use sg.windows with time='group', or leave 'importFrom' out.",
             )
-
-
-def arrow_schema(columns: StructType, spark: SparkSession) -> pa.Schema:
-    """Returns Arrow's types of columns. All columns are nullable."""
-    zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    return pa.schema([(it.name, it.type) for it in to_arrow_schema(columns, timezone=zone)])
-
-
-def stored_schema(columns: StructType) -> pa.Schema:
-    """Returns Arrow's types of columns in a state, which do not depend on the time zone of a session.
-
-    >>> from pyspark.sql.types import TimestampType
-    >>> stored_schema(StructType().add("seen", TimestampType()))
-    seen: timestamp[us, tz=UTC]
-    """
-    return pa.schema([(it.name, it.type) for it in to_arrow_schema(columns, timezone="UTC")])

@@ -109,7 +109,7 @@ def stage_name(
 ) -> StageName:
     """Returns the name of the stage of an operator. For the driver: workers do not need the windows for it."""
     from streamgroups.event_time.shapes import Scope
-    from streamgroups_state.dedup_operator import DedupOperator
+    from streamgroups_state.dedup.operator import DedupOperator
     from streamgroups_state.window_operator import WindowOperator
 
     topics = operator.topics if isinstance(operator, JoinOperator) else None
@@ -122,7 +122,7 @@ def stage_name(
 
 
 def _kind_of(operator: StatefulOperator | JoinOperator) -> str:
-    from streamgroups_state.dedup_operator import DedupOperator
+    from streamgroups_state.dedup.operator import DedupOperator
     from streamgroups_state.window_operator import WindowOperator
 
     if isinstance(operator, JoinOperator):

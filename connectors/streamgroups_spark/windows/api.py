@@ -23,6 +23,7 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
 from streamgroups_spark.dlq.failure_column import check_letters, passes_letters
 from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.time_columns import WATERMARK, check_timestamp, delay_ms_of
 from streamgroups_spark.source.drift_check import check_drift_of_query
 from streamgroups_spark.source.shared_state import is_shared
 from streamgroups_spark.source.time_options import source_policy
@@ -31,14 +32,7 @@ from streamgroups_spark.state.placement import check_bounded
 from streamgroups_spark.windows.by_offset import by_offset
 from streamgroups_spark.windows.by_store import by_store
 from streamgroups_spark.windows.chain_checks import check_chained, check_chained_state
-from streamgroups_spark.windows.checks import (
-    WATERMARK,
-    check_producers,
-    check_timestamp,
-    check_windows,
-    delay_ms_of,
-    watermark_delay_ms,
-)
+from streamgroups_spark.windows.checks import check_producers, check_windows, watermark_delay_ms
 
 _BUCKETS = 32
 

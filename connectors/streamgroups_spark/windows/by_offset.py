@@ -18,16 +18,9 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_values import check_key_values
+from streamgroups_spark.schemas import arrow_schema, stored_schema
 from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
-from streamgroups_spark.state.placement import (
-    PLACE,
-    arrow_schema,
-    check_keys,
-    check_place,
-    in_reading_stage,
-    over_bounded_data,
-    stored_schema,
-)
+from streamgroups_spark.state.placement import PLACE, check_keys, check_place, in_reading_stage, over_bounded_data
 from streamgroups_spark.windows.chain_checks import check_behind
 from streamgroups_spark.windows.checks import watermark_delay_ms
 from streamgroups_spark.windows.query_columns import (

@@ -14,9 +14,9 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
+from streamgroups_spark.frames.time_columns import delay_ms_of
 from streamgroups_spark.state.chains import ResultTime, check_result_time
 from streamgroups_spark.state.placement import PLACE
-from streamgroups_spark.windows.checks import delay_ms_of
 
 _CALLED = "sg.windows"
 _POSITIONS = frozenset(("window_time", "topic", *PLACE))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import TimestampType
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
@@ -17,12 +16,11 @@ from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups.extras import load
-from streamgroups_spark.source.read_options import has_event_time, read_options
-from streamgroups_spark.state.placement import check_key_columns
+from streamgroups_spark.frames.key_columns import check_key_columns
+from streamgroups_spark.frames.time_columns import check_timestamp, delay_ms_of
+from streamgroups_spark.source.read_options import has_event_time, have_producers, read_options
 
 _OURS = ("window_start", "window_end", "pane", "revision", "dead_letter")
-#: The name of the metadata of a column with a watermark of Spark.
-WATERMARK = "spark.watermarkDelayMs"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -138,33 +136,6 @@ def check_producers(df: DataFrame, on: str, scope: Scope) -> None:
         raise InvalidOption(
             "The source has the option 'watermarkHeader', but windows with the time of the query do not follow it.",
             remedy=f"Call sg.with_event_time(df, '{on}') before, or use time='partition', or leave 'watermarkHeader' out.",
-        )
-
-
-def have_producers(df: DataFrame) -> bool:
-    """Whether producers emit the watermark of all sources of this library that a DataFrame reads."""
-    sources = read_options(df)
-    return bool(sources) and all(it.watermark_header is not None for it in sources)
-
-
-def delay_ms_of(df: DataFrame, on: str) -> int | None:
-    """Returns the delay of the watermark of a column; ``None`` if it has no watermark."""
-    metadata = df.schema[on].metadata or {}
-    return int(metadata[WATERMARK]) if WATERMARK in metadata else None
-
-
-def check_timestamp(df: DataFrame, name: str) -> None:
-    """Checks that a column exists and is a timestamp.
-
-    Raises:
-        InvalidOption: if it does not exist, or is of another type.
-    """
-    if name not in df.columns:
-        raise InvalidOption(f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(df.columns)}.")
-    if not isinstance(df.schema[name].dataType, TimestampType):
-        raise InvalidOption(
-            f"Column '{name}' is of type {df.schema[name].dataType.simpleString()}.",
-            remedy="Cast it: an event time must be a timestamp.",
         )
 
 

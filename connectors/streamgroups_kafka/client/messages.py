@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.read.flawed_records import headers_of
+from streamgroups_kafka.client.flawed_records import headers_of
 
 #: confluent-kafka declares every field of a message as optional. A message has either an error or all fields.
 KafkaMessage: TypeAlias = Any

@@ -1,12 +1,11 @@
-"""One batch of ``sg.dedup``, for one partition.
+"""The operator of ``sg.dedup``, and one batch of it for one partition.
 
-Created by ``streamgroups_state.dedup_operator``. Source: SEMANTICS X5, S10.
+Created by ``streamgroups_spark.state.dedup``, and run by ``streamgroups_state.task_states`` in tasks. Source: SEMANTICS X5, S10.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +13,10 @@ import pyarrow.compute as pc
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_state.dedup.decisions import Times, grouped, kept, times_of
-from streamgroups_state.dedup.ids import HIGH, LOW, Ids, Numbers
+from streamgroups_state.dedup.ids import HIGH, LOW, SCHEMA, Ids, Numbers
 from streamgroups_state.dedup.seen_ids import IDS, SeenIds
 from streamgroups_state.event_times import event_times
-from streamgroups_state.operator import BEFORE_ALL, BatchTime, ReadPart, State, time_in
-
-if TYPE_CHECKING:
-    from streamgroups_state.dedup_operator import DedupOperator
+from streamgroups_state.operator import BEFORE_ALL, BatchTime, ReadPart, Run, State, time_in
 
 #: The column with the timestamp of a record, in milliseconds since the epoch.
 TIME = "id_time_ms"
@@ -29,6 +25,36 @@ COUNTS = ("dedup_duplicates", "dedup_too_old", "dedup_filtered", "dedup_false_po
 _NEWEST = "newest_ms"
 #: The timestamp of a record without one.
 _NO_TIMESTAMP_MS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DedupOperator:
+    """See :class:`streamgroups_state.operator.StatefulOperator`.
+
+    Args:
+        name: the name of the operator in its query.
+        form: the columns of the id with their types, and the column of the time, as text.
+        horizon_ms: how long an id is seen, in milliseconds of the time of the partition.
+        output: the columns of the records, and those of the counts (:data:`COUNTS`).
+        false_positive_rate: the share of unseen ids for which the ids of a bucket are read.
+        keeps_on_reset: whether ids of records after the target of a reset stay seen.
+    """
+
+    name: str
+    form: str
+    horizon_ms: int
+    output: pa.Schema
+    false_positive_rate: float = 1e-5
+    keeps_on_reset: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See :attr:`StatefulOperator.schema`."""
+        return SCHEMA
+
+    def begin(self, state: State, read: ReadPart, time: BatchTime) -> Run:
+        """See :meth:`StatefulOperator.begin`."""
+        return DedupRun(self, state, read, time)
 
 
 class DedupRun:

@@ -12,16 +12,13 @@ The start of each process waits for this import. Imports that only one kind of p
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
@@ -38,8 +35,6 @@ from streamgroups_spark.internals.process_exit import exit_on_sigterm, exit_with
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.internals.spark_api import (
-    FEATURES,
-    DataSourceStreamArrowWriter,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
@@ -49,7 +44,7 @@ from streamgroups_spark.internals.spark_api import (
 )
 from streamgroups_spark.source import header_column as header_time
 from streamgroups_spark.source import watermark_column
-from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.task_reader import read_task, settings_of
 
 if TYPE_CHECKING:
@@ -57,8 +52,8 @@ if TYPE_CHECKING:
     from streamgroups.monitoring.query_time import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
+    from streamgroups_spark.bridge.observations import Tell
     from streamgroups_spark.bridge.stage_name import PassedColumns
-    from streamgroups_spark.source.observed_times import Tell
     from streamgroups_spark.source.producer_watermarks import Report
     from streamgroups_spark.source.running_query import RunningQuery
 
@@ -68,7 +63,7 @@ logger = logging.getLogger(__name__)
 _LEAVE_TIMEOUT_S = 90.0
 #: The greatest number of rows that Spark's protocol can express.
 _NO_LIMIT = 2**63 - 1
-_COLUMNS = {
+COLUMNS = {
     "key": "binary",
     "value": "binary",
     "topic": "string",
@@ -77,7 +72,7 @@ _COLUMNS = {
     "timestamp": "timestamp",
     "timestampType": "int",
 }
-_HEADERS = "array<struct<key:string,value:binary>>"
+HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True)
@@ -100,100 +95,6 @@ class RangesPartition(InputPartition):
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     # InputPartition sets ``value``. A frozen dataclass has its own fields instead.
-
-
-class StreamGroupsDataSource(DataSource):
-    """The format ``streamgroups``. ``sg.register(spark)`` registers it."""
-
-    #: The number of tasks that can run at once. ``sg.register`` sets it from the session.
-    parallelism: ClassVar[int] = os.cpu_count() or 1
-    #: The id by which the processes of a session connect to each other (``bridge.rpc``). ``sg.register`` sets it.
-    session: ClassVar[str] = "alone"
-    #: The id of the Spark application, in which ids of task attempts are unique. ``sg.register`` sets it.
-    application: ClassVar[str] = "none"
-    #: The channel by which tasks report observed event times. ``sg.register`` sets it.
-    tell: ClassVar[Tell | None] = None
-    #: The channel by which tasks report unreadable watermarks of producers. ``sg.register`` sets it.
-    unreadable: ClassVar[Channel[UnreadableWatermarks] | None] = None
-    #: The clock of event time. ``sg.register`` sets it. ``None``: that of the machine.
-    clock: ClassVar[Clock | None] = None
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return "streamgroups"
-
-    def schema(self) -> str:
-        """Returns the columns of Spark's ``kafka`` source.
-
-        Raises:
-            InvalidOption: if the options are valid for neither a streaming nor a batch read. ``load()`` raises it.
-        """
-        _reject_if_never_right(self.options)
-        columns = dict(_COLUMNS)
-        if self.options.get("includeHeaders", "false").strip().lower() == "true":
-            columns["headers"] = _HEADERS
-        if self.options.get("eventTimeHeader") is not None:
-            columns[header_time.COLUMN] = "timestamp"
-        if self.options.get("includeWatermark", "false").strip().lower() == "true":
-            columns[watermark_column.COLUMN] = "timestamp"
-        return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Returns the reader of a streaming query.
-
-        Spark creates it in several processes, so its constructor connects to nothing.
-        """
-        try:
-            options = parse(self.options, streaming=True)
-            return _stream_reader_class()(
-                options,
-                _checked(schema, options),
-                options.packing(self.parallelism),
-                self.session,
-                self.application,
-                self.tell,
-                self.unreadable,
-                self.clock,
-            )
-        except InvalidOption as rejection:
-            return RejectedStream(rejection)
-
-    def reader(self, schema: StructType) -> BatchReader:
-        """Returns the reader of a batch query."""
-        options = parse(self.options, streaming=False)
-        return BatchReader(options, _checked(schema, options), options.packing(self.parallelism))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Returns the writer of a streaming query to Kafka. Spark creates it in two processes for each batch.
-
-        Raises:
-            InvalidOption: if an option of the sink is wrong, or the columns are not those of Spark's Kafka sink.
-        """
-        from streamgroups_spark.sinks.kafka import KafkaStreamWriter
-        from streamgroups_spark.sinks.options import check_output_schema, parse_sink
-
-        prepare_python_worker()
-        options = parse_sink(self.options)
-        check_output_schema(schema, options)
-        return KafkaStreamWriter(options, self.session, self.parallelism)
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Returns the writer of a batch DataFrame to Kafka.
-
-        Raises:
-            InvalidOption: if an option of the sink is wrong, the columns are not those of Spark's Kafka sink, or the mode
-                is ``overwrite``.
-        """
-        from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
-        from streamgroups_spark.sinks.options import check_output_schema, parse_sink
-
-        prepare_python_worker()
-        if overwrite:
-            raise InvalidOption("Records of a topic cannot be overwritten.", remedy='Use mode("append").')
-        options = parse_sink(self.options, streaming=False)
-        check_output_schema(schema, options)
-        return KafkaBatchWriter(options, self.parallelism)
 
 
 class RejectedStream(Shipped, DataSourceStreamReader):
@@ -423,34 +324,13 @@ class BatchReader(Shipped, DataSourceReader):
         return read_task(partition.ranges, self._schema, self._options, settings, lambda *_: None, None)
 
 
-def _stream_reader_class() -> type[StreamReader]:
-    if FEATURES.passes_start:
-        return StreamReader
-    from streamgroups_spark.source.reader_before_4_2 import ReaderBefore42
-
-    return ReaderBefore42
-
-
-def _reject_if_never_right(options: Mapping[str, str]) -> None:
-    try:
-        parse(options, streaming=True)
-    except InvalidOption as rejection:
-        try:
-            parse(options, streaming=False)
-        except InvalidOption as batch_rejection:
-            # Whether this becomes a streaming or a batch read is still unknown. Only a batch read works without a
-            # group.
-            has_group = any(name.lower() in ("group.id", "kafka.group.id") for name in options)
-            raise (rejection if has_group else batch_rejection) from None
-
-
-def _checked(schema: StructType, options: SourceOptions) -> StructType:
+def checked_schema(schema: StructType, options: SourceOptions) -> StructType:
     """Checks a schema of the user against the columns of the source.
 
     Raises:
         InvalidOption: if the source does not provide a column, or provides it with another type.
     """
-    types = {**_COLUMNS, "headers": _HEADERS}
+    types = {**COLUMNS, "headers": HEADERS}
     if options.event_time_header is not None:
         types[header_time.COLUMN] = "timestamp"
     if options.include_watermark:

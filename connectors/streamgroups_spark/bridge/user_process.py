@@ -1,0 +1,106 @@
+"""The end of the bridge in the user's process: the reports of tasks, and the replies to the requests of other processes.
+
+``register`` starts it, and ``sinks`` and ``ops`` read what it has received. A source is in another process, which has neither
+the plan of its query nor the reports of its tasks. Source: SEMANTICS S9, S10, W2.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streamgroups.monitoring.query_time import UnreadableWatermarks
+from streamgroups.query.operator_states import StateReport
+from streamgroups_spark.bridge.active_queries import ActiveQueries
+from streamgroups_spark.bridge.channel import Channel
+from streamgroups_spark.bridge.letter_counts import LETTERS
+from streamgroups_spark.bridge.observations import ObservationStore, Tell
+from streamgroups_spark.bridge.rpc import SessionServer
+from streamgroups_spark.bridge.state_reports import StateReports
+from streamgroups_spark.bridge.unreadable_watermarks import UnreadableCounts
+from streamgroups_spark.messages.batch import LettersWritten
+from streamgroups_spark.messages.states import ReportedStates, StateReportsRequest
+from streamgroups_spark.messages.time import Observations, ObservationsRequest
+from streamgroups_spark.session import SESSION
+
+#: The event times that tasks have reported.
+SEEN = ObservationStore()
+#: The state files that tasks have reported.
+STATES = StateReports()
+#: The unreadable watermarks of producers that tasks have reported.
+UNREADABLE = UnreadableCounts()
+#: The reporting channels of each Spark application that this process has run.
+_tells: dict[str, Tell] = {}
+_state_channels: dict[str, Channel[StateReport]] = {}
+_unreadable_channels: dict[str, Channel[UnreadableWatermarks]] = {}
+_lock = threading.Lock()
+_queries: ActiveQueries | None = None
+_rpc_server: SessionServer | None = None
+
+
+def answer_sources(spark: SparkSession) -> None:
+    """Starts the server that answers requests of sources about their queries."""
+    global _rpc_server, _queries
+    with _lock:
+        # A process runs one application at a time, and the latest session belongs to it.
+        _queries = ActiveQueries(spark)
+        if _rpc_server is None:
+            _rpc_server = SessionServer(SESSION, _answer)
+            atexit.register(_rpc_server.close)
+
+
+def _answer(request: Any) -> Any:
+    if isinstance(request, ObservationsRequest):
+        return Observations(tuple(SEEN.take(request.reported_as, request.ranges)))
+    if isinstance(request, StateReportsRequest):
+        return ReportedStates(tuple(STATES.take(request.run_id, request.batch)))
+    if isinstance(request, LettersWritten):
+        LETTERS.add(request)
+        return None
+    return None if _queries is None else _queries.answer(request)
+
+
+def active_checkpoints() -> frozenset[str]:
+    """The checkpoints of the active queries of this process, as Spark has resolved them."""
+    return frozenset() if _queries is None else _queries.checkpoints()
+
+
+def is_running(query_id: str) -> bool:
+    """Whether a query of this process runs and is not being stopped. ``True`` if no session is registered.
+
+    Args:
+        query_id: Spark's id of the query.
+    """
+    return _queries is None or _queries.is_running(query_id)
+
+
+def resolved_checkpoint(checkpoint: str) -> str:
+    """Resolves a checkpoint as Spark does. Returns it unchanged if no session is registered."""
+    return checkpoint if _queries is None else _queries.resolved(checkpoint)
+
+
+def tell_of(spark: SparkSession) -> Tell:
+    """The channel by which the tasks of a session report observed event times."""
+    application = spark.sparkContext.applicationId
+    if application not in _tells:
+        _tells[application] = Tell(spark, SEEN.keep)
+    return _tells[application]
+
+
+def state_channel_of(spark: SparkSession) -> Channel[StateReport]:
+    """The channel by which the tasks of a session report state files."""
+    application = spark.sparkContext.applicationId
+    if application not in _state_channels:
+        _state_channels[application] = Channel(spark, STATES.keep)
+    return _state_channels[application]
+
+
+def unreadable_channel_of(spark: SparkSession) -> Channel[UnreadableWatermarks]:
+    """The channel by which the tasks of a session report unreadable watermarks of producers."""
+    application = spark.sparkContext.applicationId
+    if application not in _unreadable_channels:
+        _unreadable_channels[application] = Channel(spark, UNREADABLE.keep)
+    return _unreadable_channels[application]

@@ -1,0 +1,154 @@
+"""The data source ``streamgroups``, as Spark's Python data source API requires it.
+
+``sg.register`` registers it, with the settings of its session as attributes of the class. Spark creates it in the process that
+reads options and schema, and pickles its readers (``source.readers``) and writers (``sinks``) into others. Source: Spark's
+``DataSource`` (PySpark 4.2; ``internals.spark_api`` has the differences of older versions).
+
+The start of each process waits for this import. Imports that only one kind of process needs are therefore local.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.bridge.plan import FORMAT
+from streamgroups_spark.internals.python_worker import prepare_python_worker
+from streamgroups_spark.internals.spark_api import FEATURES, DataSourceStreamArrowWriter
+from streamgroups_spark.source import header_column as header_time
+from streamgroups_spark.source import watermark_column
+from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.readers import (
+    COLUMNS,
+    HEADERS,
+    BatchReader,
+    RejectedStream,
+    StreamReader,
+    checked_schema,
+)
+
+if TYPE_CHECKING:
+    from streamgroups.monitoring.query_time import UnreadableWatermarks
+    from streamgroups.ports import Clock
+    from streamgroups_spark.bridge.channel import Channel
+    from streamgroups_spark.bridge.observations import Tell
+
+
+class StreamGroupsDataSource(DataSource):
+    """The format ``streamgroups``. ``sg.register(spark)`` registers it."""
+
+    #: The number of tasks that can run at once. ``sg.register`` sets it from the session.
+    parallelism: ClassVar[int] = os.cpu_count() or 1
+    #: The id by which the processes of a session connect to each other (``bridge.rpc``). ``sg.register`` sets it.
+    session: ClassVar[str] = "alone"
+    #: The id of the Spark application, in which ids of task attempts are unique. ``sg.register`` sets it.
+    application: ClassVar[str] = "none"
+    #: The channel by which tasks report observed event times. ``sg.register`` sets it.
+    tell: ClassVar[Tell | None] = None
+    #: The channel by which tasks report unreadable watermarks of producers. ``sg.register`` sets it.
+    unreadable: ClassVar[Channel[UnreadableWatermarks] | None] = None
+    #: The clock of event time. ``sg.register`` sets it. ``None``: that of the machine.
+    clock: ClassVar[Clock | None] = None
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Returns the columns of Spark's ``kafka`` source.
+
+        Raises:
+            InvalidOption: if the options are valid for neither a streaming nor a batch read. ``load()`` raises it.
+        """
+        _reject_if_never_right(self.options)
+        columns = dict(COLUMNS)
+        if self.options.get("includeHeaders", "false").strip().lower() == "true":
+            columns["headers"] = HEADERS
+        if self.options.get("eventTimeHeader") is not None:
+            columns[header_time.COLUMN] = "timestamp"
+        if self.options.get("includeWatermark", "false").strip().lower() == "true":
+            columns[watermark_column.COLUMN] = "timestamp"
+        return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Returns the reader of a streaming query.
+
+        Spark creates it in several processes, so its constructor connects to nothing.
+        """
+        try:
+            options = parse(self.options, streaming=True)
+            return _stream_reader_class()(
+                options,
+                checked_schema(schema, options),
+                options.packing(self.parallelism),
+                self.session,
+                self.application,
+                self.tell,
+                self.unreadable,
+                self.clock,
+            )
+        except InvalidOption as rejection:
+            return RejectedStream(rejection)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Returns the reader of a batch query."""
+        options = parse(self.options, streaming=False)
+        return BatchReader(options, checked_schema(schema, options), options.packing(self.parallelism))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Returns the writer of a streaming query to Kafka. Spark creates it in two processes for each batch.
+
+        Raises:
+            InvalidOption: if an option of the sink is wrong, or the columns are not those of Spark's Kafka sink.
+        """
+        from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+        from streamgroups_spark.sinks.options import check_output_schema, parse_sink
+
+        prepare_python_worker()
+        options = parse_sink(self.options)
+        check_output_schema(schema, options)
+        return KafkaStreamWriter(options, self.session, self.parallelism)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Returns the writer of a batch DataFrame to Kafka.
+
+        Raises:
+            InvalidOption: if an option of the sink is wrong, the columns are not those of Spark's Kafka sink, or the mode
+                is ``overwrite``.
+        """
+        from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
+        from streamgroups_spark.sinks.options import check_output_schema, parse_sink
+
+        prepare_python_worker()
+        if overwrite:
+            raise InvalidOption("Records of a topic cannot be overwritten.", remedy='Use mode("append").')
+        options = parse_sink(self.options, streaming=False)
+        check_output_schema(schema, options)
+        return KafkaBatchWriter(options, self.parallelism)
+
+
+def _stream_reader_class() -> type[StreamReader]:
+    if FEATURES.passes_start:
+        return StreamReader
+    from streamgroups_spark.source.reader_before_4_2 import ReaderBefore42
+
+    return ReaderBefore42
+
+
+def _reject_if_never_right(options: Mapping[str, str]) -> None:
+    try:
+        parse(options, streaming=True)
+    except InvalidOption as rejection:
+        try:
+            parse(options, streaming=False)
+        except InvalidOption as batch_rejection:
+            # Whether this becomes a streaming or a batch read is still unknown. Only a batch read works without a
+            # group.
+            has_group = any(name.lower() in ("group.id", "kafka.group.id") for name in options)
+            raise (rejection if has_group else batch_rejection) from None

@@ -1,0 +1,73 @@
+"""The session of this process: its key, its number of tasks, and whether it is registered.
+
+``register`` sets it, and the functions of the API use it on the driver. Source: SEMANTICS S13.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.internals.connect import require_classic
+
+#: The setting of a session with its number of tasks. Spark copies it with the session, as it copies data sources.
+_PARALLELISM = "spark.streamgroups.parallelism"
+_REMEDY = "Call sg.register(spark) once, before spark.readStream and df.writeStream."
+_registered = False
+
+
+def new_session() -> str:
+    """Returns the name and key of a session: text that no other process can guess."""
+    return uuid.uuid4().hex + uuid.uuid4().hex
+
+
+#: Identifies this driver process, so that it receives no requests from the queries of another driver.
+SESSION = new_session()
+
+
+def set_registered(spark: SparkSession, parallelism: int) -> None:
+    """Stores that a session of this process is registered.
+
+    Args:
+        spark: the session.
+        parallelism: the number of tasks that can run at once.
+    """
+    global _registered
+    _registered = True
+    spark.conf.set(_PARALLELISM, str(parallelism))
+
+
+def parallelism_of(spark: SparkSession) -> int:
+    """The number of tasks with which a session was registered, or its default parallelism.
+
+    The sink to Kafka divides the partitions without a key among this number of tasks. So a query that it writes must not
+    have more tasks.
+    """
+    return int(spark.conf.get(_PARALLELISM, None) or spark.sparkContext.defaultParallelism)
+
+
+def require_registered(called: str, df: DataFrame) -> None:
+    """Rejects a call of the API before a session is registered, and in a session of Spark Connect.
+
+    Args:
+        called: the function of the API, for the error.
+        df: its argument.
+
+    Raises:
+        InvalidOption: if no session of this process is registered, or the DataFrame belongs to Spark Connect.
+    """
+    require_classic(df, called)
+    if not _registered:
+        raise needs_registration(called)
+
+
+def needs_registration(what: str) -> InvalidOption:
+    """Returns the error for a feature that needs the user's process.
+
+    >>> print(needs_registration("Option 'maxDrift'"))
+    Option 'maxDrift' needs the registration of this library with the Spark session. Call sg.register(spark) once, before \
+spark.readStream and df.writeStream.
+    """
+    return InvalidOption(f"{what} needs the registration of this library with the Spark session.", remedy=_REMEDY)
