@@ -1,1 +1,118 @@
-"""How facts travel between the processes of Spark."""
+"""How facts travel between the processes of Spark.
+
+A query of this library runs in several processes: the user's process with its JVM, a Python process for each source and for
+each commit of a sink, and the Python workers of its tasks. Spark connects them by few calls, and passes no facts of its own
+between them. This folder contains every other channel. No module outside of it opens a socket, reads Spark's logs or plan, or
+depends on the moment at which Spark pickles an object.
+
+Channels
+--------
+
+For each channel: its modules, the modules that send and receive by it, when, what, and its security. "Kill" is the effect of
+``kill -9`` of a process between both.
+
+Driver RPC
+    :Modules: ``rpc``, ``sockets``, ``dataclass_json``
+    :From, to: see Messages below
+    :When: at the start of a query, before each batch, and at its commit
+    :Content: the dataclasses of ``streamgroups_spark.messages``, as JSON
+    :Kill: the sender gets no reply. It rejects the query or the batch if it needs the reply.
+    :Security: Unix sockets in a directory of mode 0700. Both ends prove the key of the session. JSON creates no other classes.
+
+Pickled ledger
+    :Modules: ``pickled_ledger``
+    :From, to: ``sinks.ledger_registry``, ``source.running_query``
+    :When: at the start of a query with a sink that has a ledger
+    :Content: the sink with its login, by ``cloudpickle``, as a field of a message of the driver RPC
+    :Kill: as for the driver RPC
+    :Security: only a process with the key of the session can send it. It never is in a file, an option or a plan.
+
+Accumulator
+    :Modules: ``channel``, ``observations``, ``state_reports``, ``unreadable_watermarks``, ``user_process``
+    :From, to: ``source.observed_times``, ``source.readers``, ``state.stage``, ``source.query_states``, ``sinks.batch_info``
+    :When: a task sends it, and Spark merges it before the task counts as finished
+    :Content: observed event times, names of state files, counts of unreadable watermarks
+    :Kill: the reports of a failed attempt do not count. If the user's process ends, its queries end too.
+    :Security: Spark's own connection of a task with the driver
+
+Hand-off files
+    :Modules: ``handoff``, ``direct``
+    :From, to: ``source.readers``, ``state.stage``, ``state.stage_task``, ``state.placement``
+    :When: within one attempt of a task, between its reader and its operators
+    :Content: the plan of the task, watermarks of producers with their offsets, and records if the operator takes them directly
+    :Kill: the name contains the attempt, so no other attempt reads the file. Old files are removed after a week.
+    :Security: a directory of mode 0700. The location of states is masked by the key of the session.
+
+Name of a function
+    :Modules: ``stage_name``, ``plan``
+    :From, to: ``state.stage``, ``state.chains``, ``source.query_states``, ``source.program``, ``source.drift_check``
+    :When: when the query is built. Its source reads the name at its start.
+    :Content: the properties of an operator with state, as the name of the function of ``mapInArrow``
+    :Kill: none, because it is a part of the plan
+    :Security: it contains no secret. Spark shows plans to users.
+
+Options of the punctuation source
+    :Modules: ``punctuation_options``
+    :From, to: ``event_time.with_event_time``, ``event_time.punctuation_source``, ``source.read_options``, ``sinks.batch_info``
+    :When: when the query is built. The source of the records and the punctuation source read them at their start.
+    :Content: groups and settings of event time
+    :Kill: none, because they are a part of the plan
+    :Security: they contain no secret
+
+Plan of the running query
+    :Modules: ``active_queries``, ``plan``
+    :From, to: Spark's JVM, ``user_process``
+    :When: at the start of a source, and when it stops
+    :Content: operators, outputs, checkpoint and finished offsets of the query
+    :Kill: the driver RPC of the source has no reply
+    :Security: py4j of the user's process
+
+Spark's logs
+    :Modules: ``checkpoint_log``, ``foreign_checkpoint``, ``unstarted_checkpoint``
+    :From, to: Spark's JVM, ``sinks.batch_info``, ``source.last_batch``, ``source.late_watermark``, ``stable_input.batches``
+    :When: at the begin and the commit of a batch, and when a query starts or stops
+    :Content: the ends of the sources of a batch, its watermark, and whether it is finished
+    :Kill: the logs are durable. A batch that has an offset and no commit runs again.
+    :Security: that of the checkpoint
+
+Begin of a batch
+    :Modules: ``pickled_begin``
+    :From, to: ``sinks.base``, ``sinks.kafka_batch``
+    :When: Spark pickles the writer of a batch to its tasks, after it has logged the offsets
+    :Content: the transaction or the stage of the batch. Tasks return it to ``commit`` with their result.
+    :Kill: the next run begins again, and a higher epoch fences the old transaction
+    :Security: Spark's own connection of a task with the driver
+
+Figures of dead letters
+    :Modules: ``letter_counts``
+    :From, to: ``user_process``, ``ops.metrics_listener``
+    :When: after each batch with dead letters, by the driver RPC
+    :Content: their number for each step
+    :Kill: the figure is lost with its process. The letters are not.
+    :Security: that of the driver RPC
+
+Messages
+--------
+
+Each request goes to all processes of the session. A process that is not meant replies ``None``.
+
+===================== ======================================================================== =========================
+request               sent by                                                                  answered by
+===================== ======================================================================== =========================
+QueryRequest          source.running_query                                                     bridge.active_queries
+FinishedRequest       source.last_batch                                                        bridge.active_queries
+DurationRequest       source.last_batch                                                        bridge.active_queries
+LedgerRequest         source.running_query                                                     sinks.ledger_registry
+ObservationsRequest   source.running_query                                                     bridge.user_process
+StateReportsRequest   bridge.state_reports                                                     bridge.user_process
+BatchRequest          sinks.batch_info                                                         source.running_query
+BatchWritten          sinks.kafka                                                              source.running_query
+LettersWritten        sinks.base                                                               bridge.user_process
+CommittedRequest      stable_input.batches                                                     source.running_query
+TimeRequest           event_time.punctuation_source, event_time.explain, event_time.recorder   source.running_query
+ExplanationRequest    event_time.explain                                                       source.running_query
+InFlightRequest       ops.metrics_listener                                                     source.running_query
+StatesRequest         ops.metrics_listener                                                     source.running_query
+WaitingRequest        ops.metrics_listener                                                     source.running_query
+===================== ======================================================================== =========================
+"""

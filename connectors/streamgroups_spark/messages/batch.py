@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from pyspark import cloudpickle
-
-from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned, States
@@ -110,30 +107,13 @@ class LedgerRequest:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReply:
-    """The sink that stores the ledger of a query. Its class can belong to the user's program, so it is pickled.
-
-    Only a process of this user with the key of the session can send it (``bridge.rpc``): :meth:`sink` executes code
-    of the sender.
+    """The sink that stores the ledger of a query (``bridge.pickled_ledger``).
 
     Args:
         pickled: the sink, pickled by ``cloudpickle``.
     """
 
     pickled: bytes = field(repr=False)
-
-    def sink(self) -> Any:
-        """Returns a copy of the sink.
-
-        Raises:
-            StreamGroupsError: if it cannot be unpickled, for example because this process cannot import its class.
-        """
-        try:
-            return cloudpickle.loads(self.pickled)
-        except Exception as e:
-            raise StreamGroupsError(
-                f"The ledger of the query cannot be unpickled in the process of its source ({type(e).__name__}: {e}).",
-                remedy="Install the packages of the sink for the Python of the driver's workers.",
-            ) from e
 
 
 @dataclass(frozen=True, slots=True)

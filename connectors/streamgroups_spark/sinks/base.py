@@ -22,9 +22,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.limits import count_letters
 from streamgroups.errors import StreamGroupsError
+from streamgroups_spark.bridge.pickled_begin import BegunOnPickle
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
 from streamgroups_spark.messages.batch import LettersWritten
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of
@@ -53,7 +53,7 @@ class TaskOutput(WriterCommitMessage):
     query: str = ""
 
 
-class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
+class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
     """Begins the output of a batch on the driver, writes it in tasks, and commits or aborts it on the driver.
 
     Args:
@@ -68,11 +68,9 @@ class ExactlyOnceWriter(Shipped, DataSourceStreamArrowWriter):
         self._begun: Any = None
         self._is_written: bool | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Begins the output on the driver, before the writer is pickled to the tasks."""
+    def _begin_once(self) -> None:
         if self._is_written is None:
             self._is_written = self._begin()
-        return self.__dict__
 
     @abstractmethod
     def _begin(self) -> bool:

@@ -12,7 +12,6 @@ import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,8 +21,8 @@ from streamgroups.errors import SinkUnreachable, StreamGroupsError
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings
 from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_spark.bridge.pickled_begin import BegunOnPickle
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
 from streamgroups_spark.sinks.options import Delivery, SinkOptions
@@ -31,7 +30,7 @@ from streamgroups_spark.sinks.options import Delivery, SinkOptions
 logger = logging.getLogger(__name__)
 
 
-class KafkaBatchWriter(Shipped, DataSourceArrowWriter):
+class KafkaBatchWriter(BegunOnPickle, DataSourceArrowWriter):
     """Writes the rows of a batch DataFrame, by default in one transaction.
 
     Args:
@@ -45,12 +44,10 @@ class KafkaBatchWriter(Shipped, DataSourceArrowWriter):
         self._transactional_id = options.transactional_id or new_transactional_id()
         self._begun: OpenTransaction | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Begins the transaction on the driver, before the writer is pickled to the tasks."""
+    def _begin_once(self) -> None:
         if self._begun is None and self._options.delivery is Delivery.EXACTLY_ONCE:
             with closing(self._transactions()) as transactions:
                 self._begun = transactions.begin()
-        return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutput:
         """Writes the rows of a task, in the worker."""

@@ -14,10 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark import cloudpickle
-
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.bridge import user_process
+from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.messages.batch import LedgerReply, LedgerRequest
 from streamgroups_spark.session import SESSION
@@ -71,7 +70,7 @@ class Ledgers:
             InvalidOption: if an active query has the ledger of one of these groups in another sink, or if the sink
                 cannot be pickled.
         """
-        ledger = _Ledger(frozenset(group_ids), sink, _pickled(sink, group_ids), weakref.ref(writer))
+        ledger = _Ledger(frozenset(group_ids), sink, pickled_ledger(sink, group_ids), weakref.ref(writer))
         active = self._active()
         checkpoint = self._resolved(checkpoint)
         with self._lock:
@@ -124,19 +123,6 @@ class Ledgers:
                 )
 
 
-def _pickled(sink: Any, group_ids: Sequence[str]) -> bytes:
-    try:
-        return bytes(cloudpickle.dumps(sink))
-    except Exception as e:
-        raise InvalidOption(
-            f"The ledger of group '{', '.join(group_ids)}' cannot be pickled ({type(e).__name__}: {e}), but "
-            "the query's source needs a copy in its process.",
-            remedy=(
-                "Pass connection parameters to it. Open connections and files in its methods, not in the constructor."
-            ),
-        ) from e
-
-
 _ledgers = Ledgers(user_process.active_checkpoints, user_process.resolved_checkpoint)
 _lock = threading.Lock()
 _rpc_server: SessionServer | None = None
@@ -155,4 +141,4 @@ def _answer(request: Any) -> LedgerReply | None:
     if not isinstance(request, LedgerRequest):
         return None
     sink = _ledgers.of(request.group_id, request.checkpoint)
-    return None if sink is None else LedgerReply(_pickled(sink, [request.group_id]))
+    return None if sink is None else LedgerReply(pickled_ledger(sink, [request.group_id]))

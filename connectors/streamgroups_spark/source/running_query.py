@@ -49,6 +49,7 @@ from streamgroups_kafka.membership.history_file import HistoryFile
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberSnapshot
+from streamgroups_spark.bridge.pickled_ledger import unpickled_ledger
 from streamgroups_spark.bridge.rpc import SessionServer, request_all
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.messages.batch import (
@@ -335,7 +336,7 @@ class RunningQuery:
     def _ledger_sink(self) -> Any:
         request = LedgerRequest(self._group_id, self._checkpoint)
         replies: list[LedgerReply] = request_all(self._session, request, needs_all=True)
-        return replies[0].sink() if replies else None
+        return unpickled_ledger(replies[0]) if replies else None
 
     @property
     def _lease(self) -> LeaseLimits:
