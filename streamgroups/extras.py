@@ -19,7 +19,6 @@ EXTRAS = {
     "pandas": "spark",
     "typer": "cli",
     "rich": "cli",
-    "textual": "cli",
     "yaml": "cli",
     "javaproperties": "cli",
     "packaging": "cli",

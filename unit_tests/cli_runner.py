@@ -57,6 +57,14 @@ class CommandLine:
         result = self._capsys.readouterr()
         return Result(int(ended.value.code or 0), result.out, result.err)
 
+    def on_terminal(self, *arguments: str, columns: int = 200) -> Result:
+        """Runs a command whose standard output is a terminal."""
+        with self._monkeypatch.context() as patch:
+            patch.setenv("COLUMNS", str(columns))
+            patch.setenv("TERM", "xterm")
+            patch.setattr(sys.stdout, "isatty", lambda: True)
+            return self(*arguments)
+
     def join(self, group_id: str, topic: str, name: str = "alice") -> FakeMember:
         """Adds a member that owns all partitions of a topic to a group."""
         group = FakeGroup(self.cluster, group_id)

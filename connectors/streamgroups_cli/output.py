@@ -119,15 +119,23 @@ def print_tables(tables: Sequence[Table]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
+    console.print(*renderables(tables), sep="\n")
+
+
+def renderables(tables: Iterable[Table]) -> list[Any]:
+    """Returns the headings and the tables for a terminal."""
+    from rich.text import Text
+
+    shown: list[Any] = []
     for table in tables:
         if table.heading:
-            console.print(printable(table.heading), markup=False, style="bold")
+            shown.append(Text(printable(table.heading), "bold"))
         if table.rows or not table.heading:
-            console.print(rich_table(table))
+            shown.append(_framed(table))
+    return shown
 
 
-def rich_table(table: Table) -> Any:
-    """Returns the table for a terminal."""
+def _framed(table: Table) -> Any:
     from rich import box
     from rich.table import Table as RichTable
 
@@ -135,12 +143,11 @@ def rich_table(table: Table) -> Any:
     for column in table.columns:
         framed.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
     for row in table.rows:
-        framed.add_row(*(styled(column, cell) for column, cell in zip(table.columns, row, strict=True)))
+        framed.add_row(*(_styled(column, cell) for column, cell in zip(table.columns, row, strict=True)))
     return framed
 
 
-def styled(column: Column, cell: Cell) -> RichText:
-    """Returns a cell for a terminal, with its colour and its alignment."""
+def _styled(column: Column, cell: Cell) -> RichText:
     from rich.text import Text
 
     text = cell_text(cell)

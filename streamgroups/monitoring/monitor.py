@@ -17,7 +17,7 @@ from streamgroups.event_time.stored_time import GroupTime, StoredTime, group_tim
 from streamgroups.event_time.watermark import Watermark
 from streamgroups.groups.commit_metadata import names_state, position_of
 from streamgroups.groups.gaps import Gaps
-from streamgroups.groups.lag import PartitionError, PartitionLag, maximum, total
+from streamgroups.groups.lag import PartitionError, PartitionLag, maximum
 from streamgroups.metadata_entries import warn_of_unreadable
 from streamgroups.monitoring.lag_states import WINDOW_MS, LagHistory, LagState, Sample, read_per_s, worst, written_at_ms
 from streamgroups.monitoring.snapshots import COUNT_BYTES, READS_UNASKED, GroupSnapshot, Memory, list_all, survey
@@ -77,15 +77,6 @@ class WatchedGroup:
         """The offsets that it reads per second; ``None`` while unknown."""
         rates = [rate for p in self.partitions if (rate := read_per_s(p.samples)) is not None]
         return sum(rates) if rates else None
-
-    @property
-    def lag_history(self) -> list[int]:
-        """The total lag of its partitions at each moment in the window, in ascending order of time."""
-        at: dict[int, list[int | None]] = {}
-        for partition in self.partitions:
-            for sample in partition.samples:
-                at.setdefault(sample.time_ms, []).append(sample.records)
-        return [total(records) or 0 for _, records in sorted(at.items())]
 
 
 class Monitor:

@@ -1,4 +1,4 @@
-"""``streamgroups groups watch`` in a pipe: line after line. It continues after errors."""
+"""``streamgroups groups watch``: line after line in a pipe, and tables on a terminal. It continues after errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
 from streamgroups.state.state_time import GroupWindows, StateTime
-from streamgroups_cli.groups.watch_views import Poll, group_columns, partition_columns, partition_rows
+from streamgroups_cli.groups import watching
+from streamgroups_cli.groups.watch_views import Poll, screen
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -96,12 +97,45 @@ def test_W2_groups_with_event_time_show_it(board: CommandLine) -> None:
     (row,) = csv.DictReader(io.StringIO(watch(board, "-o", "csv", count=1)))
     assert row["watermark"] == "1970-01-01T00:00:00.300Z"
     views = Poll(1_000_000, Monitor(board.admin, board.admin, board.clock, event_times=True).poll(), "broker:9092")
-    assert [column.name for column in group_columns(views)][-1] == "watermark"
-    assert [column.name for column in partition_columns(views)][-3:] == ["event_time", "watermark", "time_state"]
-    assert [(row.partition, *list(row.cells())[-3:]) for row in partition_rows(views)] == [
+    groups, partitions = screen(views, 10)
+    assert [column.name for column in groups.columns][-1] == "watermark"
+    assert [column.name for column in partitions.columns][-3:] == ["event_time", "watermark", "time_state"]
+    assert [(row[2], *row[-3:]) for row in partitions.rows] == [
         (0, "1970-01-01T00:00:00.900Z", "1970-01-01T00:00:00.900Z", "ahead"),
         (1, "1970-01-01T00:00:00.300Z", "1970-01-01T00:00:00.300Z", "holds back"),
     ]
+
+
+def test_a_screen_has_the_worst_rows_first_and_as_many_as_fit(board: CommandLine) -> None:
+    for number in range(9):
+        board.cluster.commit(f"idle-{number}", {P0: number})
+    poll = Poll(1_000_000, Monitor(board.admin, board.admin, board.clock).poll(), "broker:9092")
+    groups, partitions = screen(poll, 6)
+    assert (groups.heading, len(groups.rows)) == ("3 of 10 groups", 3)
+    assert (partitions.heading, len(partitions.rows)) == ("3 of 11 partitions", 3)
+    assert [row[0] for row in groups.rows] == ["idle-0", "idle-1", "idle-2"]
+    assert [row[6] for row in partitions.rows] == [10, 9, 8]
+    whole = screen(poll, 100)
+    assert [table.heading for table in whole] == ["10 groups", "11 partitions"]
+    assert [table.heading for table in screen(Poll(0, [], "broker:9092"), -5)] == ["0 groups", "0 partitions"]
+
+
+def test_a_terminal_shows_tables_and_the_error_of_a_poll(board: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    polls = 0
+    describe_groups = FakeAdmin.describe_groups
+
+    def away_at_the_second_poll(admin: FakeAdmin, group_ids: list[str]) -> object:
+        nonlocal polls
+        polls += 1
+        board.cluster.reachable = polls != 2
+        return describe_groups(admin, group_ids)
+
+    monkeypatch.setattr(FakeAdmin, "describe_groups", away_at_the_second_poll)
+    monkeypatch.setattr(watching, "_MIN_INTERVAL_S", 0)
+    result = board.on_terminal("groups", "watch", "board", "--interval", "0s", "--count", "2")
+    assert result.code == 0
+    assert all(text in result.out for text in ("1 group", "2 partitions", "board", "alice", "unknown"))
+    assert "is unreachable" in result.out
 
 
 def test_groups_can_be_named_before_they_are_there(board: CommandLine) -> None:

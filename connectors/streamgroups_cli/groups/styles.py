@@ -1,11 +1,9 @@
-"""The styles of groups: colours of words (which are clear without colour, too), and numbers as small charts.
+"""The colours of words about groups, which are clear without colour, too.
 
 ``groups list`` and ``groups watch`` use it.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 _STATES = {
     "Stable": "green",
@@ -28,7 +26,6 @@ def state_style(state: str) -> str:
 
 
 _LAG_STATES = {"ok": "green", "warn": "yellow", "unknown": "bright_black"}
-_BARS = "▁▂▃▄▅▆▇█"
 
 
 def lag_state_style(state: str) -> str:
@@ -47,14 +44,3 @@ def time_state_style(state: str) -> str:
     ('yellow', '')
     """
     return {"holds back": "yellow", "idle": "bright_black", "no watermark": "bright_black"}.get(state, "")
-
-
-def sparkline(values: Sequence[int], width: int) -> str:
-    """Returns the last values as bars, from 0 to the maximum of them.
-
-    >>> sparkline([0, 5, 10, 0], 8), sparkline([3, 3], 8), sparkline([], 8), sparkline([1, 2, 4], 2)
-    ('▁▅█▁', '██', '', '▅█')
-    """
-    shown = list(values)[-width:]
-    largest = max(shown, default=0)
-    return "".join(_BARS[-(-value * (len(_BARS) - 1) // largest) if largest else 0] for value in shown)

@@ -1,24 +1,23 @@
 """The views of ``groups watch`` for one poll of the groups: a screen, a line for each group, or a document.
 
-:mod:`streamgroups_cli.groups.watching` and :mod:`streamgroups_cli.groups.watch_screen` call it. Source: SEMANTICS O3.
+:mod:`streamgroups_cli.groups.watching` calls it. Source: SEMANTICS O3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from streamgroups.durations import duration
 from streamgroups.monitoring.group_tables import bounded
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.groups.styles import lag_state_style, sparkline, state_style, time_state_style
+from streamgroups_cli.groups.styles import lag_state_style, state_style, time_state_style
 
-_SPARKS = 20
 #: The worst state first.
 _URGENCY = {state: place for place, state in enumerate(LagState)}
 
@@ -27,7 +26,6 @@ _GROUPS = (
     Column("state", style=state_style),
     Column("members", right=True),
     Column("lag", right=True),
-    Column("lag_history"),
     Column("time_lag", right=True),
     Column("read_per_s", right=True),
     Column("lag_state", style=lag_state_style),
@@ -41,14 +39,13 @@ _PARTITIONS = (
     Column("end_offset", right=True),
     Column("lag", right=True),
     Column("in_flight", right=True),
-    Column("lag_history"),
     Column("time_lag", right=True),
     Column("lag_state", style=lag_state_style),
 )
 #: Only if a group has event time (``sg.with_event_time``, or windows of partitions), because a screen is narrow.
 _WATERMARK = (Column("watermark"),)
 _EVENT_TIME = (Column("event_time"), *_WATERMARK, Column("time_state", style=time_state_style))
-_PLAIN = (Column("time"), *(c for c in _GROUPS if c.name != "lag_history"))
+_PLAIN = (Column("time"), *_GROUPS)
 _CSV = (*(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN), *_WATERMARK)
 
 
@@ -69,102 +66,40 @@ class Poll:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of the screen. Its content is computed for visible rows only.
+def screen(poll: Poll, max_rows: int) -> list[Table]:
+    """Returns the tables of groups and of their partitions, the worst first.
 
     Args:
-        group: its group.
-        cells: returns its content, with cells beyond the columns if no group has event time.
-        order: returns the value to sort by, for the name of a column.
-        topic: its topic, if it is a partition.
-        partition: its number, if it is a partition.
+        poll: the poll.
+        max_rows: the number of rows that fit. Groups take at most half of them.
     """
-
-    group: str
-    cells: Callable[[], Sequence[Cell]]
-    order: Callable[[str], Any]
-    topic: str = ""
-    partition: int = -1
-
-    @property
-    def key(self) -> str:
-        """Identifies the row in all polls."""
-        return f"{self.group}\0{self.topic}\0{self.partition}" if self.topic else self.group
-
-
-def group_of(key: str) -> str:
-    """Returns the group of a row, from the key of the row."""
-    return key.partition("\0")[0]
-
-
-def group_columns(poll: Poll) -> Sequence[Column]:
-    """Returns the columns of groups on the screen."""
-    return (*_GROUPS, *(_WATERMARK if _has_time(poll) else ()))
-
-
-def partition_columns(poll: Poll) -> Sequence[Column]:
-    """Returns the columns of partitions on the screen."""
-    return (*_PARTITIONS, *(_EVENT_TIME if _has_time(poll) else ()))
-
-
-def group_rows(poll: Poll) -> list[Row]:
-    """Returns the groups, the worst first."""
+    groups = sorted(poll.groups, key=_urgency)
+    partitions = sorted(((g, p) for g in groups for p in g.partitions), key=_partition_urgency)
+    shown = groups[: max(max_rows // 2, 1)]
+    shown_partitions = partitions[: max(max_rows - len(shown), 1)]
+    has_time = _has_time(poll)
     return [
-        Row(g.snapshot.description.group_id, partial(_group_cells, g, human=True), partial(_group_order, g))
-        for g in sorted(poll.groups, key=_urgency)
+        _table(
+            (*_GROUPS, *(_WATERMARK if has_time else ())),
+            [_group_cells(g, human=True) for g in shown],
+            _counted(len(shown), len(groups), "group"),
+        ),
+        _table(
+            (*_PARTITIONS, *(_EVENT_TIME if has_time else ())),
+            [_partition_cells(*it) for it in shown_partitions],
+            _counted(len(shown_partitions), len(partitions), "partition"),
+        ),
     ]
 
 
-def partition_rows(poll: Poll) -> list[Row]:
-    """Returns the partitions of all groups, the worst first."""
-    pairs = [(g, p) for g in poll.groups for p in g.partitions]
-    pairs.sort(
-        key=lambda it: (*_partition_urgency(it[1]), it[0].snapshot.description.group_id, it[1].lag.topic_partition)
-    )
-    return [
-        Row(
-            g.snapshot.description.group_id,
-            partial(_partition_cells, g, p),
-            partial(_partition_order, g, p),
-            p.lag.topic_partition.topic,
-            p.lag.topic_partition.partition,
-        )
-        for g, p in pairs
-    ]
+def _counted(shown: int, count: int, noun: str) -> str:
+    of_all = f"{shown:,} of " if shown < count else ""
+    return f"{of_all}{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _group_order(g: WatchedGroup, column: str) -> Any:
-    match column:
-        case "lag" | "lag_history":
-            return g.snapshot.records
-        case "time_lag":
-            return g.time_lag_ms
-        case "read_per_s":
-            return g.read_per_s
-        case "lag_state":
-            return _URGENCY[g.state]
-    return _cell((*_GROUPS, *_WATERMARK), _group_cells(g, human=True), column)
-
-
-def _partition_order(g: WatchedGroup, p: WatchedPartition, column: str) -> Any:
-    match column:
-        case "lag" | "lag_history":
-            return p.lag.records
-        case "time_lag":
-            return p.time_lag_ms
-        case "lag_state":
-            return _URGENCY[p.state]
-    return _cell((*_PARTITIONS, *_EVENT_TIME), _partition_cells(g, p), column)
-
-
-def _cell(columns: Sequence[Column], cells: Sequence[Cell], name: str) -> Cell:
-    return next(cell for column, cell in zip(columns, cells, strict=True) if column.name == name)
-
-
-def _table(columns: Sequence[Column], rows: Sequence[list[Cell]]) -> Table:
+def _table(columns: Sequence[Column], rows: Sequence[list[Cell]], heading: str = "") -> Table:
     """Returns a table. Rows can have more cells than columns; the last cells are then omitted."""
-    return Table(columns, [row[: len(columns)] for row in rows])
+    return Table(columns, [row[: len(columns)] for row in rows], heading)
 
 
 def _has_time(poll: Poll) -> bool:
@@ -175,8 +110,10 @@ def _urgency(group: WatchedGroup) -> tuple[int, int, str]:
     return _URGENCY[group.state], -(group.snapshot.records or 0), group.snapshot.description.group_id
 
 
-def _partition_urgency(partition: WatchedPartition) -> tuple[int, int]:
-    return _URGENCY[partition.state], -(partition.lag.records or 0)
+def _partition_urgency(it: tuple[WatchedGroup, WatchedPartition]) -> tuple[int, int, str, TopicPartition]:
+    group, partition = it
+    lag = partition.lag
+    return _URGENCY[partition.state], -(lag.records or 0), group.snapshot.description.group_id, lag.topic_partition
 
 
 def _group_cells(g: WatchedGroup, *, human: bool) -> list[Cell]:
@@ -186,7 +123,6 @@ def _group_cells(g: WatchedGroup, *, human: bool) -> list[Cell]:
         d.state,
         len(d.members),
         bounded(g.snapshot.records, is_exact=g.snapshot.is_exact) if human else g.snapshot.records,
-        sparkline(g.lag_history, _SPARKS),
         duration(g.time_lag_ms),
         None if rate is None else f"{rate:.0f}",
         g.state.value,
@@ -206,7 +142,6 @@ def _partition_cells(g: WatchedGroup, p: WatchedPartition) -> list[Cell]:
         p.lag.end_offset,
         bounded(p.lag.records, is_exact=p.lag.is_exact),
         p.lag.in_flight,
-        sparkline([sample.records for sample in p.samples], _SPARKS),
         duration(p.time_lag_ms),
         p.state.value,
         None if p.event_time is None else utc(p.event_time.event_time_ms),
@@ -222,9 +157,7 @@ def plain_table(poll: Poll) -> Table:
 
 
 def _plain_rows(poll: Poll, *, human: bool) -> list[list[Cell]]:
-    index = [c.name for c in _GROUPS].index("lag_history")
-    rows = [_group_cells(g, human=human) for g in poll.groups]
-    return [[utc(poll.time_ms), *row[:index], *row[index + 1 :]] for row in rows]
+    return [[utc(poll.time_ms), *_group_cells(g, human=human)] for g in poll.groups]
 
 
 def csv_rows(poll: Poll) -> Table:

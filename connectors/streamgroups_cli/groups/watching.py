@@ -1,7 +1,7 @@
-"""``streamgroups groups watch``: shows groups as they change, in full screen on a terminal and line by line elsewhere.
+"""``streamgroups groups watch``: shows groups as they change: tables that are redrawn on a terminal, and lines elsewhere.
 
 If the cluster does not respond for a while, the view shows the error and continues.
-``streamgroups_cli.groups`` imports it; :mod:`streamgroups.monitoring.monitor` polls. Source: SEMANTICS O3.
+``streamgroups_cli.groups`` imports it; :mod:`streamgroups.monitoring.monitor` polls. Source: SEMANTICS O3; ``rich.live``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,20 @@ import typer
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import StreamGroupsError
 from streamgroups.monitoring.monitor import Monitor
+from streamgroups.printable import printable
 from streamgroups.tables import plain_lines
+from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.groups.scope import GroupsOrAllArgument
-from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table
+from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen
 from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, print_csv, say
+from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, print_csv, renderables, say
+
+#: The lines of a screen for its head, and for the headings and the frames of two tables.
+_LINES_WITHOUT_ROWS = 12
+#: The minimum between two polls of a screen.
+_MIN_INTERVAL_S = 0.1
 
 
 @with_options
@@ -56,9 +63,7 @@ def watch(
         # An error of the first poll can be permanent: a wrong address is reported at once.
         first = _poll(cluster, monitor, chosen)
         polls = _polls(cluster, monitor, chosen, first)
-        # Textual reads keys from standard input, and draws on standard error.
-        is_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-        show = _show_screen if is_terminal and output is Output.table else _print_lines
+        show = _show_screen if sys.stdout.isatty() and output is Output.table else _print_lines
         with suppress(KeyboardInterrupt):
             show(polls, interval_s, count, output)
 
@@ -79,10 +84,20 @@ def _polls(cluster: Cluster, monitor: Monitor, chosen: list[str] | None, first: 
 
 
 def _show_screen(polls: Iterator[Poll], interval_s: float, count: int | None, _: Output) -> None:
-    from streamgroups_cli.groups.watch_screen import WatchScreen
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
 
-    if (error := WatchScreen(polls, interval_s, count).run()) is not None:
-        raise error
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False) as live:
+        for number, poll in enumerate(polls, 1):
+            error = [Text(printable(poll.error), "bold red")] if poll.error else []
+            tables = screen(poll, console.height - _LINES_WITHOUT_ROWS - len(error))
+            head = Text.assemble(("streamgroups ", "bold"), f"{poll.where}  {utc(poll.time_ms)}")
+            live.update(Group(head, *error, *renderables(tables)), refresh=True)
+            if number == count:
+                return
+            time.sleep(max(interval_s, _MIN_INTERVAL_S))
 
 
 def _print_lines(polls: Iterator[Poll], interval_s: float, count: int | None, output: Output) -> None:
