@@ -290,15 +290,6 @@ FEATURES = {
         lambda place: place.command("groups", "delete", place.name, "--execute", "--undo-file", place.new_directory()),
         Place.group,
     ),
-    "topics describe": Feature(
-        lambda name: (Acl("Describe", "Topic", "flights"),),
-        lambda place: place.command("topics", "describe", "flights"),
-    ),
-    "topics delete": Feature(
-        lambda name: (Acl("Delete", "Topic", name),),
-        lambda place: place.command("topics", "delete", place.name, "--execute"),
-        Place.new_topic,
-    ),
     "dlq list": Feature(
         lambda name: (Acl("Read", "Topic", name),),
         lambda place: place.command("dlq", "list", place.name),

@@ -120,15 +120,11 @@ class PartitionDescription:
 
     Args:
         partition: its number.
-        leader: the id of the broker that leads it; ``None`` while it has no leader.
         replicas: the ids of the brokers that store it.
-        in_sync: the ids of the replicas that are up to date.
     """
 
     partition: int
-    leader: int | None
     replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +133,8 @@ class TopicDescription:
 
     Args:
         name: its name.
-        topic_id: its id, which a recreated topic of the same name does not share (KIP-516).
-        internal: whether it is an internal topic of Kafka.
         partitions: its partitions, by number.
     """
 
     name: str
-    topic_id: str
-    internal: bool
     partitions: tuple[PartitionDescription, ...]

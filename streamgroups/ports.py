@@ -206,10 +206,6 @@ class TopicAdmin(Protocol):
         """
         ...
 
-    def delete_topics(self, names: Collection[str]) -> dict[str, StreamGroupsError]:
-        """Deletes topics with all their records. Returns the topics that were not deleted, with the reasons."""
-        ...
-
     def describe_topics(
         self, names: Collection[str] | None = None, *, operation: str = "Describe"
     ) -> dict[str, TopicDescription]:

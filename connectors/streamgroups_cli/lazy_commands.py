@@ -25,7 +25,7 @@ def lazy_app(help_: str, places: Mapping[str, str], **settings: Any) -> typer.Ty
             name.
         **settings: other arguments of ``typer.Typer``.
 
-    >>> group = typer.main.get_command(lazy_app("Look.", {"list": "streamgroups_cli.topics.listing:list_topics"}))
+    >>> group = typer.main.get_command(lazy_app("Look.", {"list": "streamgroups_cli.groups.listing:list_groups"}))
     >>> list(group.commands), group.commands["list"].name
     (['list'], 'list')
     """

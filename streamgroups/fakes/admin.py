@@ -140,15 +140,6 @@ class FakeAdmin:
         self.cluster.create_topic(name, partitions or 1)
         return True
 
-    def delete_topics(self, names: Collection[str]) -> dict[str, StreamGroupsError]:
-        """See :meth:`streamgroups.ports.TopicAdmin.delete_topics`."""
-        self._before_change()
-        missing = [name for name in names if name not in self.cluster.topics()]
-        for name in names:
-            if name not in missing:
-                self.cluster.delete_topic(name)
-        return {name: UnknownTopic(f"Topic '{name}' does not exist.") for name in missing}
-
     def describe_topics(
         self, names: Collection[str] | None = None, *, operation: str = "Describe"
     ) -> dict[str, TopicDescription]:
@@ -156,12 +147,7 @@ class FakeAdmin:
         self.cluster.check_parts(*(names or ()))
         counts = self.cluster.partition_counts()
         return {
-            name: TopicDescription(
-                name,
-                str(self.cluster.identities([name])[name].topic_id),
-                False,
-                tuple(PartitionDescription(p, BROKER, (BROKER,), (BROKER,)) for p in range(count)),
-            )
+            name: TopicDescription(name, tuple(PartitionDescription(p, (BROKER,)) for p in range(count)))
             for name, count in sorted(counts.items())
             if (name not in self.cluster.rejections if names is None else name in names)
         }

@@ -151,7 +151,8 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> 
 
     >>> require_bounds({TopicPartition("flights", 9): PartitionError.NO_PARTITION})
     Traceback (most recent call last):
-    streamgroups.errors.UnknownTopic: Partition flights-9 does not exist; nothing was changed. See: streamgroups topics list.
+    streamgroups.errors.UnknownTopic: Partition flights-9 does not exist; nothing was changed. List the topics with: \
+kafka-topics.sh --list.
     """
     missing = [tp for tp, found in bounds.items() if found is PartitionError.NO_PARTITION]
     if missing:
@@ -159,7 +160,7 @@ def require_bounds(bounds: Mapping[TopicPartition, Bounds | PartitionError]) -> 
         only = missing[0] if len(missing) == 1 else None
         raise UnknownTopic(
             what,
-            remedy="See: streamgroups topics list.",
+            remedy="List the topics with: kafka-topics.sh --list.",
             topic=None if only is None else only.topic,
             partition=None if only is None else only.partition,
         )

@@ -1,6 +1,6 @@
 """Snapshots of the groups of a cluster: their members, and the lag of each partition.
 
-The command line (``groups``, ``topics describe``, ``gaps``) and :mod:`streamgroups.monitoring.monitor` call this
+The command line (``groups``, ``gaps``) and :mod:`streamgroups.monitoring.monitor` call this
 module. It defines which groups *all* includes. It combines the ports :class:`~streamgroups.ports.GroupAdmin` and
 :class:`~streamgroups.ports.TopicAdmin` with the rules of :mod:`streamgroups.groups.lag`, with one request for all
 groups. Source: SEMANTICS O1, O3.

@@ -1,4 +1,4 @@
-"""``streamgroups topics create``, ``produce`` and ``delete``."""
+"""``streamgroups topics create`` and ``produce``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.errors import NotAuthorized, RecordRejected, StreamGroupsError
+from streamgroups.errors import RecordRejected
 from streamgroups.fakes.cluster import FakeCluster
-from streamgroups.partitions import TopicDescription, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups.record_lines import NewRecord
 from streamgroups_cli.topics import producing
 from unit_tests.cli_runner import CommandLine
@@ -100,55 +100,6 @@ def test_a_wrong_topic_is_not_created(cli: CommandLine, arguments: list[str], me
     rejected = cli("topics", "create", *arguments)
     assert (rejected.code, dict(cli.cluster.topics())) == (2, {})
     assert message in rejected.err
-
-
-def test_delete_plans_first(cli: CommandLine) -> None:
-    cli.cluster.create_topic("flights", 2)
-    cli.cluster.produce(P0, 3)
-    cli.cluster.commit("board", {P0: 3})
-    planned = cli("topics", "delete", "flights")
-    assert (planned.code, dict(cli.cluster.topics())) == (0, {"flights": 2})
-    assert planned.out.splitlines() == [
-        "TOPIC    PARTITIONS  OFFSETS  GROUPS",
-        "flights           2        3  board",
-    ]
-    assert planned.err == "Nothing was changed: this is the plan. --execute applies it.\n"
-    deleted = cli("topics", "delete", "flights", "--execute")
-    assert (deleted.code, deleted.err, dict(cli.cluster.topics())) == (0, "1 topic deleted.\n", {})
-
-
-def test_a_topic_that_members_read_is_not_deleted(cli: CommandLine) -> None:
-    cli.cluster.create_topic("flights", 2)
-    cli.cluster.create_topic("airports", 1)
-    member = cli.join("board", "flights")
-    rejected = cli("topics", "delete", "flights", "airports", "--execute")
-    assert (rejected.code, dict(cli.cluster.topics())) == (3, {"flights": 2, "airports": 1})
-    assert "Topics are being read by group 'board' ('flights'). Nothing was changed." in rejected.err
-    member.close()
-    assert cli("topics", "delete", "flights", "airports", "--execute").code == 0
-
-
-def test_unknown_and_internal_topics_are_not_deleted(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    cli.cluster.create_topic("flights", 2)
-    missing = cli("topics", "delete", "flights", "flihgts", "--execute")
-    assert (missing.code, dict(cli.cluster.topics())) == (1, {"flights": 2})
-    assert "Topic 'flihgts' does not exist" in missing.err
-    internal = {"__consumer_offsets": TopicDescription("__consumer_offsets", "id", True, ())}
-    monkeypatch.setattr(cli.admin, "describe_topics", lambda _names, **_: internal)
-    rejected = cli("topics", "delete", "__consumer_offsets", "--execute")
-    assert (rejected.code, "belongs to Kafka" in rejected.err) == (3, True)
-
-
-def test_a_deletion_in_part_is_reported(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("flights", "airports"):
-        cli.cluster.create_topic(name, 1)
-    failures: dict[str, StreamGroupsError] = {"airports": NotAuthorized("Not this one.", remedy="Grant Delete.")}
-    monkeypatch.setattr(cli.admin, "delete_topics", lambda _names: failures)
-    result = cli("topics", "delete", "flights", "airports", "--execute")
-    assert result.code == 4
-    assert "1 of 2 topics were deleted. Not this one." in result.err
-    assert "streamgroups topics delete --execute airports" in result.err
-    assert cli("topics", "delete", "airports", "--execute").code == 1
 
 
 def test_produce_writes_a_record_for_each_line(

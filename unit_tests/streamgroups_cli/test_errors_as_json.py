@@ -45,7 +45,7 @@ COMMANDS = list(commands())
             {"class": "UnknownGroup", "code": "unknown_group", "group": "unknown"},
         ),
         (
-            ["topics", "describe", "gone"],
+            ["topics", "tail", "gone"],
             ExitCode.ERROR,
             {"class": "UnknownTopic", "code": "unknown_topic", "topic": "gone"},
         ),

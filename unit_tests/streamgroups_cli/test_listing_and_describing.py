@@ -155,7 +155,6 @@ def test_O1_metadata_groups_are_listed_on_request(noted: CommandLine) -> None:
         ["groups", "describe", "--all-groups", "-o", "csv"],
         ["groups", "export", "--all-groups"],
         ["groups", "watch", "--count", "1"],
-        ["topics", "describe", "flights", "--groups"],
     ],
 )
 def test_O1_all_groups_are_those_of_readers(noted: CommandLine, arguments: list[str]) -> None:

@@ -72,7 +72,8 @@ def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) 
         named = ", ".join(f"'{topic}'" for topic in missing)
         raise UnknownTopic(
             f"Topic {named} does not exist; nothing was changed.",
-            remedy="See: streamgroups topics list.",
+            remedy="List the topics with: kafka-topics.sh --list.",
+            topic=missing[0] if len(missing) == 1 else None,
         )
     listed = [TopicPartition(topic, p.partition) for topic in whole for p in found[topic].partitions]
     listed += [TopicPartition(topic, p) for topic, numbers in scope.items() if numbers for p in numbers]

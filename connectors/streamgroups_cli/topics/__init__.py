@@ -1,6 +1,6 @@
-"""``streamgroups topics``: creates, describes, fills and deletes the topics of a cluster, one file per command.
+"""``streamgroups topics``: creates and fills topics, and shows their last records, one file per command.
 
-Part of the command line (``streamgroups_cli``).
+Part of the command line (``streamgroups_cli``). Kafka's own tool lists, describes and deletes topics.
 """
 
 from __future__ import annotations
@@ -8,13 +8,10 @@ from __future__ import annotations
 from streamgroups_cli.lazy_commands import lazy_app
 
 app = lazy_app(
-    "Create, inspect, fill and delete topics.",
+    "Create topics, and write and show their records.",
     {
         "create": "streamgroups_cli.topics.creating:create",
-        "list": "streamgroups_cli.topics.listing:list_topics",
-        "describe": "streamgroups_cli.topics.describing:describe",
         "tail": "streamgroups_cli.topics.tailing:tail",
         "produce": "streamgroups_cli.topics.producing:produce",
-        "delete": "streamgroups_cli.topics.deleting:delete",
     },
 )

@@ -99,7 +99,7 @@ def _check(
         if not accepts:
             raise GroupRejected(
                 f"{has}. Nothing was changed.",
-                remedy=f"Use another name, accept it with --if-not-exists, or see: streamgroups topics describe {name}.",
+                remedy="Use another name, or accept it with --if-not-exists.",
                 topic=name,
             )
         if partitions not in (None, count) or replication_factor not in (None, replicas):

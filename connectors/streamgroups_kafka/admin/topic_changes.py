@@ -1,12 +1,12 @@
-"""Creates and deletes topics, through librdkafka's admin API.
+"""Creates topics, through librdkafka's admin API.
 
 Called by :mod:`streamgroups_kafka.admin.topics` for ``streamgroups topics``, and by ``streamgroups_spark.repartition`` on
-the driver, before a query starts. Source: KIP-4 (CreateTopics, DeleteTopics), KIP-464 (the defaults of the broker).
+the driver, before a query starts. Source: KIP-4 (CreateTopics), KIP-464 (the defaults of the broker).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streamgroups.errors import BrokerUnreachable, InvalidOption, StreamGroupsError
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S, KafkaCluster
-from streamgroups_kafka.client.acls import CREATE, DELETE
+from streamgroups_kafka.client.acls import CREATE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 
@@ -96,32 +96,3 @@ def _creation_error(error: KafkaError, topic: str, config: ClientConfig) -> Stre
         reason = config.redact(error.str()).strip().rstrip(".")
         return InvalidOption(f"{what}: {reason}.", remedy=_INVALID[error.code()], topic=topic)
     return to_streamgroups_error(error, what, topic=topic, operations=CREATE, redact=config.redact)
-
-
-def delete_topics(config: ClientConfig, topics: Collection[str]) -> dict[str, StreamGroupsError]:
-    """Deletes topics with all their records, and waits until they are not visible any more.
-
-    Args:
-        config: the configuration of the client.
-        topics: the topics.
-
-    Returns:
-        The topics that were not deleted, with the reasons.
-    """
-    if not topics:
-        return {}
-    admin = AdminClient(dict(config.for_admin()))
-    failures: dict[str, StreamGroupsError] = {}
-    for topic, deleted in admin.delete_topics(sorted(topics), request_timeout=REQUEST_TIMEOUT_S).items():
-        try:
-            deleted.result()
-        except KafkaException as e:
-            what = f"Topic '{topic}' could not be deleted"
-            failures[topic] = to_streamgroups_error(
-                e.args[0], what, topic=topic, operations=DELETE, redact=config.redact
-            )
-    cluster = KafkaCluster(config)
-    comes_true(
-        lambda: not (set(topics) - failures.keys()) & set(cluster.topics()), _VISIBLE_S, every_s=0.1, slowest_s=1
-    )
-    return failures

@@ -85,12 +85,6 @@ class KafkaTopicAdmin:
 
         return create_topic(self._config, name, partitions, replication_factor=replication_factor, settings=settings)
 
-    def delete_topics(self, names: Collection[str]) -> dict[str, StreamGroupsError]:
-        """See :meth:`streamgroups.ports.TopicAdmin.delete_topics`."""
-        from streamgroups_kafka.admin.topic_changes import delete_topics
-
-        return delete_topics(self._config, names)
-
     def describe_topics(
         self, names: Collection[str] | None = None, *, operation: str = "Describe"
     ) -> dict[str, TopicDescription]:
@@ -261,17 +255,8 @@ def _of_a_record(listed: StampedOffset) -> StampedOffset | None:
 
 
 def _description(topic: Any) -> TopicDescription:
-    partitions = (
-        PartitionDescription(
-            p.partition_index,
-            None if p.leader_id == _NO_LEADER else p.leader_id,
-            tuple(p.replica_nodes),
-            tuple(p.isr_nodes),
-        )
-        for p in topic.partitions
-    )
-    ordered = tuple(sorted(partitions, key=lambda p: p.partition))
-    return TopicDescription(topic.name, str(topic.topic_id), topic.is_internal, ordered)
+    partitions = (PartitionDescription(p.partition_index, tuple(p.replica_nodes)) for p in topic.partitions)
+    return TopicDescription(topic.name, tuple(sorted(partitions, key=lambda p: p.partition)))
 
 
 def _encoded(topic_id: uuid.UUID | None) -> str | None:
