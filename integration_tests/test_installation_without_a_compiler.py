@@ -39,10 +39,10 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 
 
 def doctor(installation: Installation, bootstrap: str) -> dict[str, dict[str, Any]]:
-    """The results of ``streamgroups doctor`` by subject, without that about the machine."""
+    """The results of ``streamgroups doctor`` by subject."""
     result = installation.run("streamgroups", "doctor", "-o", "json", "-b", bootstrap)
     assert result.returncode == 0, result.stdout + result.stderr
-    return {it["about"]: it for it in json.loads(result.stdout)["findings"] if it["about"] != "machine"}
+    return {it["about"]: it for it in json.loads(result.stdout)["findings"]}
 
 
 def read(installation: Installation, bootstrap: str, topic: str) -> str:

@@ -7,8 +7,7 @@ checks them, this file prints the results.
 from __future__ import annotations
 
 import platform
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -17,38 +16,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamgroups._version import __version__
-from streamgroups.errors import InvalidOption
-from streamgroups.tables import Column, Table
+from streamgroups.doctor.check_results import Finding, State, ok, problem, warning, worst
+from streamgroups.errors import EmbeddedBrokerError, InvalidOption
+from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli._spark_application import WORKER_PYTHON
 from streamgroups_cli.connection import ClusterOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit
 
 if TYPE_CHECKING:
-    from streamgroups.doctor.check_results import Finding
-    from streamgroups.doctor.installation import Distribution
     from streamgroups_kafka.client.config import ClientConfig
 
-#: Modules of other projects that Spark's workers import, and that a file of a job could hide.
-_DEPENDENCIES = ("confluent_kafka", "numpy", "pandas", "pyarrow", "pyspark", "py4j")
-#: In a pipe, paths must not be broken at the 80th character.
-_PIPE_WIDTH = 500
-_COLUMNS = tuple(map(Column, ("state", "about", "in_use", "what", "remedy")))
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+#: In tables a remedy has a line of its own.
+_COLUMNS = (Column("state", style=lambda text: _STYLES.get(text, "")), *map(Column, ("about", "in_use", "what")))
+_FLAT = (*_COLUMNS, Column("remedy"))
 
 
 @with_options
 def doctor(
     cluster: ClusterOptions,
-    script: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Main script of your Spark job: files beside it can hide modules of Python.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
     executors: Annotated[
         bool, typer.Option("--executors", help="Start a Spark application, and check the Python of every executor.")
     ] = False,
@@ -68,19 +55,16 @@ def doctor(
 ) -> None:
     """Show the versions in use, and the problems.
 
-    Checks Python, the reader, librdkafka, Java, Spark, the Python of Spark's workers, the embedded broker's jars and
-    the machine. With --bootstrap-server or a context it also checks a Kafka cluster: reachable brokers, release, group protocols and
-    retention of offsets. With --executors it runs a check on every executor of a Spark application. Changes nothing,
-    prints no secrets.
+    Checks packages, the reader, librdkafka, Java, Spark and the Python of Spark's workers. With --bootstrap-server or a
+    context it also checks a Kafka cluster: reachable brokers and retention of offsets. With --executors it runs a check
+    on every executor of a Spark application. Changes nothing, prints no secrets.
 
     Each result is ok, a warning (it works, but slower or at risk) or a problem (something will fail), with a remedy.
     Exit code: 0 without a problem, 1 with one, 2 wrong usage.
     """
-    from streamgroups.doctor.check_results import State, worst
-
     config = _client_config(cluster)
     settings = _spark_settings(master, conf or [], executors=executors)
-    findings = _local_findings(script, settings.get(WORKER_PYTHON))
+    findings = _local_findings(settings.get(WORKER_PYTHON))
     brokers: list[str] = []
     if config is not None:
         from streamgroups.doctor.cluster import Cluster, judge_cluster
@@ -91,15 +75,15 @@ def doctor(
         brokers = [broker.address for broker in found.brokers] if isinstance(found, Cluster) else []
     if executors:
         findings += _executor_findings(settings, brokers)
+    documents = [{**asdict(finding), "state": finding.state.value} for finding in findings]
+    emit(
+        output,
+        document=lambda: {"state": worst(findings).value, "findings": documents},
+        tables=lambda: [Table(_COLUMNS, list(_rows(findings)))],
+        flat=lambda: Table(_FLAT, [[found[column.name] for column in _FLAT] for found in documents]),
+    )
     if output is Output.table:
-        _print_table(findings)
-    else:
-        documents = [{**asdict(finding), "state": finding.state.value} for finding in findings]
-        emit(
-            output,
-            document=lambda: {"state": worst(findings).value, "findings": documents},
-            tables=lambda: [Table(_COLUMNS, [[found[column.name] for column in _COLUMNS] for found in documents])],
-        )
+        print(_summary(findings))
     if worst(findings) is State.PROBLEM:
         raise typer.Exit(1)
 
@@ -117,40 +101,32 @@ def _client_config(cluster: ClusterOptions) -> ClientConfig | None:
     return command_config(to.bootstrap_server, to.file, to.settings)
 
 
-def _local_findings(script: Path | None, worker_python: str | None) -> list[Finding]:
+def _local_findings(worker_python: str | None) -> list[Finding]:
     """All checks without a cluster. PySpark is not imported, because its import is slow."""
     from streamgroups.doctor import installation, machine
-    from streamgroups_broker.probe import probe_embedded_kafka, probe_java
-    from streamgroups_cli import _this_python
+    from streamgroups_cli._this_python import packages
     from streamgroups_kafka.probes.client import probe_client, probe_reader
     from streamgroups_spark.ops.probe import probe_spark_home, probe_workers, pyspark_without_pip
 
     version = platform.python_version()
-    # Checks that start other programs or read all jars run while the client is loaded here.
+    # Checks that start other programs run while the client is loaded here.
     with ThreadPoolExecutor() as pool:
-        java, workers, kafka = (
-            pool.submit(probe_java),
-            pool.submit(probe_workers, worker_python),
-            pool.submit(probe_embedded_kafka),
-        )
+        java, workers = pool.submit(_java), pool.submit(probe_workers, worker_python)
         client = probe_client()
-    packages = installation.with_version(_this_python.packages(), "pyspark", pyspark_without_pip)
-    by_name = {package.name: package for package in packages}
-    names = machine.shadowing(_this_python.early_on_the_path(script), sys.stdlib_module_names, _DEPENDENCIES)
+    found = installation.with_version(packages(), "pyspark", pyspark_without_pip)
+    by_name = {package.name: package for package in found}
     home = probe_spark_home()
     pyspark_version = by_name["pyspark"].installed if "pyspark" in by_name else pyspark_without_pip()
     spark_home = home and machine.judge_spark_home(home, pyspark_version)
     return [
-        *_own_findings(version, _this_python.distribution()),
+        ok("python", "", version),
+        _own_finding(is_installed=bool(found)),
         *([installation.judge_reader(probe_reader())] if isinstance(client, installation.ClientLibrary) else []),
         installation.judge_client(client, by_name.get("confluent-kafka")),
-        machine.judge_java(java.result()),
-        *installation.judge_packages(packages),
+        java.result(),
+        *installation.judge_packages(found),
         *([spark_home] if spark_home else []),
         machine.judge_workers(workers.result(), version),
-        machine.judge_names(names),
-        machine.judge_embedded_kafka(kafka.result()),
-        *machine.judge_machine(_this_python.machine()),
     ]
 
 
@@ -169,7 +145,6 @@ def _spark_settings(master: str | None, assignments: Sequence[str], *, executors
 
 def _executor_findings(settings: dict[str, str], brokers: Sequence[str]) -> list[Finding]:
     """Starts a Spark application for the check of its executors, and stops it."""
-    from streamgroups.doctor.check_results import problem
     from streamgroups.doctor.executors import judge_executors
     from streamgroups_cli._spark_application import explained_failure, spark_application
     from streamgroups_spark.ops.executors import driver_versions, probe_executors
@@ -182,50 +157,40 @@ def _executor_findings(settings: dict[str, str], brokers: Sequence[str]) -> list
     return judge_executors(found, expected, driver_versions())
 
 
-def _own_findings(python_version: str, distribution: Distribution | None) -> list[Finding]:
-    from streamgroups.doctor.check_results import ok, warning
-    from streamgroups.doctor.installation import judge_python
+def _java() -> Finding:
+    from streamgroups.doctor.machine import judge_java
+    from streamgroups_broker._java import find_java, release
 
+    try:
+        java = find_java()
+    except EmbeddedBrokerError as e:
+        return problem("java", e.what, e.remedy)
+    return judge_java(java.executable, java.version, release(java.version))
+
+
+def _own_finding(*, is_installed: bool) -> Finding:
     where = str(Path(__file__).parents[2])
-    if distribution is None:
-        what = f"It runs from {where} and is not installed, so its requirements are unknown."
-        return [
-            ok("python", "", python_version),
-            warning("streamgroups", what, "Run: pip install streamgroups.", __version__),
-        ]
-    return [judge_python(python_version, distribution), ok("streamgroups", f"In {where}.", __version__)]
+    if is_installed:
+        return ok("streamgroups", f"In {where}.", __version__)
+    what = f"It runs from {where} and is not installed, so its requirements are unknown."
+    return warning("streamgroups", what, "Install its wheel.", __version__)
 
 
-def _print_table(findings: Sequence[Finding]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    table = RichTable(box=box.SIMPLE, show_header=False, padding=(0, 1))
-    for column in ({"no_wrap": True}, {"no_wrap": True}, {"no_wrap": True}, {"overflow": "fold"}):
-        table.add_column(**column)
+def _rows(findings: Sequence[Finding]) -> Iterator[list[Cell]]:
     for finding in findings:
-        state = finding.state.value
-        said = Text(_said(finding))  # as Text, because rich would interpret pyspark[sql] in a plain string as markup
-        table.add_row(Text(state, _STYLES[state]), Text(finding.about), Text(finding.in_use or ""), said)
-    console = Console()
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(table)
-    counts = {state: sum(finding.state.value == state for finding in findings) for state in ("problem", "warning")}
-    console.print(Text(_summary(counts["problem"], counts["warning"])))
+        yield [finding.state.value, finding.about, finding.in_use or "", finding.what]
+        if finding.remedy:
+            yield ["", "", "", f"→ {finding.remedy}"]
 
 
-def _said(finding: Finding) -> str:
-    return f"{finding.what}\n→ {finding.remedy}" if finding.remedy else finding.what
-
-
-def _summary(problems: int, warnings: int) -> str:
+def _summary(findings: Sequence[Finding]) -> str:
     """Returns the last line.
 
-    >>> print(_summary(0, 0), _summary(1, 0), _summary(2, 1), sep=" | ")
+    >>> from streamgroups.doctor.check_results import problem
+    >>> broken, slow = problem("java", "", ""), warning("reader", "", "")
+    >>> print(_summary([]), _summary([broken]), _summary([broken, slow, broken]), sep=" | ")
     No problems found. | 1 problem. | 2 problems, 1 warning.
     """
-    counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((problems, "problem"), (warnings, "warning")) if n]
-    return f"{', '.join(counts)}." if counts else "No problems found."
+    counts = {word: sum(finding.state.value == word for finding in findings) for word in ("problem", "warning")}
+    words = [f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items() if n]
+    return f"{', '.join(words)}." if words else "No problems found."

@@ -1,4 +1,4 @@
-"""Checks the installation in this Python: its version, packages, the client library and the reader.
+"""Checks the installation in this Python: packages, the client library and the reader.
 
 ``streamgroups_cli.doctor`` calls this module. Requirements are facts too, from the metadata of the installed
 distribution (``setup.cfg``). Source of the known defects: librdkafka's changelog.
@@ -42,21 +42,6 @@ class Package:
         """
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
         return f"{self.name}{extras}{as_range(self.required)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """The metadata of the installed streamgroups.
-
-    Args:
-        version: its version.
-        requires_python: as in ``>=3.10``.
-        tested_pythons: the releases it is tested with, as in ``3.13``.
-    """
-
-    version: str
-    requires_python: str
-    tested_pythons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,31 +113,6 @@ def with_version(packages: Iterable[Package], name: str, otherwise: Callable[[],
         replace(package, installed=otherwise()) if package.name == name and package.installed is None else package
         for package in packages
     ]
-
-
-def judge_python(version: str, distribution: Distribution) -> Finding:
-    """Checks whether this Python is supported.
-
-    >>> judge_python("3.9.1", Distribution("1.0", ">=3.10", ("3.10", "3.13"))).what
-    'streamgroups requires Python >=3.10.'
-    """
-    if not _fits(version, distribution.requires_python):
-        return problem(
-            "python",
-            f"streamgroups requires Python {distribution.requires_python}.",
-            "Create a virtual environment with a newer Python, and install streamgroups there.",
-            version,
-        )
-    newest = max(distribution.tested_pythons, key=Version, default=None)
-    if newest is not None and Version(version).release[:2] > Version(newest).release[:2]:
-        return warning(
-            "python",
-            f"It is newer than the versions that streamgroups is tested with, up to {newest}.",
-            f"If something fails, try Python {newest}.",
-            version,
-        )
-    upto = f", tested up to {newest}" if newest else ""
-    return ok("python", f"Required: {distribution.requires_python}{upto}.", version)
 
 
 def judge_packages(packages: Iterable[Package]) -> list[Finding]:

@@ -9,33 +9,14 @@ import pytest
 
 from streamgroups.doctor import installation, machine
 from streamgroups.doctor.check_results import Finding, State, ok, problem, warning, worst
-from streamgroups.doctor.installation import ClientLibrary, Distribution, NotLoadable, Package, Reader
-from streamgroups.doctor.machine import (
-    EmbeddedKafka,
-    JavaFound,
-    JavaUnusable,
-    Machine,
-    SparkHome,
-    WorkerPython,
-)
+from streamgroups.doctor.installation import ClientLibrary, NotLoadable, Package, Reader
+from streamgroups.doctor.machine import SparkHome, WorkerPython
 
-OURS = Distribution("1.0", ">=3.10", ("3.10", "3.11", "3.12", "3.13"))
 CLIENT = Package("confluent-kafka", "<3,>=2.12", "2.16.1")
-JAVA = JavaFound("/j/bin/java", "17.0.15", 17, frozenset({"java.base", "jdk.incubator.vector"}))
 NATIVE = Reader(True, library="/l/librdkafka.so.1")
 NOT_BUILT = Reader(False, "The extension is not there.", "Build it.")
-ROOMY = Machine(2, 8 << 30, "/tmp", 8 << 30)
 
 CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
-    "python too old": (
-        lambda: installation.judge_python("3.9.7", OURS),
-        State.PROBLEM,
-        "requires Python >=3.10",
-        "virtual environment",
-    ),
-    "python untested": (lambda: installation.judge_python("3.14.0", OURS), State.WARNING, "up to 3.13", "Python 3.13"),
-    "python fine": (lambda: installation.judge_python("3.13.9", OURS), State.OK, "tested up to 3.13", ""),
-    "python release candidate": (lambda: installation.judge_python("3.12.0rc1", OURS), State.OK, ">=3.10", ""),
     "reader native": (lambda: installation.judge_reader(NATIVE), State.OK, "/l/librdkafka.so.1", ""),
     "reader native, as configured": (
         lambda: installation.judge_reader(replace(NATIVE, wanted="native")),
@@ -97,26 +78,9 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
         "Known defects: a member whose session has timed out",
         "'confluent-kafka>=2.15'",
     ),
-    "java missing": (
-        lambda: machine.judge_java(JavaUnusable("Java was not found.", "Install Java 17.")),
-        State.PROBLEM,
-        "Java was not found.",
-        "Install Java 17.",
-    ),
-    "java without the vector module": (
-        lambda: machine.judge_java(replace(JAVA, modules=frozenset({"java.base"}))),
-        State.PROBLEM,
-        "lacks the module jdk.incubator.vector",
-        "complete Java runtime",
-    ),
-    "java that does not list its modules": (
-        lambda: machine.judge_java(replace(JAVA, modules=None)),
-        State.OK,
-        "/j/bin/java",
-        "",
-    ),
+    "java fine": (lambda: machine.judge_java("/j/bin/java", "17.0.15", 17), State.OK, "/j/bin/java", ""),
     "java newer than spark supports": (
-        lambda: machine.judge_java(replace(JAVA, version="26", release=26)),
+        lambda: machine.judge_java("/j/bin/java", "26", 26),
         State.WARNING,
         "up to 25",
         "Java 17, 21 or 25",
@@ -156,44 +120,6 @@ CASES: dict[str, tuple[Callable[[], Finding | None], State, str, str]] = {
         State.PROBLEM,
         "Spark 3.5.1; PySpark is 4.2.0",
         "Unset SPARK_HOME",
-    ),
-    "no name hidden": (lambda: machine.judge_names([]), State.OK, "No file", ""),
-    "names hidden": (
-        lambda: machine.judge_names(["/a/grp.py", "/a/json/"]),
-        State.WARNING,
-        "/a/grp.py, /a/json/ hide modules",
-        "Rename them.",
-    ),
-    "embedded kafka there": (
-        lambda: machine.judge_embedded_kafka(EmbeddedKafka("4.1.2", "/c/k", cached=True)),
-        State.OK,
-        "are in /c/k",
-        "",
-    ),
-    "embedded kafka not fetched": (
-        lambda: machine.judge_embedded_kafka(EmbeddedKafka("4.1.2", "/c/k", cached=False)),
-        State.OK,
-        "will be downloaded to /c/k",
-        "",
-    ),
-    "embedded kafka damaged": (
-        lambda: machine.judge_embedded_kafka(EmbeddedKafka("4.1.2", "/c/k", True, "a.jar is missing")),
-        State.WARNING,
-        "damaged: a.jar is missing",
-        "downloaded again",
-    ),
-    "little memory": (
-        lambda: machine.judge_machine(replace(ROOMY, available_bytes=1 << 30))[0],
-        State.WARNING,
-        "little memory",
-        "spark.driver.memory",
-    ),
-    "memory unknown": (lambda: machine.judge_machine(replace(ROOMY, available_bytes=None))[0], State.OK, "cores", ""),
-    "full disk": (
-        lambda: machine.judge_machine(replace(ROOMY, temporary_free_bytes=5 << 20))[-1],
-        State.WARNING,
-        "/tmp, where Spark spills and shuffles, has 5 MiB free",
-        "spark.local.dir",
     ),
 }
 
@@ -260,15 +186,6 @@ def test_a_pyspark_that_pip_did_not_install() -> None:
     packages = [Package("pyspark", ">=4.2", None), Package("pandas", "", None)]
     found = installation.with_version(packages, "pyspark", lambda: "4.2.0")
     assert [package.installed for package in found] == ["4.2.0", None]
-
-
-def test_what_hides_a_module() -> None:
-    directories = {
-        "/job/": ["grp.py", "main.py", "pandas.py", "pyspark/", "types/"],
-        "/lib": ["helpers/", "grp_tools.py"],
-    }
-    found = machine.shadowing(directories, {"grp", "types", "json"}, {"pandas", "pyspark"})
-    assert found == ["/job/grp.py", "/job/pandas.py", "/job/types/"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""Probes a cluster for ``streamgroups doctor``: reachable brokers, their advertised addresses, features and settings.
+"""Probes a cluster: reachable brokers, their advertised addresses, and the retention of offsets.
 
-Called by ``streamgroups_cli.doctor``; :mod:`streamgroups.doctor.cluster` evaluates the result. It changes nothing in
-the cluster. Apart from the broker settings, it sends only requests that a member of a group sends too. Sources: KIP-35,
-KIP-226 (DescribeConfigs).
+Called by ``streamgroups_cli.doctor``, whose result :mod:`streamgroups.doctor.cluster` evaluates, and by an
+:class:`~streamgroups_kafka.admin.session.AdminSession` that cannot connect. It changes nothing in the cluster. Apart
+from the broker settings, it sends only requests that a member of a group sends too. Sources: KIP-35, KIP-511
+(ApiVersions), KIP-226 (DescribeConfigs).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,21 +20,26 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from kafka.protocol.metadata import ApiVersionsRequest
 
-from streamgroups.doctor.cluster import SETTINGS, Broker, Cluster, ClusterUnreachable, OffsetsTopic, Supported
+from streamgroups.doctor.cluster import RETENTION, Broker, Cluster, ClusterUnreachable
 from streamgroups.errors import NotAuthorized, TokenUnavailable
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import is_rejected_certificate, to_streamgroups_error
 from streamgroups_kafka.client.properties_file import as_in_a_file
-from streamgroups_kafka.client.tls import tls_context, uses_tls
-from streamgroups_kafka.probes.api_versions import NotKafka, request_versions
+from streamgroups_kafka.client.tls import uses_tls
 
 #: The timeout of connections and the metadata request. Authentication with a token includes a request to its endpoint.
 _TIMEOUT_S = 10.0
 #: The timeout of a connection to a broker.
 _CONNECT_TIMEOUT_S = 5.0
 _AT_ONCE = 16
-_OFFSETS_TOPIC = "__consumer_offsets"
+_CLIENT_ID = "streamgroups-doctor"
+_CORRELATION_ID = 1
+#: The length of a response, and its correlation id.
+_BEGIN = struct.Struct(">ii")
+#: A response of ApiVersions has a few hundred bytes. An HTTP server's "HTTP" is a length of 1.2 GB.
+_MAX_RESPONSE_BYTES = 1 << 20
 #: Permanent errors.
 _FINAL = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
 
@@ -49,13 +56,13 @@ class _Seen:
 
     Args:
         unreachable: why the connection failed; empty if it succeeded.
-        supported: the response of the broker; ``None`` without one.
-        strange: the defect of the response.
+        strange: why the server does not use Kafka's protocol in plaintext; empty if it does, and with TLS.
+        no_listener: whether no server listens there.
     """
 
     unreachable: str = ""
-    supported: Supported | None = None
     strange: str = ""
+    no_listener: bool = False
 
 
 def probe_cluster(config: ClientConfig, *, timeout_s: float = _TIMEOUT_S) -> Cluster | ClusterUnreachable:
@@ -85,13 +92,13 @@ def probe_cluster(config: ClientConfig, *, timeout_s: float = _TIMEOUT_S) -> Clu
     except KafkaException as e:
         brokers = _brokers(client.learned, config)
         if any(broker.unreachable for broker in brokers):
-            return Cluster("", brokers, settings={}, silent_servers=silent)
+            return Cluster("", brokers, silent_servers=silent)
         where = f"The cluster at {config.get('bootstrap.servers')}"
         error = as_in_a_file(to_streamgroups_error(e.args[0], where, redact=config.redact))
         return ClusterUnreachable(error.what, error.remedy, final=_is_final(e.args[0]))
     brokers = _brokers({node.id: f"{node.host}:{node.port}" for node in metadata.brokers.values()}, config)
-    settings = _broker_settings(client.admin, [broker.node_id for broker in brokers if not broker.unreachable])
-    return Cluster(metadata.cluster_id or "", brokers, _offsets_topic(metadata), settings, silent)
+    retention = _retention_minutes(client.admin, [broker.node_id for broker in brokers if not broker.unreachable])
+    return Cluster(metadata.cluster_id or "", brokers, retention, silent)
 
 
 class _Client:
@@ -104,7 +111,7 @@ class _Client:
     def __init__(self, config: ClientConfig) -> None:
         self.errors: list[KafkaError] = []
         self.learned: dict[int, str] = {}
-        settings: dict[str, Any] = {**config.for_admin(client_id="streamgroups-doctor"), "log_level": 0}
+        settings: dict[str, Any] = {**config.for_admin(client_id=_CLIENT_ID), "log_level": 0}
         settings |= {"error_cb": self.errors.append, "stats_cb": self._learn, "statistics.interval.ms": 100}
         self.admin = AdminClient(settings)
 
@@ -145,7 +152,8 @@ def _rejection(seen: Mapping[str, _Seen], config: ClientConfig) -> ClusterUnreac
     """Returns an error that makes further requests pointless: librdkafka would retry them and report no reason."""
     if all(found.unreachable for found in seen.values()):
         told = "; ".join(f"{server}: {found.unreachable}" for server, found in seen.items())
-        return ClusterUnreachable(f"No broker can be reached. {told}.", _NOBODY)
+        no_listener = all(found.no_listener for found in seen.values())
+        return ClusterUnreachable(f"No broker can be reached. {told}.", _NOBODY, no_listener=no_listener)
     if not uses_tls(config) and all(found.unreachable or found.strange for found in seen.values()):
         told = "; ".join(f"{server}: {found.unreachable or found.strange}" for server, found in seen.items())
         return ClusterUnreachable(
@@ -159,8 +167,7 @@ def _brokers(addresses: Mapping[int, str], config: ClientConfig) -> tuple[Broker
     node_ids = sorted(addresses)
     seen = _look_at([addresses[node_id] for node_id in node_ids], config)
     return tuple(
-        Broker(node_id, addresses[node_id], found.unreachable, found.supported)
-        for node_id, found in zip(node_ids, seen, strict=True)
+        Broker(node_id, addresses[node_id], found.unreachable) for node_id, found in zip(node_ids, seen, strict=True)
     )
 
 
@@ -179,43 +186,46 @@ def _look_at_one(address: str, config: ClientConfig, timeout_s: float) -> _Seen:
     except TimeoutError:
         return _Seen(f"no response within {timeout_s:g} s")
     except OSError as e:
-        return _Seen(os.strerror(e.errno).lower() if e.errno else str(e))
+        reason = os.strerror(e.errno).lower() if e.errno else str(e)
+        return _Seen(reason, no_listener=isinstance(e, ConnectionRefusedError))
     with connection:
-        try:
-            tls = tls_context(config)
-            if tls is None:
-                return _Seen(supported=request_versions(connection))
-            with tls.wrap_socket(connection, server_hostname=host) as wrapped:
-                return _Seen(supported=request_versions(wrapped))
-        except NotKafka as e:
-            return _Seen(strange=str(e))
-        except OSError:
-            # Python's TLS does not support all settings of librdkafka, so the result of librdkafka decides.
-            return _Seen()
+        # librdkafka reports the errors of TLS in detail.
+        return _Seen() if uses_tls(config) else _Seen(strange=strangeness(connection))
 
 
-def _offsets_topic(metadata: Any) -> OffsetsTopic | None:
-    # A topic that this user may not describe has no partitions.
-    topic = metadata.topics.get(_OFFSETS_TOPIC)
-    if topic is None or not topic.partitions:
-        return None
-    partitions = topic.partitions.values()
-    return OffsetsTopic(
-        len(partitions), sum(p.leader < 0 for p in partitions), min(len(p.replicas) for p in partitions)
-    )
+def strangeness(connection: socket.socket) -> str:
+    """Returns why a server does not use Kafka's protocol over this connection; empty if it does.
 
+    A broker responds to ApiVersions before authentication, so no credentials are needed.
 
-def _broker_settings(admin: AdminClient, node_ids: Sequence[int]) -> dict[str, str] | None:
-    """Returns the settings of the first broker that responds; empty without a response, ``None`` if this user is not
-    authorized.
+    Args:
+        connection: a new connection. Its timeout applies to each read.
     """
+    request = ApiVersionsRequest(version=3, client_software_name=_CLIENT_ID, client_software_version="1")
+    request.with_header(correlation_id=_CORRELATION_ID, client_id=_CLIENT_ID)
+    begin = b""
+    try:
+        connection.sendall(bytes(request.encode(header=True, framed=True)))
+        while len(begin) < _BEGIN.size:
+            if not (part := connection.recv(_BEGIN.size - len(begin))):
+                return "the server closed the connection"
+            begin += part
+    except OSError:
+        # It may respond later: librdkafka decides.
+        return ""
+    length, correlation_id = _BEGIN.unpack(begin)
+    is_kafka = _BEGIN.size <= length <= _MAX_RESPONSE_BYTES and correlation_id == _CORRELATION_ID
+    return "" if is_kafka else "the response is not in Kafka's protocol"
+
+
+def _retention_minutes(admin: AdminClient, node_ids: Sequence[int]) -> int | None:
+    """Returns the setting of the first broker that returns it to this user."""
     for node_id in node_ids:
         resource = ConfigResource(ResourceType.BROKER, str(node_id))
         try:
             found = admin.describe_configs([resource], request_timeout=_CONNECT_TIMEOUT_S)[resource].result()
-        except KafkaException as e:
-            if e.args[0].name() == "CLUSTER_AUTHORIZATION_FAILED":
-                return None
+        except KafkaException:
             continue
-        return {name: found[name].value for name in SETTINGS if name in found and found[name].value is not None}
-    return {}
+        if RETENTION in found and found[RETENTION].value is not None:
+            return int(found[RETENTION].value)
+    return None
