@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -162,31 +161,6 @@ def test_what_cannot_be_fetched_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("STREAMGROUPS_MAVEN_REPOSITORY", (tmp_path / "empty").as_uri())
     with pytest.raises(EmbeddedBrokerError, match=r"kafka_2\.13;4\.1\.2.*STREAMGROUPS_MAVEN_REPOSITORY"):
         EmbeddedKafka().start()
-
-
-def test_the_command_line_starts_finds_and_stops_one(tmp_path: Path) -> None:
-    environment = {**ENVIRONMENT, "XDG_STATE_HOME": str(tmp_path)}
-
-    def broker(*arguments: str) -> subprocess.CompletedProcess[str]:
-        code = "from streamgroups_cli import main; main()"
-        command = [sys.executable, "-c", code, "broker", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-
-    started = broker("start", "--port", "0", "-o", "json", "--property", "log.retention.hours=1")
-    assert started.returncode == 0, started.stderr
-    facts = json.loads(started.stdout)
-    try:
-        assert len(AdminClient({"bootstrap.servers": facts["bootstrap_servers"]}).list_topics(timeout=20).brokers) == 1
-        found = broker("status", "-o", "json")
-        assert (found.returncode, json.loads(found.stdout)) == (0, facts)
-        second = broker("start", "--port", "0")
-        assert second.returncode == 1
-        assert "already running" in second.stderr
-    finally:
-        assert broker("stop").returncode == 0
-    assert broker("status").returncode == 1
-    assert not alive(facts["pid"])
-    assert java_processes(Path(facts["data_dir"])) == []
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])

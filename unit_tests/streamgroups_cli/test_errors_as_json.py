@@ -54,7 +54,6 @@ COMMANDS = list(commands())
         (["groups", "list", "--bogus"], ExitCode.USAGE, {"class": "InvalidOption"}),
         (["groups", "fly"], ExitCode.USAGE, {"class": "InvalidOption"}),
         (["doctor", "--kafka", "nonsense"], ExitCode.USAGE, {"class": "InvalidOption"}),
-        (["broker", "start", "--property", "nonsense"], ExitCode.USAGE, {"class": "InvalidOption"}),
         (
             ["groups", "reset", "board", "--topic", "flights:7", "--to-offset", "0"],
             ExitCode.ERROR,

@@ -18,7 +18,6 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import TopicPartition
-from streamgroups_cli import broker
 from streamgroups_cli.cursors import instance_process
 from streamgroups_prometheus.exporter import Polls
 from unit_tests.cli_runner import CommandLine
@@ -96,12 +95,11 @@ def test_a_file_that_cannot_be_read_is_rejected(cli: CommandLine, tmp_path: Path
     assert (result.code, name in result.err) == (2, True)
 
 
-@pytest.mark.parametrize("start", [broker._RUN_AGAIN, instance_process._START], ids=["broker", "instance"])
-def test_a_background_process_imports_nothing_from_the_working_directory(start: str, tmp_path: Path) -> None:
+def test_a_background_process_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
     package = tmp_path / "streamgroups"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('mallory')")
-    setup, _, _ = start.rpartition("from streamgroups")
+    setup, _, _ = instance_process._START.rpartition("from streamgroups")
     poll = f"{setup} import streamgroups; print(streamgroups.__file__)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     environment.pop("PYTHONSAFEPATH", None)
