@@ -111,13 +111,12 @@ def partition_table(s: GroupSnapshot, now_ms: int, heading: str) -> Table:
     return Table(PARTITIONS, rows, heading)
 
 
-def heading(s: GroupSnapshot, now_ms: int, more: Sequence[str] = ()) -> str:
+def heading(s: GroupSnapshot, now_ms: int) -> str:
     """Returns the state of a group in a line.
 
     Args:
         s: the group.
         now_ms: the time of the snapshot, in milliseconds since the epoch.
-        more: further facts about it.
     """
     d = s.description
     count = len(d.members)
@@ -133,7 +132,7 @@ def heading(s: GroupSnapshot, now_ms: int, more: Sequence[str] = ()) -> str:
         behind = duration(s.time_ms(now_ms))
         words += [f"time lag {behind}"] if behind is not None and s.records else []
         words += [f"{s.open_records} in open transactions"] if s.open_records else []
-    return f"Group {d.group_id}: {', '.join([*words, *more])}"
+    return f"Group {d.group_id}: {', '.join(words)}"
 
 
 def partition_cells(lag: PartitionLag, owner: GroupMember | None, now_ms: int, *, human: bool) -> list[Cell]:

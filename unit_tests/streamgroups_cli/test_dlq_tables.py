@@ -1,9 +1,7 @@
-"""P4, P5: ``streamgroups dlq`` with a table of PostgreSQL, and ``groups describe --dlq``."""
+"""P4, P5: ``streamgroups dlq`` with a table of PostgreSQL."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
-from streamgroups.dlq.record_headers import to_headers
+from streamgroups.dlq.letter import Origin, letter_id
 from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
 from streamgroups.dlq.table_letters import Row
 from streamgroups.errors import SinkUnreachable
@@ -209,56 +206,3 @@ def test_P4_an_unreachable_database_is_an_error(
 
     monkeypatch.setattr(table, "rows", rows)
     assert cli("dlq", "list", TABLE, "--postgres", CONNINFO).code == ExitCode.ERROR
-
-
-# ---- groups describe -------------------------------------------------------------------------------------------------
-
-
-def test_P4_describe_counts_the_letters_of_each_group(cli: CommandLine, table: FakeTable) -> None:
-    cli.join("board", "orders")
-    cli.join("other", "orders")
-    table.found += [row(9, group="third")]
-    result = cli("groups", "describe", "board", "other", "--dlq", TABLE, "--postgres", CONNINFO)
-    assert "3 dead letters (2 waiting, 1 parked)" in result.out
-    assert "no dead letters" in result.out
-    [board] = json.loads(cli("groups", "describe", "board", "--dlq", TABLE, "--postgres", CONNINFO, "-o", "json").out)[
-        "groups"
-    ]
-    assert board["dead_letters"] == {
-        "dlq": TABLE,
-        "letters": 3,
-        "waiting": 2,
-        "redriven": 0,
-        "parked": 1,
-        "no_record": 0,
-    }
-    rows = list(csv.DictReader(io.StringIO(cli("groups", "describe", "board", "-o", "csv").out)))
-    assert rows[0]["group"] == "board"
-    assert "dead letters" not in cli("groups", "describe", "board").out
-
-
-def test_P4_describe_counts_the_letters_of_a_topic(cli: CommandLine) -> None:
-    cli.cluster.create_topic("orders")
-    cli.join("board", "orders")
-    cli.cluster.create_topic("orders.dlq")
-    letter = DeadLetter(
-        id="board/orders/0/0/decode",
-        group_id="board",
-        query="prices",
-        failed_at_ms=9,
-        attempt=1,
-        step="decode",
-        error_class="ValueError",
-        error="no JSON",
-        value=b"{",
-    )
-    cli.cluster.produce(TopicPartition("orders.dlq", 0), value=letter.value, headers=to_headers(letter))
-    assert "1 dead letter (1 waiting)" in cli("groups", "describe", "board", "--dlq", "orders.dlq").out
-    assert cli("groups", "describe", "board", "--dlq", "orders.dql").code == ExitCode.ERROR
-    missing = cli("groups", "describe", "unknown", "--dlq", "orders.dlq")
-    assert (missing.code, "does not exist" in missing.err) == (ExitCode.ERROR, True)
-
-
-def test_P4_a_database_without_a_queue_is_a_usage_error(cli: CommandLine) -> None:
-    result = cli("groups", "describe", "board", "--postgres", CONNINFO)
-    assert (result.code, "Name it with --dlq." in result.err) == (ExitCode.USAGE, True)

@@ -44,11 +44,6 @@ class TableOptions:
         if self.postgres is not None and self.postgres_file is not None:
             raise InvalidOption("--postgres and --postgres-file are the same option.", remedy="Use one of them.")
 
-    @property
-    def is_set(self) -> bool:
-        """Whether the queue is a table."""
-        return self.postgres is not None or self.postgres_file is not None
-
     def find(self, dlq: str) -> LetterTable | None:
         """Returns the table of a queue; ``None`` if the queue is a topic.
 

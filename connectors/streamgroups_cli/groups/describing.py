@@ -28,9 +28,7 @@ from streamgroups.partitions import Bounds, StampedOffset, TopicPartition, by_to
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.dlq.tables import TableOptions
-from streamgroups_cli.groups import describing_letters, describing_states
-from streamgroups_cli.groups.describing_letters import Letters
+from streamgroups_cli.groups import describing_states
 from streamgroups_cli.groups.describing_states import States, committed_states
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, StateLocationOption, chosen_groups
 from streamgroups_cli.lag_counting import DESCRIBE_MIB, CountLimitOption, count_bytes
@@ -49,7 +47,6 @@ _MEMBERS = (
 @with_options
 def describe(
     connect: Connect,
-    table: TableOptions,
     groups: GroupsArgument = None,
     all_groups: AllGroupsOption = False,
     members: Annotated[bool, typer.Option("--members", help="Show members instead of partitions.")] = False,
@@ -68,16 +65,11 @@ def describe(
         ),
     ] = None,
     count_limit: CountLimitOption = DESCRIBE_MIB,
-    dlq: Annotated[
-        str | None,
-        typer.Option("--dlq", metavar="DLQ", help="Count dead letters in this topic, or in this table of --postgres."),
-    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Show state, members, ownership and lag of groups."""
     asked = chosen_groups(groups, all_groups)
     _check_view(members=members, state=state, state_location=state_location)
-    describing_letters.check_options(dlq, table)
     with connect() as cluster:
         ids = asked if asked is not None else [g.group_id for g in list_all(cluster.groups, every_type=True)]
         reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
@@ -87,17 +79,10 @@ def describe(
     found = [s for s in snapshots if exists(s)]
     if only_lag:
         found = [replace(s, lags=tuple(lag for lag in s.lags if lag.records != 0)) for s in found]
-    ids = [s.description.group_id for s in found]
-    letters = describing_letters.letters_of(connect, dlq, table, ids)
     emit(
         output,
-        document=lambda: {
-            "groups": [
-                _document(s, now_ms, states) | describing_letters.document(dlq, letters[s.description.group_id])
-                for s in found
-            ]
-        },
-        tables=lambda: [_table(s, now_ms, members, states, letters[s.description.group_id]) for s in found],
+        document=lambda: {"groups": [_document(s, now_ms, states) for s in found]},
+        tables=lambda: [_table(s, now_ms, members, states) for s in found],
         flat=lambda: _flat(found, now_ms, members, states),
     )
     shows_lag = not members and not state
@@ -123,14 +108,8 @@ def _check_view(*, members: bool, state: bool, state_location: str | None) -> No
         raise InvalidOption("--state-location is for the sizes of states.", remedy="Use it with --state.")
 
 
-def _table(
-    s: GroupSnapshot,
-    now_ms: int,
-    members: bool,
-    states: Mapping[str, States] | None,
-    letters: Letters | None,
-) -> Table:
-    line = heading(s, now_ms, describing_letters.words(letters))
+def _table(s: GroupSnapshot, now_ms: int, members: bool, states: Mapping[str, States] | None) -> Table:
+    line = heading(s, now_ms)
     if members:
         return Table(_MEMBERS, [_member_cells(m) for m in s.description.members], line)
     if states is not None:
