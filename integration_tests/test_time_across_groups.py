@@ -1,5 +1,5 @@
 """W10, O1: groups of several applications with one event time: a watermark is imported by the name of its group, and groups
-are reset to one cut.
+are reset to one time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
 from integration_tests.event_times import (
-    MINUTE_MS,
     closing,
     depart,
     departures,
@@ -27,7 +26,6 @@ from integration_tests.event_times import (
     wait_until_read,
     windows,
 )
-from integration_tests.event_times import START_MS as EVENTS_MS
 from integration_tests.programs import running
 from integration_tests.test_windows_of_partitions import START_MS, Topic, Windows
 from integration_tests.tiers import LONG
@@ -140,12 +138,12 @@ def test_W10_the_time_of_a_group_of_windows_is_imported_and_a_group_without_time
 
 
 @LONG
-def test_O1_two_groups_are_reset_to_one_cut_of_event_time(
+def test_O1_two_groups_are_reset_to_one_time(
     spark: SparkSession, admin: AdminClient, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     topic = Topic(bootstrap, new_topic(2, retention_ms="-1"))
     topic.write(0, 1, 12, 15, 31)
-    # The record of second 14 is behind the cut in the order of offsets.
+    # The record of second 14 is behind the position in the order of offsets.
     topic.write(1, 2, 25, 14, 33)
     plain, counts = f"{group}-plain", f"{group}-counts"
     counted = Windows(spark, tmp_path, shared_options(bootstrap, counts, topic.name, "consumer"))
@@ -171,7 +169,7 @@ def test_O1_two_groups_are_reset_to_one_cut_of_event_time(
     everything = [(partition, offset) for partition in (0, 1) for offset in range(4)]
     assert sorted(offsets) == everything
 
-    where = ["--topic", topic.name, "--to-event-time", str(utc(START_MS + 13_000)), "-b", bootstrap]
+    where = ["--topic", topic.name, "--to-datetime", str(utc(START_MS + 13_000)), "-b", bootstrap]
     files = ["--state-location", str(tmp_path / "streamgroups-state"), "--undo-file", str(tmp_path / "undo.json")]
     reset = streamgroups("groups", "reset", plain, counts, *where, *files, "--execute", "-o", "json")
     assert reset.returncode == 0, reset.stderr
@@ -182,15 +180,3 @@ def test_O1_two_groups_are_reset_to_one_cut_of_event_time(
     read_all()
     assert sorted(offsets) == sorted([*everything, (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)])
     assert counted.rows == sorted(closed * 2), "the state of the new offsets contains the records before them"
-
-
-def test_O1_a_cut_by_a_header_reads_the_records_of_the_broker(
-    bootstrap: str, new_topic: Callable[..., str], group: str
-) -> None:
-    topic = new_topic(2, retention_ms="-1")
-    depart(bootstrap, topic, {0: [0, 8, 5, 30]})
-    reset = ["groups", "reset", group, "--topic", topic, "--event-time-header", "dep_ms", "-b", bootstrap, "-o", "json"]
-    cut = streamgroups(*reset, "--to-event-time", str(utc(EVENTS_MS + 5 * MINUTE_MS)))
-    assert cut.returncode == 0, cut.stderr
-    found = [(m["partition"], m["to_offset"], m["detail"]) for m in json.loads(cut.stdout)["moves"]]
-    assert found == [(0, 1, "scanned 2 records from offset 0 to 1"), (1, 0, "no records")]

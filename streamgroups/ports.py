@@ -266,14 +266,12 @@ class TopicAdmin(Protocol):
         self,
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int] | None,
-        is_last: Callable[[Message], bool] = lambda _: False,
     ) -> Iterator[Message]:
         """The records of each partition from a start offset to before an end offset.
 
         Args:
             starts: the start offset of each partition.
             ends: the end offset of each partition. Without them it does not end.
-            is_last: called after each record. If it returns true, no more records of this partition are read.
         """
         ...
 

@@ -208,15 +208,11 @@ class FakeAdmin:
         self,
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int] | None,
-        is_last: Callable[[Message], bool] = lambda _: False,
     ) -> Iterator[Message]:
         """See :meth:`streamgroups.ports.TopicAdmin.read`. Ends at the last record: no new records arrive meanwhile."""
         for tp, start in starts.items():
             end = self._bounds(tp).end_offset if ends is None else ends[tp]
-            for record in self.cluster.read(OffsetRange(tp, start, end)):
-                yield record
-                if is_last(record):
-                    break
+            yield from self.cluster.read(OffsetRange(tp, start, end))
 
     def _before_change(self) -> None:
         self.cluster.check_reachable()

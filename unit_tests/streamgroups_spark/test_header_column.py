@@ -6,7 +6,6 @@ import hypothesis.strategies as st
 import pyarrow as pa
 from hypothesis import given
 
-from streamgroups.event_time.header_time import header_time_ms
 from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_spark.source.header_column import header_times, read_schema, with_times
 
@@ -32,13 +31,6 @@ def test_each_record_has_that_of_its_last_header(
     times.validate(full=True)
     assert times.type == COLUMNS["timestamp"]
     assert times.cast(pa.int64()).to_pylist() == [expected_us(it) for it in records[first:]]
-
-
-@given(_HEADERS)
-def test_one_record_has_the_same_time_as_in_a_column(headers: list[tuple[str, bytes | None]] | None) -> None:
-    [of_column] = header_times(pa.array([headers], COLUMNS["headers"]), "ts").cast(pa.int64()).to_pylist()
-    of_record = header_time_ms(headers or [], "ts")
-    assert of_column == (None if of_record is None else of_record * 1_000)
 
 
 def test_headers_are_read_for_it_and_returned_only_on_request() -> None:

@@ -61,7 +61,6 @@ class GroupPlan:
         live: the group, if it has members, which then receive a reset request.
         has_states: whether its queries keep state of the partitions.
         states: the state with which each partition continues; empty if that is unknown.
-        details: how the new offset of a partition was found; can be empty.
     """
 
     group_id: str
@@ -71,7 +70,6 @@ class GroupPlan:
     live: GroupDescription | None = None
     has_states: bool = False
     states: Mapping[TopicPartition, Continuation] = field(default_factory=dict)
-    details: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     @property
     def changes(self) -> dict[TopicPartition, Committed | None]:
@@ -131,7 +129,7 @@ def _cells(plan: GroupPlan, move: Move, times: _Times, *, human: bool) -> list[C
     from_ms = None if move.from_offset is None else times.get((tp, move.from_offset))
     to_ms = times.get((tp, move.to_offset))
     change_ms = None if from_ms is None or to_ms is None else to_ms - from_ms
-    detail = plan.details.get(tp, "") if move.requested_offset is None else f"requested {move.requested_offset}"
+    detail = "" if move.requested_offset is None else f"requested {move.requested_offset}"
     if human:
         change = None if move.change is None else f"{move.change:+d}"
         shown_ms = duration(change_ms)

@@ -21,7 +21,6 @@ from streamgroups.ports import Committed
 from streamgroups.positions import AtTime
 from streamgroups.printable import listed
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.event_time_cuts import ToEventTime, cuts
 from streamgroups_cli.groups.live import require_movable
 from streamgroups_cli.groups.plan_tables import GroupPlan
 from streamgroups_cli.groups.scope import partitions_of
@@ -110,7 +109,7 @@ def plan_scenario(
     cluster: Cluster,
     ids: Sequence[str],
     scope: dict[str, frozenset[int] | None] | None,
-    scenario: Scenario | ToEventTime,
+    scenario: Scenario,
 ) -> list[GroupPlan]:
     live = require_movable(cluster, ids)
     committed = cluster.groups.committed_offsets(ids)
@@ -124,11 +123,6 @@ def plan_scenario(
         found = {tp: b for tp, b in found.items() if tp not in gone}
         partitions = {g: [tp for tp in of_group if tp not in gone] for g, of_group in partitions.items()}
     bounds = require_bounds(found)
-    details: dict[TopicPartition, str] = {}
-    if isinstance(scenario, ToEventTime):
-        found_cuts = cuts(cluster, bounds, scenario)
-        details = {tp: cut.detail for tp, cut in found_cuts.items()}
-        scenario = ToListed({tp: cut.next_offset for tp, cut in found_cuts.items()})
     times = (
         cluster.topics.at_times(dict.fromkeys(bounds, scenario.timestamp_ms)) if isinstance(scenario, AtTime) else {}
     )
@@ -140,7 +134,7 @@ def plan_scenario(
     plans = []
     for g in ids:
         moves = plan(scenario, {tp: facts(g, tp) for tp in partitions[g]}, group_id=g)
-        plans.append(GroupPlan(g, moves, live=live.get(g), details=details))
+        plans.append(GroupPlan(g, moves, live=live.get(g)))
     _require_owned(plans)
     return plans
 

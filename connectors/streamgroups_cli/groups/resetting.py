@@ -1,6 +1,6 @@
 """``streamgroups groups reset``: resets the offsets of groups, also of those with live members of this library.
 
-It has all scenarios of ``kafka-consumer-groups.sh --reset-offsets``, and a cut of event time. Without ``--execute`` it
+It has all scenarios of ``kafka-consumer-groups.sh --reset-offsets``. Without ``--execute`` it
 only prints the plan. ``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1, S6.
 """
 
@@ -19,14 +19,11 @@ from streamgroups.groups.reset_plan import Scenario, ShiftBy, ToCurrent, parse_s
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon, parse_time_ms
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.changes import ChangeOptions, carry_out
-from streamgroups_cli.groups.event_time_cuts import HeaderTime, ToEventTime
 from streamgroups_cli.groups.reset_plans import plan_from_file, plan_scenario, read_offsets_file
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
 from streamgroups_cli.options import with_options
 
 _SCENARIO = "Target (use one)"
-#: How far the timestamps of scanned records are from the time. Producers rarely buffer events for longer.
-_SCAN = "10m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class Ago:
     duration_ms: int
 
 
-_Target: TypeAlias = Scenario | Ago | ToEventTime | Path
+_Target: TypeAlias = Scenario | Ago | Path
 
 
 @with_options
@@ -89,31 +86,6 @@ def reset(
             rich_help_panel=_SCENARIO,
         ),
     ] = None,
-    to_event_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="The first record at or after a time of its event time: the same cut for all groups.",
-            rich_help_panel=_SCENARIO,
-        ),
-    ] = None,
-    event_time_header: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --to-event-time: the header that contains the event time. Default: the timestamp of a record.",
-        ),
-    ] = None,
-    event_time_scan: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help=(
-                "With --event-time-header: scan the records whose timestamps differ by at most this from TIME. "
-                f"Default: {_SCAN}."
-            ),
-        ),
-    ] = None,
     from_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="The offsets in a file, for each group.", rich_help_panel=_SCENARIO),
@@ -129,7 +101,6 @@ def reset(
         "--shift-by": None if shift_by is None else ShiftBy(shift_by),
         "--to-datetime": None if to_datetime is None else AtTime(parse_time_ms(to_datetime, option="--to-datetime")),
         "--by-duration": None if by_duration is None else Ago(parse_duration_ms(by_duration, option="--by-duration")),
-        "--to-event-time": _event_time(to_event_time, event_time_header, event_time_scan),
         "--from-file": from_file,
     }
     where_to = _only(given)
@@ -152,24 +123,6 @@ def reset(
             scenario = AtTime(cluster.now_ms() - where_to.duration_ms) if isinstance(where_to, Ago) else where_to
             plans = plan_scenario(cluster, ids, scope, scenario)
         carry_out(cluster, plans, change, why=f"before a reset {_words(given)}")
-
-
-def _event_time(time: str | None, header: str | None, scan: str | None) -> ToEventTime | None:
-    if time is None and header is not None:
-        raise InvalidOption("Option '--event-time-header' needs --to-event-time.", remedy="Use both, or omit it.")
-    if header is None and scan is not None:
-        raise InvalidOption("Option '--event-time-scan' needs --event-time-header.", remedy="Use both, or omit it.")
-    if time is None:
-        return None
-    cut_ms = parse_time_ms(time, option="--to-event-time")
-    if header is None:
-        return ToEventTime(cut_ms)
-    if not header.strip():
-        raise InvalidOption("Option '--event-time-header' is empty.", remedy="Use the name of a header.")
-    scan_ms = parse_duration_ms(scan or _SCAN, option="--event-time-scan")
-    if not scan_ms:
-        raise InvalidOption(f"Option '--event-time-scan' is '{scan}'.", remedy="It must be longer than 0.")
-    return ToEventTime(cut_ms, HeaderTime(header, scan_ms))
 
 
 def _only(given: Mapping[str, _Target | None]) -> _Target:

@@ -1,4 +1,4 @@
-"""Reads the records of partitions for the commands ``topics tail`` and ``groups reset --to-event-time``.
+"""Reads the records of partitions for the commands ``topics tail``, ``groups sweep`` and ``dlq``.
 
 Called by :mod:`streamgroups_kafka.admin.topics`. The consumer joins no group and commits nothing. Source: the partition
 EOF event of librdkafka.
@@ -6,7 +6,7 @@ EOF event of librdkafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -27,7 +27,6 @@ def stored_records(
     config: ClientConfig,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int] | None,
-    is_last: Callable[[Message], bool] = lambda _: False,
 ) -> Iterator[Message]:
     """See :meth:`streamgroups.ports.TopicAdmin.read`.
 
@@ -35,7 +34,6 @@ def stored_records(
         config: the configuration of the client.
         starts: the first offset of each partition.
         ends: the end offset of each partition; ``None`` to read indefinitely.
-        is_last: called after each record. If it returns true, no more records of this partition are read.
 
     Raises:
         StreamGroupsError: if the broker rejects a request, or the offsets are out of range.
@@ -51,11 +49,7 @@ def stored_records(
                 offset = message.offset() or 0
                 error = message.error()
                 if error is None and tp in open_ and (end is None or offset < end):
-                    record = to_message(tp, message)
-                    yield record
-                    if is_last(record):
-                        open_.discard(tp)
-                        consumer.pause([theirs(tp)])
+                    yield to_message(tp, message)
                 elif error is not None and not may_pass(error):
                     what = f"{tp} could not be read"
                     raise to_streamgroups_error(error, what, topic=tp.topic, redact=config.redact)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
 from kafka.protocol.metadata import MetadataRequest
 
-from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
@@ -195,12 +194,11 @@ class KafkaTopicAdmin:
         self,
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int] | None,
-        is_last: Callable[[Message], bool] = lambda _: False,
     ) -> Iterator[Message]:
         """See :meth:`streamgroups.ports.TopicAdmin.read`."""
         from streamgroups_kafka.admin.stored_records import stored_records
 
-        return stored_records(self._config, starts, ends, is_last)
+        return stored_records(self._config, starts, ends)
 
     async def _leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | _Rejected]:
         """The leader of each partition, or the error by which it has none."""

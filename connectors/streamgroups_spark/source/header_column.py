@@ -16,11 +16,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from streamgroups.event_time.header_time import MILLISECONDS
 from streamgroups_kafka.read.columns import COLUMNS
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 COLUMN = "eventTime"
+#: Decimal milliseconds in the range of Spark's timestamps.
+_MILLISECONDS = "-?[0-9]{1,15}"
 _HEADERS = pa.field("headers", COLUMNS["headers"])
 
 
@@ -85,7 +86,7 @@ def header_times(headers: pa.ListArray, name: str) -> pa.TimestampArray:
     import pyarrow.compute as pc
 
     records, values = _headers_of(headers, name)
-    is_number = pc.match_substring_regex(values, f"^{MILLISECONDS}$")
+    is_number = pc.match_substring_regex(values, f"^{_MILLISECONDS}$")
     times_ms = pc.if_else(is_number, values, None).cast(pa.string()).cast(pa.int64())
     times = pc.multiply(times_ms, 1_000).cast(COLUMNS["timestamp"])
     if len(records) == len(headers) and (len(records) == 0 or bool(np.all(np.diff(records) == 1))):

@@ -174,14 +174,6 @@ MUTANTS = (
         "a query imports from a group that never has a watermark",
     ),
     Mutant(
-        "E24",
-        "event-time",
-        "streamgroups/event_time/cuts.py",
-        "event_time_ms >= cut_ms",
-        "event_time_ms > cut_ms",
-        "a record at the cut lies before the position",
-    ),
-    Mutant(
         "W1",
         "windows",
         "streamgroups/event_time/window_states.py",
