@@ -26,11 +26,15 @@ class Column:
         name: its name in CSV; tables show it in capitals.
         right: whether its cells are numbers, aligned to the right.
         style: returns the colour of a cell on a terminal from its text.
+        rank: on a terminal that is too narrow, columns with the highest rank are left out first, and those with 0 never.
+        is_prose: whether its cells are sentences, whose words a terminal can write on several lines.
     """
 
     name: str
     right: bool = False
     style: Callable[[str], str] | None = None
+    rank: int = 0
+    is_prose: bool = False
 
     @property
     def title(self) -> str:

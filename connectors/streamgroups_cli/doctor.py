@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 #: In tables a remedy has a line of its own.
-_COLUMNS = (Column("state", style=lambda text: _STYLES.get(text, "")), *map(Column, ("about", "in_use", "what")))
+_COLUMNS = (
+    Column("state", style=lambda text: _STYLES.get(text, "")),
+    *map(Column, ("about", "in_use")),
+    Column("what", is_prose=True),
+)
 _FLAT = (*_COLUMNS, Column("remedy"))
 
 

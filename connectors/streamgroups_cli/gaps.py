@@ -29,11 +29,11 @@ _COLUMNS = (
     Column("to_offset", right=True),
     Column("lost_offsets", right=True),
     Column("cause"),
-    Column("time"),
-    Column("topic_id"),
-    Column("new_topic_id"),
-    Column("cluster_id"),
-    Column("new_cluster_id"),
+    Column("time", rank=1),
+    Column("topic_id", rank=3),
+    Column("new_topic_id", rank=2),
+    Column("cluster_id", rank=5),
+    Column("new_cluster_id", rank=4),
 )
 
 

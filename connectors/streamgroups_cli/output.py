@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamgroups.printable import printable
-from streamgroups.tables import Cell, Column, Table, cell_text, csv_line, plain_lines
+from streamgroups.tables import Cell, Table, csv_line, plain_lines
 
 if TYPE_CHECKING:
     from rich.text import Text as RichText
@@ -112,6 +112,8 @@ def print_csv(table: Table, *, headed: bool = False) -> None:
 
 def print_tables(tables: Sequence[Table]) -> None:
     """Prints all tables with an empty line between them."""
+    if not tables:
+        return
     framed = sys.stdout.isatty() and sum(len(t.rows) for t in tables) <= _MAX_FRAMED_ROWS
     if not framed:
         print("\n\n".join("\n".join(plain_lines(table)) for table in tables))
@@ -119,39 +121,23 @@ def print_tables(tables: Sequence[Table]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print(*renderables(tables), sep="\n")
+    for line in terminal_texts(tables, console.width):
+        console.print(line, soft_wrap=True)
 
 
-def renderables(tables: Iterable[Table]) -> list[Any]:
-    """Returns the headings and the tables for a terminal."""
+def terminal_texts(tables: Sequence[Table], width: int) -> Iterator[RichText]:
+    """Returns the lines of tables for a terminal, with an empty line between them."""
     from rich.text import Text
 
-    shown: list[Any] = []
-    for table in tables:
+    from streamgroups_cli.terminal_tables import terminal_lines
+
+    for number, table in enumerate(tables):
+        if number:
+            yield Text()
         if table.heading:
-            shown.append(Text(printable(table.heading), "bold"))
+            yield Text(printable(table.heading), "bold")
         if table.rows or not table.heading:
-            shown.append(_framed(table))
-    return shown
-
-
-def _framed(table: Table) -> Any:
-    from rich import box
-    from rich.table import Table as RichTable
-
-    framed = RichTable(box=box.SIMPLE_HEAD)
-    for column in table.columns:
-        framed.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-    for row in table.rows:
-        framed.add_row(*(_styled(column, cell) for column, cell in zip(table.columns, row, strict=True)))
-    return framed
-
-
-def _styled(column: Column, cell: Cell) -> RichText:
-    from rich.text import Text
-
-    text = cell_text(cell)
-    return Text(text, column.style(text) if column.style else "", justify="right" if column.right else "left")
+            yield from terminal_lines(table, width)
 
 
 def say(text: str) -> None:

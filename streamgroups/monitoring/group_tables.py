@@ -21,14 +21,14 @@ from streamgroups.tables import Cell, Column, Table, html, plain_lines
 PARTITIONS = (
     Column("topic"),
     Column("partition", right=True),
-    Column("committed_offset", right=True),
-    Column("end_offset", right=True),
+    Column("committed_offset", right=True, rank=1),
+    Column("end_offset", right=True, rank=4),
     Column("lag", right=True),
-    Column("open", right=True),
-    Column("in_flight", right=True),
-    Column("time_lag", right=True),
-    Column("owner"),
-    Column("host"),
+    Column("open", right=True, rank=6),
+    Column("in_flight", right=True, rank=5),
+    Column("time_lag", right=True, rank=3),
+    Column("owner", rank=2),
+    Column("host", rank=7),
     Column("detail", style=lambda _: "red"),
 )
 

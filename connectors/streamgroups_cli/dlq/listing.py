@@ -31,10 +31,10 @@ from streamgroups_cli.output import Output, OutputOption, emit, say
 _COLUMNS = (
     Column("failed_at"),
     Column("state"),
-    Column("attempt", right=True),
+    Column("attempt", right=True, rank=1),
     Column("step"),
     Column("error_class"),
-    Column("error"),
+    Column("error", is_prose=True),
     Column("id"),
 )
 _CHARACTERS_SHOWN = 60

@@ -37,9 +37,9 @@ from streamgroups_cli.output import Output, OutputOption, emit, say
 
 _MEMBERS = (
     Column("client_id"),
-    Column("host"),
-    Column("member_id"),
-    Column("instance_id"),
+    Column("host", rank=2),
+    Column("member_id", rank=3),
+    Column("instance_id", rank=1),
     Column("partitions"),
 )
 

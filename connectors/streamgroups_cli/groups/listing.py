@@ -19,9 +19,9 @@ from streamgroups_cli.output import Output, OutputOption, emit
 _COLUMNS = (
     Column("group"),
     Column("state", style=state_style),
-    Column("type"),
-    Column("protocol_type"),
-    Column("coordinator", right=True),
+    Column("type", rank=2),
+    Column("protocol_type", rank=3),
+    Column("coordinator", right=True, rank=1),
 )
 
 

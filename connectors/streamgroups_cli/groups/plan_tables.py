@@ -30,16 +30,16 @@ _COLUMNS = (
     Column("from_offset", right=True),
     Column("to_offset", right=True),
     Column("records", right=True),
-    Column("from_time"),
-    Column("to_time"),
-    Column("time", right=True),
-    Column("detail", style=lambda _: "yellow"),
+    Column("from_time", rank=4),
+    Column("to_time", rank=3),
+    Column("time", right=True, rank=2),
+    Column("detail", style=lambda _: "yellow", is_prose=True),
 )
 
 #: The state with which a partition continues: its kind, its offset, and the number of offsets to read again.
 _STATE_COLUMNS = (
     Column("state", style=lambda text: "" if text in ("stored", "empty") else "red"),
-    Column("state_offset", right=True),
+    Column("state_offset", right=True, rank=1),
     Column("read_again", right=True),
 )
 

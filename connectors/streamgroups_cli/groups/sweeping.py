@@ -25,7 +25,11 @@ from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_d
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import emit, say
 
-_COLUMNS = (Column("group"), Column("action", style=lambda text: "red" if text == "delete" else ""), Column("reason"))
+_COLUMNS = (
+    Column("group"),
+    Column("action", style=lambda text: "red" if text == "delete" else ""),
+    Column("reason", is_prose=True),
+)
 
 
 @with_options

@@ -24,27 +24,31 @@ _URGENCY = {state: place for place, state in enumerate(LagState)}
 _GROUPS = (
     Column("group"),
     Column("state", style=state_style),
-    Column("members", right=True),
+    Column("members", right=True, rank=3),
     Column("lag", right=True),
-    Column("time_lag", right=True),
-    Column("read_per_s", right=True),
+    Column("time_lag", right=True, rank=2),
+    Column("read_per_s", right=True, rank=4),
     Column("lag_state", style=lag_state_style),
 )
 _PARTITIONS = (
     Column("group"),
     Column("topic"),
     Column("partition", right=True),
-    Column("owner"),
-    Column("committed_offset", right=True),
-    Column("end_offset", right=True),
+    Column("owner", rank=3),
+    Column("committed_offset", right=True, rank=6),
+    Column("end_offset", right=True, rank=7),
     Column("lag", right=True),
-    Column("in_flight", right=True),
-    Column("time_lag", right=True),
+    Column("in_flight", right=True, rank=8),
+    Column("time_lag", right=True, rank=4),
     Column("lag_state", style=lag_state_style),
 )
 #: Only if a group has event time (``sg.with_event_time``, or windows of partitions), because a screen is narrow.
-_WATERMARK = (Column("watermark"),)
-_EVENT_TIME = (Column("event_time"), *_WATERMARK, Column("time_state", style=time_state_style))
+_WATERMARK = (Column("watermark", rank=1),)
+_EVENT_TIME = (
+    Column("event_time", rank=5),
+    *_WATERMARK,
+    Column("time_state", style=time_state_style, rank=2),
+)
 _PLAIN = (Column("time"), *_GROUPS)
 _CSV = (*(Column("time_lag_ms") if c.name == "time_lag" else c for c in _PLAIN), *_WATERMARK)
 

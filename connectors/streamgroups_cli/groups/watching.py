@@ -25,7 +25,7 @@ from streamgroups_cli.groups.scope import GroupsOrAllArgument
 from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen
 from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, print_csv, renderables, say
+from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, print_csv, say, terminal_texts
 
 #: The lines of a screen for its head, and for the headings and the frames of two tables.
 _LINES_WITHOUT_ROWS = 12
@@ -94,7 +94,11 @@ def _show_screen(polls: Iterator[Poll], interval_s: float, count: int | None, _:
             error = [Text(printable(poll.error), "bold red")] if poll.error else []
             tables = screen(poll, console.height - _LINES_WITHOUT_ROWS - len(error))
             head = Text.assemble(("streamgroups ", "bold"), f"{poll.where}  {utc(poll.time_ms)}")
-            live.update(Group(head, *error, *renderables(tables)), refresh=True)
+            lines = list(terminal_texts(tables, console.width))
+            for line in lines:
+                # A name that is wider than the screen is cut. The terminal would move all lines below it.
+                line.no_wrap, line.overflow = True, "ellipsis"
+            live.update(Group(head, *error, *lines), refresh=True)
             if number == count:
                 return
             time.sleep(max(interval_s, _MIN_INTERVAL_S))
