@@ -34,7 +34,7 @@ _BROKER_LOGGING = """\
 </Configuration>
 """
 
-_TOOL_LOGGING = """\
+TOOL_LOGGING = """\
 <Configuration status="ERROR">
   <Appenders>
     <Console name="console" target="SYSTEM_ERR"><PatternLayout pattern="%p %m (%c)%n%throwable"/></Console>
@@ -50,7 +50,7 @@ _SMALL = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true", "-
 def write_logging(directory: Path) -> None:
     """Writes the logging configurations for `NodeCommands` and `tool_command_line`."""
     (directory / "log4j2-broker.xml").write_text(_BROKER_LOGGING, encoding="utf-8")
-    (directory / "log4j2-tools.xml").write_text(_TOOL_LOGGING, encoding="utf-8")
+    (directory / "log4j2-tools.xml").write_text(TOOL_LOGGING, encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

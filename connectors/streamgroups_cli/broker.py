@@ -27,7 +27,7 @@ Nodes = Annotated[int, typer.Option(help="Number of nodes; each is broker and co
 DataDir = Annotated[
     Path | None, typer.Option(help="Directory for data and logs. Default: a temporary directory, deleted at the end.")
 ]
-Version = Annotated[str | None, typer.Option("--kafka-version", help="Kafka release, 4.0.0 or newer.")]
+Version = Annotated[str | None, typer.Option("--kafka-version", help="Kafka release, 3.7.0 or newer.")]
 Property = Annotated[
     list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Kafka broker property; repeatable.")
 ]
@@ -48,6 +48,34 @@ def run(
 
     ports = None if port == 0 else range(port, port + nodes)
     serve(EmbeddedKafka(nodes, data_dir, kafka_version or DEFAULT_KAFKA_VERSION, ports, settings), _announce)
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def tool(
+    name: Annotated[str, typer.Argument(metavar="TOOL", help="As in consumer-groups, for kafka-consumer-groups.sh.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGUMENT]...", help="Arguments of the tool, unchanged.")
+    ] = None,
+    bootstrap_server: Annotated[
+        str,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT",
+            envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
+            help="The brokers, unless ARGUMENT names them.",
+        ),
+    ] = "localhost:9092",
+    kafka_version: Version = None,
+) -> None:
+    """Run one of Kafka's own command line tools, from the jars of the embedded broker.
+
+    Example: streamgroups broker tool consumer-groups --describe --group flight-board
+    """
+    from streamgroups_broker import DEFAULT_KAFKA_VERSION
+    from streamgroups_broker.tool_process import become_tool
+
+    become_tool(name, arguments or (), bootstrap_server, kafka_version or DEFAULT_KAFKA_VERSION)
 
 
 def parse_properties(assignments: list[str]) -> dict[str, str]:

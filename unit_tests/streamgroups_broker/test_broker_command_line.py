@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from streamgroups_broker import tool_process
+from streamgroups_broker._cache import KafkaJars
+from streamgroups_broker._java import Java
 from streamgroups_cli import main
 
 
@@ -52,3 +56,48 @@ def test_help_imports_nothing_heavy() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert printed.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """The commands that replaced the process, without those of Java."""
+    replaced: list[list[str]] = []
+
+    def execv(path: str, command: list[str]) -> None:
+        assert path == command[0] == "/java"
+        replaced.append(command[command.index("-cp") + 2 :])
+        sys.exit(7)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "streamgroups").mkdir()
+    monkeypatch.delenv("STREAMGROUPS_BOOTSTRAP_SERVER", raising=False)
+    monkeypatch.setattr(tool_process, "find_java", lambda: Java("/java", "17.0.15"))
+    monkeypatch.setattr(tool_process, "kafka_jars", lambda version, _fill: KafkaJars(version, tmp_path, ("a.jar",)))
+    monkeypatch.setattr(tool_process.os, "execv", execv)
+    return replaced
+
+
+def test_a_tool_of_kafka_gets_its_arguments_and_a_server(
+    commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tool(*arguments: str) -> list[str]:
+        assert run(monkeypatch, "broker", "tool", *arguments) == 7, "the exit code of the tool"
+        return commands[-1][1:]
+
+    assert tool("consumer-groups", "--describe", "--group", "x") == [
+        *("--bootstrap-server", "localhost:9092", "--describe", "--group", "x")
+    ]
+    assert commands[-1][0] == "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    assert tool("kafka-topics.sh", "--help", "--", "-o", "json")[2:] == ["--help", "--", "-o", "json"]
+    assert tool("topics", "--bootstrap-server", "a:1", "--list") == ["--bootstrap-server", "a:1", "--list"]
+    assert tool("-b", "b:2", "topics", "--list") == ["--bootstrap-server", "b:2", "--list"]
+    assert tool("dump-log", "--files", "x") == ["--files", "x"]
+    monkeypatch.setenv("STREAMGROUPS_BOOTSTRAP_SERVER", "c:3")
+    assert tool("topics", "--list") == ["--bootstrap-server", "c:3", "--list"]
+
+
+def test_an_unknown_tool_is_rejected_with_the_known_ones(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "broker", "tool", "fly") == 2
+    assert "Kafka has no tool 'fly' here. One of: acls," in capsys.readouterr().err
