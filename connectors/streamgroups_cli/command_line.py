@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from streamgroups._version import __version__
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.extras import explained
+from streamgroups_cli.bad_values import bad_value
 from streamgroups_cli.exits import ExitCode, exit_code
 from streamgroups_cli.lazy_commands import lazy_app
 from streamgroups_cli.output import SCHEMA_VERSION, json_text, wants_json
@@ -62,25 +63,28 @@ def run() -> None:
     With ``-o json`` the last line of standard error is the error as a JSON object, including errors in the command
     line.
     """
-    if not wants_json(sys.argv[1:]):
-        try:
-            with _naming_extras():
-                app()
-        except StreamGroupsError as error:
-            print(f"Error: {error}", file=sys.stderr)
-            sys.exit(exit_code(error))
+    arguments = sys.argv[1:]
+    as_json = wants_json(arguments)
     try:
         with _naming_extras():
             sys.exit(app(standalone_mode=False))
-    except StreamGroupsError as error:
-        _end_with_json(error, exit_code(error))
+    except StreamGroupsError as e:
+        error = e
     except typer.Abort:
-        _end_with_json(StreamGroupsError("The command was interrupted."), ExitCode.ERROR)
-    except Exception as error:
+        error = StreamGroupsError("The command was interrupted.")
+    except Exception as e:
         # Releases of Typer with a copy of Click and those without one have no common name for this class.
-        if not hasattr(error, "format_message"):
+        usage: Any = e
+        if not hasattr(usage, "format_message"):
             raise
-        _end_with_json(InvalidOption(error.format_message(), remedy="See --help."), ExitCode.USAGE)
+        found = bad_value(usage, arguments)
+        if found is None and not as_json:
+            usage.show()
+            sys.exit(ExitCode.USAGE)
+        error = found or InvalidOption(usage.format_message(), remedy="See --help.")
+    text = json_text({"schema_version": SCHEMA_VERSION, "error": error.document}) if as_json else f"Error: {error}"
+    print(text, file=sys.stderr)
+    sys.exit(exit_code(error))
 
 
 @contextmanager
@@ -89,8 +93,3 @@ def _naming_extras() -> Iterator[None]:
         yield
     except ImportError as e:
         raise explained(e, "This command") from e
-
-
-def _end_with_json(error: StreamGroupsError, code: int) -> None:
-    print(json_text({"schema_version": SCHEMA_VERSION, "error": error.document}), file=sys.stderr)
-    sys.exit(code)

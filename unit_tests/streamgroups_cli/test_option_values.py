@@ -1,0 +1,83 @@
+"""Each option with a type rejects an invalid value in the words of this library, not in those of a parser."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import pytest
+import typer
+
+from streamgroups_cli.bad_values import _types
+from streamgroups_cli.command_line import app
+from unit_tests.cli_runner import CommandLine
+
+
+def below(command: Any, path: list[str]) -> Iterator[tuple[list[str], Any]]:
+    if not hasattr(command, "list_commands"):
+        yield path, command
+        return
+    context = command.context_class(command)
+    for name in command.list_commands(context):
+        yield from below(command.get_command(context, name), [*path, name])
+
+
+def typed_options() -> Iterator[tuple[list[str], str]]:
+    """The command, with its required arguments, and the name of each option that is a number or one of some words."""
+    for path, command in below(typer.main.get_command(app), []):
+        declared = inspect.signature(command.callback, eval_str=True).parameters
+        required = ["a" for it in command.params if it.required and not it.opts[0].startswith("-")]
+        for param in command.params:
+            found = declared.get(param.name)
+            types = set() if found is None else set(_types(found.annotation))
+            if types & {int, float} or any(issubclass(it, Enum) for it in types):
+                yield [*path, *required], max(param.opts, key=len)
+
+
+OPTIONS = list(typed_options())
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS, ids=[f"{' '.join(c)} {o}" for c, o in OPTIONS])
+def test_an_invalid_value(cli: CommandLine, command: list[str], option: str) -> None:
+    result = cli(*command, option, "\x1bsoon")
+    assert (result.code, result.out) == (2, ""), result.err
+    assert result.err.startswith(f"Error: Option '{option}' is '\\x1bsoon'. ")
+    assert any(text in result.err for text in ("It must be a", "Allowed values: "))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["groups", "reset", "x", "--all-topics", "--shift-by", "abc"],
+            "'--shift-by' is 'abc'. It must be a whole number.",
+        ),
+        (
+            ["topics", "create", "x", "--partitions=0"],
+            "'--partitions' is '0'. It must be a whole number of at least 1.",
+        ),
+        (["broker", "run", "--nodes", "4"], "'--nodes' is '4'. It must be a whole number from 1 to 3."),
+        (["dlq", "list", "x", "-n0"], "'--limit' is '0'. It must be a whole number of at least 1."),
+        (["groups", "list", "-o", "xml"], "'--output' is 'xml'. Allowed values: table, json, yaml, csv."),
+        (
+            ["dlq", "stats", "x", "--by", "no", "--by", "hour"],
+            "'--by' has an invalid value. Allowed values: step, error",
+        ),
+    ],
+)
+def test_the_value_and_the_allowed_ones_are_named(cli: CommandLine, arguments: list[str], message: str) -> None:
+    result = cli(*arguments)
+    assert (result.code, result.err.startswith(f"Error: Option {message}")) == (2, True), result.err
+
+
+def test_programs_get_the_same_error(cli: CommandLine) -> None:
+    result = cli("topics", "create", "x", "--partitions", "many", "-o", "json")
+    error = json.loads(result.err)["error"]
+    assert (result.code, error["class"]) == (2, "InvalidOption")
+    assert (error["message"], error["remedy"]) == (
+        "Option '--partitions' is 'many'.",
+        "It must be a whole number of at least 1.",
+    )
