@@ -76,12 +76,6 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
     assert not found, "\n".join(found)
 
 
-def test_the_changelog_has_a_heading_for_every_fragment() -> None:
-    headings = re.findall(r'\[\[tool\.towncrier\.type\]\]\ndirectory = "(\w+)"', (ROOT / "pyproject.toml").read_text())
-    kinds = {path.name.split(".")[-2] for path in (ROOT / "changelog.d").glob("*.rst")}
-    assert kinds <= set(headings)
-
-
 def test_no_modules_import_each_other_in_a_circle() -> None:
     # The contracts ignore imports for type checkers. Those are a circle too for a reader.
     graph = grimp.build_graph(*[p.name for p in PACKAGES], cache_dir=None)

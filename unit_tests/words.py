@@ -21,9 +21,9 @@ ROOT = Path(__file__).parent.parent
 
 #: The files and directories to check.
 CHECKED = (
+    "CHANGELOG.rst",
     "README.rst",
     "benchmarks",
-    "changelog.d",
     "component_tests",
     "connectors",
     "demo",
