@@ -28,7 +28,7 @@ EXAMPLES ?= 20
 ORACLES := $(wildcard component_tests/test_*_agree*.py component_tests/test_*_sequences.py component_tests/test_postgres_precision.py integration_tests/test_*_agree_with_*.py integration_tests/test_*_agrees_with_python.py)
 MUTANTS ?=
 
-.PHONY: help demo test test-long test-matrix test-cluster lint docs docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test test-long test-matrix test-cluster lint docs reference docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,9 @@ lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 
 docs: $(VENV)/installed  ## the documentation as a site, in build/docs; warnings are errors
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
+
+reference: $(VENV)/installed  ## writes the pages of docs/reference from the code
+	$(BIN)/python docs/site/reference.py
 
 docs-links: $(VENV)/installed  ## requests every external link of the documentation
 	$(BIN)/python -m sphinx -b linkcheck -q docs build/docs-links

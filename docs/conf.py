@@ -1,7 +1,8 @@
 """The documentation as a site: ``make docs`` builds it with Sphinx. Warnings are errors.
 
 The pages are also read in the repository, so they link to each other as files (```source.rst <source.rst#options>`_``).
-``docs/site/links.py`` turns these links into links of the site, and rejects a link to a missing page or heading.
+``docs/site/links.py`` turns these links into links of the site, and rejects a link to a missing page or heading. The pages of
+``docs/reference`` are text that ``make reference`` writes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-sys.path[:0] = [str(DOCS / "site"), str(DOCS.parent), str(DOCS.parent / "connectors")]
+sys.path[:0] = [str(DOCS / "site"), str(DOCS.parent)]
 
 from streamgroups import __version__  # noqa: E402
 
@@ -20,27 +21,12 @@ copyright = author
 version = release = __version__
 
 extensions = [
-    "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
-    "sphinx.ext.intersphinx",
-    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "links",
     "diagrams",
-    "commands",
-    "option_tables",
-    "metric_tables",
 ]
 exclude_patterns = ["_build"]
 nitpicky = False
-
-autodoc_typehints = "signature"
-autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
-autoclass_content = "class"
-python_use_unqualified_type_names = True
-# Without a network, the names of other projects are not links.
-intersphinx_mapping: dict[str, tuple[str, None]] = {}
 
 # The prompt is not part of a command or an example.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

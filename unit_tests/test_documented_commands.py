@@ -19,7 +19,8 @@ _END = re.compile(r"\s(?:\||>|<|&&|;|#)\s.*|\s*[;&)]+$|\s2>.*")
 
 
 def _commands() -> Iterator[tuple[str, str]]:
-    for page in PAGES:
+    # The generated pages contain usages, such as ``groups list [OPTIONS]``.
+    for page in (it for it in PAGES if it.parent.name != "reference"):
         lines = page.read_text(encoding="utf-8").replace("\\\n", " ").split("\n")
         for number, line in enumerate(lines, 1):
             if found := _COMMAND.fullmatch(line):

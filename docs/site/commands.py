@@ -1,7 +1,6 @@
-"""The directive ``commands``: the reference of a command group, from the commands themselves.
+"""The page of the reference about the commands, from the commands themselves.
 
-Sphinx loads this extension (``docs/conf.py``). ``.. commands:: groups`` documents each command of ``streamgroups groups``
-with its help text, its usage and its options, as ``--help`` prints them.
+``reference`` calls it. Each command has its help text, its usage and its options, as ``--help`` prints them.
 """
 
 from __future__ import annotations
@@ -11,57 +10,43 @@ from collections.abc import Iterator
 from typing import Any
 
 import typer
-from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
+from markup import heading, literal, table
 
 from streamgroups_cli.command_line import app as command_line
 
 _PROGRAM = "streamgroups"
+_WIDTH = 100
+_INTRODUCTION = """\
+The program ``streamgroups`` needs the extra ``cli``. ``-b`` names the brokers, and ``-o json`` prints JSON for scripts.
+`groups-cli.rst <../groups-cli.rst>`_, `dlq-cli.rst <../dlq-cli.rst>`_ and `cursors-cli.rst <../cursors-cli.rst>`_ describe
+their use.
+
+"""
 
 
-class Commands(SphinxDirective):
-    """Documents the commands of a group, or of the program itself."""
-
-    optional_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self) -> list[nodes.Node]:
-        """Called by Sphinx."""
-        # The page depends on the code, so each build reads it again.
-        self.env.note_reread()
-        names = self.arguments[0].split() if self.arguments else []
-        command: Any = typer.main.get_command(command_line)
-        for name in names:
-            command = command.commands[name]
-        section = nodes.Element()
-        lines = StringList([line for found in _described(command, [_PROGRAM, *names]) for line in found.split("\n")])
-        self.state.nested_parse(lines, self.content_offset, section, match_titles=True)
-        return section.children
+def page() -> str:
+    """The text of the page."""
+    command: Any = typer.main.get_command(command_line)
+    return heading("Commands", "=") + _INTRODUCTION + "".join(_described(command, [_PROGRAM]))
 
 
 def _described(command: Any, path: list[str]) -> Iterator[str]:
     commands = getattr(command, "commands", None)
     if commands is None:
-        yield from _command(command, path)
+        yield _command(command, path)
         return
     for name in commands:
         if not commands[name].hidden:
             yield from _described(commands[name], [*path, name])
 
 
-def _command(command: Any, path: list[str]) -> Iterator[str]:
+def _command(command: Any, path: list[str]) -> str:
     title = " ".join(path)
-    with command.make_context(title, [], resilient_parsing=True) as context:
+    with command.make_context(title, [], resilient_parsing=True, terminal_width=_WIDTH) as context:
         usage = command.get_usage(context).removeprefix("Usage:").strip()
-    yield f"{title}\n{'-' * len(title)}\n\n{_prose(command.help or '')}\n\n::\n\n    {usage}\n\n"
+    text = heading(title, "-") + _prose(command.help or "") + "\n\n" + literal(usage)
     rows = [row for row in map(_parameter, command.params) if row]
-    if rows:
-        yield ".. list-table::\n   :widths: 35 65\n   :header-rows: 1\n\n   * - Option\n     - Meaning"
-        for name, meaning in rows:
-            yield f"   * - {name}\n     - {meaning}"
-        yield "\n"
+    return text + (table(["Option", "Meaning"], [35, 65], rows) if rows else "")
 
 
 def _parameter(parameter: Any) -> tuple[str, str] | None:
@@ -86,9 +71,3 @@ def _prose(text: str) -> str:
     text = re.sub(r"\[/?[a-z_ ]+\]", "", text).replace("\b", "").replace("\\[", "[")
     text = re.sub(r"(?<![`\w-])(--?[a-zA-Z][\w-]*)", r"``\1``", text)
     return re.sub(r"(?<!`)([*|_])(?=\w)", r"\\\1", text)
-
-
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Called by Sphinx."""
-    app.add_directive("commands", Commands)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

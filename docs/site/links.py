@@ -1,7 +1,7 @@
 """Turns links between files of the repository into links of the site.
 
-Sphinx loads this extension (``docs/conf.py``). A link such as ``source.rst#options`` becomes the page of that document.
-If its text is the path, it shows the title of the page. A page or heading that does not exist is a warning, and so an
+Sphinx loads this extension (``docs/conf.py``). A link such as ``source.rst#options`` is relative to
+the file that contains it, as on a forge, and becomes the page of that document. If its text is the path, it shows the title of the page. A page or heading that does not exist is a warning, and so an
 error of ``make docs``.
 """
 
@@ -28,9 +28,7 @@ def _resolve(app: Sphinx, doctree: nodes.document, page: str) -> None:
         path, _, anchor = node.get("refuri", "").partition("#")
         if ":" in path or not path.endswith(".rst"):
             continue
-        # All pages but the generated ones are in one folder, so a path is relative to it.
-        target = posixpath.normpath(path.removeprefix("docs/"))
-        target = target.removesuffix(".rst")
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(page), path)).removesuffix(".rst")
         if target not in app.env.found_docs:
             logger.warning("%s links to %s, which is no page", page, path, location=node)
         elif anchor and anchor not in _anchors(app, target):

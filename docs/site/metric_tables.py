@@ -1,8 +1,6 @@
-"""The directive ``metrics``: the reference of the metrics of the exporter or the listener, from their definitions.
+"""The page of the reference about the metrics of the exporter and the listener, from their definitions.
 
-Sphinx loads this extension (``docs/conf.py``). ``.. metrics:: exporter`` lists the metrics of ``streamgroups metrics``, and
-``.. metrics:: listener`` those of ``sg.MetricsListener``. The functions that export the metrics return them here for a group
-whose values are all set.
+``reference`` calls it. The functions that export the metrics return them here for a group whose values are all set.
 """
 
 from __future__ import annotations
@@ -11,11 +9,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from docutils import nodes
+from markup import heading, table
 from prometheus_client.core import Metric
-from reference_table import table
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
 
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.monitoring.lag_states import LagState
@@ -36,6 +31,20 @@ from streamgroups.monitoring.time_metrics import unreadable_metrics, waiting_met
 from streamgroups.partitions import TopicPartition
 from streamgroups_prometheus.exporter import Polls
 
+_INTRODUCTION = """\
+All metrics are gauges, except those that end with ``_total``, which are counters. A value that is unknown has no sample.
+
+"""
+_EXPORTER = """\
+``streamgroups metrics`` exports them for the groups of a cluster (`groups-cli.rst <../groups-cli.rst#prometheus-exporter>`_).
+
+"""
+_LISTENER = """\
+``sg.MetricsListener`` exports them for the queries of an application (`metrics.rst <../metrics.rst>`_). Metrics of polls, of
+gaps and of whole groups need its argument ``bootstrap_servers``. ``streamgroups_query_event_errors_total`` counts the events
+of Spark that could not be parsed, and has no labels.
+
+"""
 _PARTITION = TopicPartition("flights", 0)
 
 
@@ -68,19 +77,17 @@ def rows(kind: str) -> Iterator[tuple[str, str, str]]:
         yield name, ", ".join(f"``{label}``" for label in labels), family.documentation
 
 
-class Metrics(SphinxDirective):
-    """Lists the metrics of the exporter or the listener."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        """Called by Sphinx."""
-        found = sorted(rows(self.arguments[0]))
-        described = ((name, meaning, f"Labels: {labels or 'none'}.") for name, labels, meaning in found)
-        return table(self, "Metric", (50, 50), described)
+def page() -> str:
+    """The text of the page."""
+    text = heading("Metrics", "=") + _INTRODUCTION
+    text += heading("Metrics of the exporter", "-") + _EXPORTER + _table("exporter")
+    return text + heading("Metrics of the listener", "-") + _LISTENER + _table("listener")
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Called by Sphinx."""
-    app.add_directive("metrics", Metrics)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def _table(kind: str) -> str:
+    found = sorted(rows(kind))
+    return table(
+        ["Metric", "Labels", "Meaning"],
+        [40, 25, 35],
+        ((f"``{name}``", labels or "none", meaning) for name, labels, meaning in found),
+    )

@@ -1,7 +1,7 @@
-"""The directive ``options``: the reference of the options of the source or the sink, with the defaults of their parsers.
+"""The page of the reference about the options of the source and the sink, with the defaults of their parsers.
 
-Sphinx loads this extension (``docs/conf.py``). ``.. options:: source`` lists the options of a read. A default is the value
-that the parser returns when the option is missing. A test compares the names with those that the parsers accept.
+``reference`` calls it. A default is the value that the parser returns when the option is missing. A test compares the names
+with those that the parsers accept.
 """
 
 from __future__ import annotations
@@ -10,15 +10,25 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from docutils import nodes
-from reference_table import table
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
+from markup import heading, table
 
 from streamgroups.durations import exact
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_spark.source.options import parse
 
+_INTRODUCTION = """\
+Names are case-insensitive. Unknown options are rejected. ``kafka.*`` options configure the clients;
+`security.rst <../security.rst>`_ has those of TLS, logins and tokens.
+
+"""
+_SOURCE = """\
+`source.rst <../source.rst>`_ explains them. Exactly one of ``subscribe``, ``subscribePattern`` and ``assign`` is required.
+
+"""
+_SINK = """\
+`sinks.rst <../sinks.rst>`_ explains them. ``kafka.bootstrap.servers`` is required.
+
+"""
 _READ = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 _WRITE = {"kafka.bootstrap.servers": "broker:9092", "checkpointLocation": "/data/board"}
 
@@ -145,21 +155,16 @@ def _shown(parsed: Any, default: str, values: str) -> str:
     return f"``{exact(value) if values == 'duration' else str(value).lower()}``"
 
 
-class Options(SphinxDirective):
-    """Lists the options of the source or the sink."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        """Called by Sphinx."""
-        found = rows(self.arguments[0])
-        described = (
-            (name, meaning, f"Values: {values}. Default: {default}.") for name, values, default, meaning in found
-        )
-        return table(self, "Option", (40, 60), described)
+def page() -> str:
+    """The text of the page."""
+    text = heading("Options", "=") + _INTRODUCTION
+    text += heading("Options of the source", "-") + _SOURCE + _table("source")
+    return text + heading("Options of the Kafka sink", "-") + _SINK + _table("sink")
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Called by Sphinx."""
-    app.add_directive("options", Options)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def _table(kind: str) -> str:
+    return table(
+        ["Option", "Values", "Default", "Meaning"],
+        [25, 20, 20, 35],
+        ((f"``{name}``", values, default, meaning) for name, values, default, meaning in rows(kind)),
+    )
