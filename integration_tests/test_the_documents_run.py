@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,6 +36,7 @@ NOT_HERE = {
     "testkit.rst": "test_testkit runs it",
     "tutorial.rst": "test_the_tutorials runs it",
     "tutorial-dead-letters.rst": "test_the_tutorials runs it",
+    "windows-exactly-once.rst": "test_the_tutorials runs it",
 }
 _READ = """
     numbers = itertools.count()
@@ -44,9 +46,20 @@ _READ = """
         given["kafka.bootstrap.servers"] = "localhost:9092"
         return spark.readStream.format("streamgroups").options(**given, **options).load()
 """
+#: Stops the queries that ``sg.supervise`` runs on a page when they have made progress.
+_STOP = """
+    import threading
+    def stop_queries(spark, ended):
+        while not ended.wait(0.2):
+            for query in spark.streams.active:
+                if query.recentProgress:
+                    query.stop()
+    ended = threading.Event()
+    threading.Thread(target=stop_queries, args=(spark, ended), daemon=True).start()
+"""
 #: Names that a page uses before its first block. ``read`` opens a stream of a topic.
 PRELUDES = {
-    "README.rst": "",
+    "README.rst": _STOP,
     "cursors.rst": "",
     "dead-letters.rst": "",
     "decoding.rst": """
@@ -123,16 +136,7 @@ PRELUDES = {
             counts = counts.rename_columns(["key", "n"])
             return counts, counts
         """,
-    "supervision.rst": """
-        import threading
-        def stop_queries(spark, ended):
-            while not ended.wait(0.2):
-                for query in spark.streams.active:
-                    if query.recentProgress:
-                        query.stop()
-        ended = threading.Event()
-        threading.Thread(target=stop_queries, args=(spark, ended), daemon=True).start()
-        """,
+    "supervision.rst": _STOP,
     "windows.rst": """
         columns = "*", "timestamp AS ts", "CAST(key AS STRING) AS carrier", "1 AS delay"
         flights = read("flights", membership="exclusive").selectExpr(*columns)
@@ -175,6 +179,7 @@ TOPICS = {
 }
 #: Names that a later block of a page uses, if it does not continue the block before it.
 BEFORE = {
+    "README.rst": {1: "ended.set()"},
     "cursors.rst": {
         1: 'cursors = sg.GroupCursors("localhost:9092"); cursors.update_group("flights", "billing", sg.TRIM_HORIZON)'
     },
@@ -269,6 +274,7 @@ def test_the_code_of_a_page_runs(
 ) -> None:
     # Some pages write files.
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["program.py", str(tmp_path / "checkpoint")])
     names: dict[str, object] = {"__name__": "__main__", "spark": spark, "sg": sg}
 
     def run(code: str, source: str) -> None:

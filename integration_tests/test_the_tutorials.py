@@ -43,6 +43,7 @@ class Reader:
             (programs / name).chmod(0o755)
         self._env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
         self.terminals: list[subprocess.Popen[bytes]] = []
+        self._logs: list[Path] = []
 
     def save(self, block: Block) -> None:
         """Writes a program."""
@@ -52,7 +53,6 @@ class Reader:
         """Runs the commands of a block. Returns their output."""
         output = ""
         for command in self._commands(block):
-            # A shell would have the pattern of pkill in its own command line.
             done = subprocess.run(
                 command if ">" in command else shlex.split(command),
                 shell=">" in command,
@@ -69,7 +69,8 @@ class Reader:
     def start(self, block: Block) -> None:
         """Runs the command of a block in a terminal of its own."""
         (command,) = self._commands(block)
-        with (self._directory / f"{block.caption}.log").open("wb") as log:
+        self._logs.append(self._directory / f"{block.caption}.log")
+        with self._logs[-1].open("wb") as log:
             terminal = subprocess.Popen(
                 f"exec {command}", shell=True, cwd=self._directory, env=self._env, stdout=log, stderr=log
             )
@@ -84,7 +85,13 @@ class Reader:
 
     def _here(self, code: str) -> str:
         code = code.replace("localhost:9092", self.bootstrap).replace("http://localhost:8081", self.registry)
+        code = code.replace("kill -9 PID", f"kill -9 {self._first_process()}")
         return code.replace("port=8081", "port=0")
+
+    def _first_process(self) -> str:
+        """The process id that the program of the first terminal has printed."""
+        printed = re.search(r"^process (\d+)$", self._logs[0].read_text(), re.MULTILINE) if self._logs else None
+        return printed.group(1) if printed else ""
 
 
 @pytest.fixture
@@ -108,10 +115,10 @@ def test_the_tutorial(reader: Reader) -> None:
             continue
         elif block.caption in ("first query", "second query"):
             reader.start(block)
-            _wait_until_it_reads(reader)
+            _wait_until_it_reads(reader, "board")
         else:
             if block.caption == "compare":
-                _wait_until_all_is_read(reader)
+                _wait_until_all_is_read(reader, "board", "flights")
             outputs[block.caption or block.line] = reader.run(block)
     assert re.search(r"missing: 0 twice: 0", outputs["compare"])
     late = int(re.search(r"(\d+) late flights", outputs["compare"]).group(1))  # type: ignore[union-attr]
@@ -126,13 +133,46 @@ def test_the_tutorial(reader: Reader) -> None:
     )
 
 
-def _wait_until_it_reads(reader: Reader) -> None:
+@LONG
+def test_the_job_with_windows(reader: Reader) -> None:
+    for block in blocks(DOCS / "windows-exactly-once.rst", "python", "console"):
+        if block.language == "python":
+            reader.save(block)
+        elif block.caption in ("first process", "second process"):
+            reader.start(block)
+            _wait_until_it_reads(reader, "click-minutes")
+        elif block.caption == "writer":
+            reader.start(block)
+        elif block.caption == "check":
+            reader.terminals[-1].wait(TIMEOUT_S)
+            _wait_until_all_is_read(reader, "click-minutes", "clicks")
+            wait_until(
+                partial(_has_all_windows, reader, block), "the last windows close and are written", timeout_s=TIMEOUT_S
+            )
+        else:
+            if block.caption == "kill":
+                wait_until(
+                    lambda: sum(end_offsets(reader.bootstrap, "minutes", 4).values()) > 50,
+                    "both processes write windows",
+                    timeout_s=TIMEOUT_S,
+                )
+            reader.run(block)
+
+
+def _has_all_windows(reader: Reader, check: Block) -> bool:
+    output = reader.run(check)
+    assert "wrong: 0 twice: 0" in output, output
+    assert "windows of 6000 clicks" in output, output
+    return "missing: 0" in output
+
+
+def _wait_until_it_reads(reader: Reader, group: str) -> None:
     admin = AdminClient({"bootstrap.servers": reader.bootstrap})
 
     def every_member_has_partitions() -> bool:
         assert all(terminal.poll() is None for terminal in reader.terminals), "a query has failed"
         try:
-            described = admin.describe_consumer_groups(["board"])["board"].result(10)
+            described = admin.describe_consumer_groups([group])[group].result(10)
         except KafkaException:
             # The coordinator of the first group is created with the topic of offsets.
             return False
@@ -142,10 +182,10 @@ def _wait_until_it_reads(reader: Reader) -> None:
     wait_until(every_member_has_partitions, "each query owns partitions", timeout_s=TIMEOUT_S)
 
 
-def _wait_until_all_is_read(reader: Reader) -> None:
-    ends = end_offsets(reader.bootstrap, "flights", 4)
+def _wait_until_all_is_read(reader: Reader, group: str, topic: str) -> None:
+    ends = end_offsets(reader.bootstrap, topic, 4)
     wait_until(
-        lambda: committed_offsets(reader.bootstrap, "board", "flights") == ends,
+        lambda: committed_offsets(reader.bootstrap, group, topic) == ends,
         "the second query reads the rest",
         timeout_s=TIMEOUT_S,
     )
