@@ -25,10 +25,12 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Shape
+from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.monitoring.query_progress import LATE_COUNTS, read_progress
 from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.reading import read_committed
+from unit_tests.extreme_times import EXTREME_TIMES_US
 from unit_tests.window_rules import Drop, Interval, Lift, judge
 
 WINDOW = "5 minutes"
@@ -273,6 +275,31 @@ def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, win
     assert {tuple(row) for row in found.collect()} == expected
     assert {r.id for r in on_time.collect()} == set(range(rows.count())) - {id for id, _, _ in expected}
     assert 0 < len(expected) < rows.count()
+
+
+@pytest.mark.parametrize("window", [None, sg.tumbling("5s"), sg.hopping("400 days", hop="3 days"), sg.session("3s")])
+def test_a_time_beyond_the_bound_is_no_event_time(spark: SparkSession, window: Shape | None) -> None:
+    """Sums of a time and a window would overflow, which fails the query in ANSI mode."""
+    bound_us = MAX_TIME_MS * 1_000
+    beside = [sign * bound_us + d for sign in (-1, 1) for d in (-1, 0, 1)]
+    times_us = sorted({*beside, *(it for it in EXTREME_TIMES_US.values() if it is not None)})
+    rows = spark.createDataFrame(list(enumerate(times_us)), "id int, time_us long")
+    rows = rows.select("id", F.timestamp_micros("time_us").alias("ts"), F.timestamp_millis(F.lit(0)).alias("watermark"))
+    on_time, late = split(rows, LateRule("ts", window))
+    letters = sg.dead_letters(late).select(recorded("id", "int"), "details.why").collect()
+    why = dict.fromkeys(range(len(times_us)), "") | {it[0]: it.why for it in letters}
+    assert {i for i, it in why.items() if not it} == {it.id for it in on_time.select("id").collect()}
+
+    def end_us(time_us: int) -> int:
+        if window is None:
+            return time_us
+        if isinstance(window, Session):
+            return time_us + window.gap_ms * 1_000
+        return time_us - time_us % (window.hop_ms * 1_000) + window.size_ms * 1_000
+
+    assert {t: why[i] for i, t in enumerate(times_us)} == {
+        t: "no event time" if abs(t) > bound_us else "late" if end_us(t) <= 0 else "" for t in times_us
+    }
 
 
 @pytest.mark.parametrize("policy", [OnViolation.DROP, OnViolation.ADJUST])
