@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 _BITS: dict[type[DataType], int] = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
 _SPACE = " \t\n\r"
+_ALL = Context(prec=20_000, rounding=ROUND_HALF_UP)
 _LONG_EXPONENT = re.compile(r"[eE],*[+-]?[\d,]{5,}")
 
 
@@ -209,17 +210,13 @@ def _of_object(value: Pairs, type_: DataType) -> Any:
         except Letter as e:
             problems.extend(e.classes)
     repeats = len({name for name, _ in value.items}) < len(value.items)
-    if repeats and isinstance(type_, StructType) and (problems or _repeats_decimal(value, type_)):
+    if repeats and isinstance(type_, StructType) and problems:
         raise Undecided
     if problems:
         raise Letter(*problems)
     if isinstance(type_, MapType) and len(dict(pairs)) < len(pairs):
         raise Letter("FieldType")
     return dict(pairs) if isinstance(type_, MapType) else {**dict.fromkeys(types), **dict(pairs)}
-
-
-def _repeats_decimal(value: Pairs, type_: StructType) -> bool:
-    return "decimal" in type_.simpleString() and bool(_LONG_EXPONENT.search(repr(value)))
 
 
 def _of_number(text: str, type_: DataType) -> Any:
@@ -260,13 +257,14 @@ def _of_string(text: str, type_: DataType) -> Any:
 
 
 def _decimal(text: str, type_: DecimalType) -> Decimal:
-    if _LONG_EXPONENT.search(text) or len(text) > 1000:
-        raise Letter("OutOfRange", "FieldType")
-    number = text.replace(",", "")
-    if not re.fullmatch(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", number):
+    found = re.fullmatch(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?)(\d+))?", text.replace(",", ""))
+    if not found or not (digits := found[2] + (found[3] or "")) or len(digits) > 1000:
         raise Letter("FieldType")
-    context = Context(prec=20_000, rounding=ROUND_HALF_UP)
-    rounded = Decimal(number).quantize(Decimal(1).scaleb(-type_.scale), context=context)
+    # Python converts at most 4,300 digits, and rounds with at most as many as a context has.
+    exponent = (found[5] or "0").lstrip("".join(it for it in found[5] or "0" if int(it) == 0)) or "0"
+    size = min(int(exponent[:9]), 10_000) if len(exponent) < 10 else 10_000
+    number = Decimal(f"{found[1]}{digits}e{-len(found[3] or '')}").scaleb(-size if found[4] == "-" else size, _ALL)
+    rounded = number.quantize(Decimal(1).scaleb(-type_.scale), context=_ALL)
     if abs(rounded) >= Decimal(10) ** (type_.precision - type_.scale):
         raise Letter("FieldType")
     return rounded

@@ -80,7 +80,7 @@ _STRINGS = [
 ]
 _STRINGS += ["3e12345", "NaN", "Infinity", '"Infinity"', "\\ud800", "\x00", "/", "?", "\u2028", "true", "1E5", "-1.0"]
 _TIMES = ['"2026-03-01T12:00:00Z"', '"1969-12-31T23:59:59Z"']
-_NAMES = ["s", "t", "i", "h", "d", "f", "n", "l", "m", "x", "c", "at", "lc", "ma", "v", "g", "b", "deep"]
+_NAMES = ["s", "t", "i", "h", "d", "f", "n", "l", "m", "x", "c", "at", "lc", "ma", "md", "v", "g", "b", "deep"]
 _DAMAGE = [
     "]",
     "}",
@@ -132,7 +132,7 @@ class JsonChance(random.Random):
             case "d" | "f":
                 return self.number()
             case "c":
-                return self.choice(["1.005", "-0.01", "null", self.number(), self.string("12,345.6"), self.string("x")])
+                return self.choice(["1.005", "null", self.number(), self.decimal(), self.decimal(), self.string("x")])
             case "at":
                 return self.time()
             case "b":
@@ -148,9 +148,11 @@ class JsonChance(random.Random):
             case "x":
                 return self.array(lambda _: self.choice(["null", self.object(["s", "t"], self.field, 2)]), 1)
             case "lc":
-                return self.array(lambda _: self.choice(["1", "99999.4", "null", "-0.5"]), 1)
+                return self.array(lambda _: self.choice(["1", "99999.4", "null", "-0.5", self.decimal()]), 1)
             case "ma":
                 return self.object(["k", "3e123456"], lambda _: self.time(), 2)
+            case "md":
+                return self.object(["k", "3e123456", "1"], lambda _: self.decimal(), 2)
             case "deep":
                 return self.object(["k"], lambda _: self.array(lambda _: self.object(["f"], self.field, 2), 1), 1)
         return self.any(2)
@@ -188,6 +190,21 @@ class JsonChance(random.Random):
         if self.random() < 0.3:
             text += self.choice("eE") + self.choice(["", "+", "-"]) + str(self.choice([0, 1, 7, 30, 37, 38, 300, 310]))
         return text
+
+    def decimal(self) -> str:
+        """A number or a string in all notations of Java, with short and long exponents."""
+        exponent = self.choice(["", "e0", "E1", "e-2", "e+00003", "E-000000", "e99999", "e-99999", "E999999999"])
+        if self.random() < 0.3:
+            return self.choice(["0", "1", "-7.005", "0.000", "12345.6"]) + exponent
+        text = self.choice(["0", "1", "12,345.6", "-7.005", "+.5", "3.", "0.000", "000", "1,2,3", "x1", "1x", "-", ""])
+        text += exponent + self.choice(["", "", "", ",", "9" * 30, ".", "0"])
+        if self.random() < 0.4:
+            zero = self.choice([0x660, 0x966, 0xABF0, 0xFF10])
+            text = "".join(chr(zero + int(it)) if it in "0123456789" and self.random() < 0.5 else it for it in text)
+        if self.random() < 0.5:
+            return f'"{text}"'
+        escaped = (f"\\u{ord(it):04x}" if self.random() < 0.4 else it for it in text)
+        return f'"{"".join(escaped)}"'
 
     def time(self) -> str:
         return self.choice(

@@ -20,7 +20,7 @@ SCHEMAS = [
     "s string, t tinyint, d double, f float, n struct<s:string,d:double>, l array<string>, m map<string,string>, "
     "x array<struct<s:string,t:tinyint>>, deep map<string,array<map<string,float>>>",
     "s string, c decimal(10,2), at timestamp, n struct<c:decimal(38,18),at:bigint,s:string>, lc array<decimal(5,0)>, "
-    "ma map<string,timestamp>, v binary, g int",
+    "ma map<string,timestamp>, md map<string,decimal(6,2)>, `1e99999` decimal(3,1), v binary, g int",
 ]
 #: Values for the second schema, and the class of the error; ``None`` for a value that is decoded.
 FIXED: list[tuple[bytes, str | None]] = [
@@ -102,24 +102,35 @@ FIXED_LIMITS: list[tuple[bytes, str | None]] = [
     (b'{"c":1e-9,"s":"1e999999999","n":{"s":1e999999999}}', None),
     (b'{"c":12345678.90}', None),
     (b'{"c":"12,345,678.9"}', None),
-    (b'{"c":"12,345,678.9\\u0030"}', "OutOfRange"),
-    (b'{"c":1e999999999,"c":1}', "OutOfRange"),
-    (b'{"c":"1\\u0065999999999","c":1}', "OutOfRange"),
-    (b'{"\\u0063":1e999999999,"c":1}', "OutOfRange"),
-    (b'{"n":{"c":1e999999999},"n":null}', "OutOfRange"),
-    (b'{"c":1e999999999}', "OutOfRange"),
-    (b'{"c":1e-999999999}', "OutOfRange"),
-    (b'{"c":"1e999999999"}', "OutOfRange"),
-    (b'{"c":"1e9,9,9,9,9,9,9,9"}', "OutOfRange"),
-    (b'{"c":"1\\u0065\\u0039\\u0039\\u0039\\u0039\\u0039\\u0039"}', "OutOfRange"),
-    ('{"c":"1e\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19"}'.encode(), "OutOfRange"),
-    (b'{"n":{"c":1e999999999},"s":1.10}', "OutOfRange"),
-    (b'{"lc":[1,1e999999999]}', "OutOfRange"),
-    (b'{"c":"' + b"9" * 900_000 + b'"}', "OutOfRange"),
+    (b'{"c":"12,345,678.9\\u0030"}', None),
+    (b'{"c":"1\\u0065\\u0030\\u0030\\u0030\\u0030\\u0033","s":1.10,"at":1}', None),
+    (b'{"c":1e000002,"n":{"c":"\\u0031\\uff10"},"lc":["\\uabf1",2e00001],"at":9223372036854}', None),
+    ('{"c":"1\\u002c2e\u0660,\u0660\u0660\u0660\u0660\u0661"}'.encode(), None),
+    (b'{"c":1e-999999999,"lc":[0e999999999,"0E+99999999999999999999"]}', None),
+    (b'{"other":["1\\u0065999999999",1e999999999,"' + b"9" * 900_000 + b'"],"c":"1"}', None),
+    (b'{"c":"' + b"0" * 999 + b'.\\u0031"}', None),
+    (b'{"1e99999":1.5,"md":{"3e123456":1e00001,"\\u0031":"\\u0032"}}', None),
+    (b'{"md":{"k":"\\u0031","k":2}}', "FieldType"),
+    (b'{"c":"1e99999\\u0022,"}', "FieldType"),
+    (b'{"c":"' + b"0" * 1000 + b'.\\u0031"}', "FieldType"),
+    (b'{"c":true,"c":1,"s":"\\u0031"}', "FieldType"),
+    (b'{"c":1e999999999,"c":1}', "FieldType"),
+    (b'{"c":"1\\u0065999999999","c":1}', "FieldType"),
+    (b'{"\\u0063":1e999999999,"c":1}', "FieldType"),
+    (b'{"n":{"c":1e999999999},"n":null}', "FieldType"),
+    (b'{"c":1e999999999}', "FieldType"),
+    (b'{"c":"1e999999999"}', "FieldType"),
+    (b'{"c":"1e9,9,9,9,9,9,9,9"}', "FieldType"),
+    (b'{"c":"1\\u0065\\u0039\\u0039\\u0039\\u0039\\u0039\\u0039"}', "FieldType"),
+    ('{"c":"1e\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19"}'.encode(), "FieldType"),
+    (b'{"n":{"c":1e999999999},"s":1.10}', "FieldType"),
+    (b'{"lc":[1,1e999999999]}', "FieldType"),
+    (b'{"c":"' + b"9" * 900_000 + b'"}', "FieldType"),
+    (b'{"at":9223372036855,"c":1e999999999}', "FieldType"),
     (b'{"c":{"d":["3e12345"]}}', "FieldType"),
     (b'{"c":1e999999999,"g":"x"}', "FieldType"),
     (b'{"c":1e999999999,"g":', "Malformed"),
-    (b'{"c":1e999999999}{}', "OutOfRange"),
+    (b'{"c":1e999999999}{}', "FieldType"),
 ]
 #: Without ``--hypothesis-seed``, which ``make nightly`` prints.
 USUAL_SEED = 11
@@ -175,9 +186,6 @@ def check(rows: list[Any], schema: str) -> None:
             record, letters = None, e.classes
         except Undecided:
             assert (row.record is None) != (row.dead_letter is None), row
-            continue
-        if "decimal" in schema and b"\\u" in value and row.dead_letter and row.dead_letter.error_class == "OutOfRange":
-            # An escape sequence can hide a decimal that takes too much time to parse.
             continue
         if letters is None:
             assert row.dead_letter is None, (value, row.dead_letter)

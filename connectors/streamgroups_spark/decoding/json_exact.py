@@ -13,10 +13,8 @@ import secrets
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
-    ArrayType,
     ByteType,
     DataType,
-    DecimalType,
     DoubleType,
     FloatType,
     MapType,
@@ -26,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamgroups_spark.decoding.json_types import any_part, has, pattern_at, repeats_name, replaced_fields
+from streamgroups_spark.decoding.json_types import any_part, merged, pattern_at, replaced_fields
 
 #: Spark compiles a query again if a regular expression is another one, so none contains a mark.
 _MARK = "sg[0-9a-f]{16}"
@@ -38,13 +36,6 @@ _CHANGED = r"-0|-?[0-9]+[.eE]|[\[{]"
 _WRITTEN = r'^(?:0$|-?[0-9]+[.E]|"-?Inf)'
 _WRITTEN_INSIDE = r"[0-9][.E]|[:,\[]0[,\]}]|Infinity"
 _NUMBER = r"-?[0-9][0-9.eE+-]*"
-#: Spark computes all digits of a decimal, also of one in a string. Java accepts any Unicode digit, and Spark commas.
-_LONG_EXPONENT = r"[eE],*[+-]?[\p{Nd},]{5,}"
-_LONG_DIGITS = r"(?<![\p{Nd}.,])[\p{Nd}.,]{1001}"
-_ESCAPED_NUMBER = r'[":\p{Nd}.,eE+-]\\u'
-#: Escape sequences of characters of numbers, and of digits of other scripts.
-_ESCAPED_DIGIT = r"\\u(?i:003[0-9]|002[b-e]|00[46]5|0[6-9a-f]|1|a[68-9a]|ff)"
-_ESCAPED_NAME = r"\\u00[2-7]"
 #: The largest number of seconds that a timestamp has.
 _MAX_SECONDS = 2**63 // 1_000_000
 
@@ -80,37 +71,20 @@ def exceeds(value: Column, type_: DataType, *, is_finite: bool) -> Column:
     return found | any_part(value, type_, (FloatType, DoubleType), lambda it: F.abs(it) == float("inf"))
 
 
-def is_suspicious(text: Column, schema: StructType) -> Column:
-    """Returns whether the value perhaps has a number that must not be parsed into the schema: see :func:`has_unsafe`."""
-    suspicious = F.lit(False)
-    if has(schema, (DecimalType,)):
-        suspicious = text.rlike(rf"[\p{{Nd}}.,]{_LONG_EXPONENT}|{_LONG_DIGITS}|{_ESCAPED_NUMBER}")
-    if has(schema, (TimestampType,)):
-        suspicious = suspicious | text.rlike(pattern_at(schema, (TimestampType,), f"-?(?:{_above(_MAX_SECONDS)})"))
-    return suspicious
+def can_wrap(text: Column, schema: StructType) -> Column:
+    """Returns whether the value perhaps has a number of seconds that Spark wraps: see :func:`wraps`."""
+    return text.rlike(pattern_at(schema, (TimestampType,), f"-?(?:{_above(_MAX_SECONDS)})"))
 
 
-def can_hide_unsafe(text: Column, schema: StructType) -> Column:
-    """Returns whether a suspicious value can have an unsafe decimal that a later field with the same name replaces."""
-    if not has(schema, (DecimalType,)):
-        return F.lit(False)
-    is_long = text.rlike(rf"[\p{{Nd}}.,]{_LONG_EXPONENT}|{_LONG_DIGITS}")
-    is_repeated = text.rlike(_ESCAPED_NAME) | repeats_name(text, schema, (DecimalType,))
-    return text.rlike(_ESCAPED_DIGIT) | (is_long & is_repeated)
-
-
-def has_unsafe(texts: Column, schema: StructType) -> Column:
-    """Returns whether a number takes too much time to parse (a decimal ``1e999999999``), or wraps (a timestamp).
+def wraps(texts: Column, schema: StructType) -> Column:
+    """Returns whether a timestamp has a number of seconds that Spark wraps.
 
     Args:
         texts: the value, parsed from :func:`with_quoted_numbers` with :func:`all_texts`.
         schema: the schema.
     """
-    begins = rf"^(?:{_MARK}n)?[-+\p{{Nd}}.,]"
-    long = rf"{begins}*{_LONG_EXPONENT}|{begins}{{1001}}"
-    wraps = rf"^{_MARK}n-?(?:{_above(_MAX_SECONDS)})[0-9]*$"
-    is_long = any_part(texts, schema, (DecimalType,), lambda it: it.rlike(long))
-    return is_long | any_part(texts, schema, (TimestampType,), lambda it: it.rlike(wraps))
+    too_large = rf"^{_MARK}n-?(?:{_above(_MAX_SECONDS)})[0-9]*$"
+    return any_part(texts, schema, (TimestampType,), lambda it: it.rlike(too_large))
 
 
 def needs_texts(text: Column, value: Column, schema: StructType) -> Column:
@@ -124,40 +98,31 @@ def all_texts(schema: StructType) -> StructType:
     return replaced_fields(schema, lambda _: StringType())
 
 
-def without_decimals(schema: StructType) -> StructType:
-    """Returns a schema with strings instead of decimals."""
-    return replaced_fields(schema, lambda it: StringType() if isinstance(it, DecimalType) else it)
-
-
 def with_quoted_numbers(text: Column, mark: str) -> Column:
-    """Returns JSON with strings, which begin with the mark, instead of numbers.
-
-    The pieces between quotes are outside and inside of strings in turns, after escaped quotes are replaced.
-    """
-    masked = F.replace(F.replace(text, F.lit("\\\\"), F.lit(f"{mark}b")), F.lit('\\"'), F.lit(f"{mark}q"))
-    pieces = F.transform(
-        F.split(masked, '"'),
+    """Returns JSON with strings, which begin with the mark, instead of numbers."""
+    quoted = F.transform(
+        pieces(text, mark),
         lambda it, at: F.when(at % 2 == 0, F.regexp_replace(it, _NUMBER, f'"{mark}n$0"')).otherwise(it),
     )
-    quoted = F.array_join(pieces, '"')
-    return F.replace(F.replace(quoted, F.lit(f"{mark}q"), F.lit('\\"')), F.lit(f"{mark}b"), F.lit("\\\\"))
+    return joined(quoted, mark)
 
 
-def merged(value: Column, texts: Column, type_: DataType, mark: str) -> Column:
+def pieces(text: Column, mark: str) -> Column:
+    """Returns the pieces of JSON between quotes, outside and inside of strings in turns. Escaped quotes are replaced."""
+    return F.split(F.replace(F.replace(text, F.lit("\\\\"), F.lit(f"{mark}b")), F.lit('\\"'), F.lit(f"{mark}q")), '"')
+
+
+def joined(pieces: Column, mark: str) -> Column:
+    """Returns the JSON of :func:`pieces`."""
+    masked = F.array_join(pieces, '"')
+    return F.replace(F.replace(masked, F.lit(f"{mark}q"), F.lit('\\"')), F.lit(f"{mark}b"), F.lit("\\\\"))
+
+
+def with_texts(value: Column, texts: Column, schema: StructType, mark: str) -> Column:
     """Returns a value with the strings of another one, which was parsed from :func:`with_quoted_numbers`."""
-    if isinstance(type_, StringType):
-        return F.regexp_replace(texts, f'"?{mark}n([0-9.eE+-]*)"?', "$1").cast(type_)
-    if not has(type_, (StringType,)):
-        return value
-    if isinstance(type_, StructType):
-        fields = [merged(value[it.name], texts[it.name], it.dataType, mark).alias(it.name) for it in type_.fields]
-        return F.when(value.isNotNull(), F.struct(*fields))
-    if isinstance(type_, ArrayType):
-        element = type_.elementType
-        return F.zip_with(value, texts, lambda a, b: merged(a, b, element, mark))
-    assert isinstance(type_, MapType)
-    of_value = type_.valueType
-    return F.map_zip_with(value, texts, lambda _, a, b: merged(a, b, of_value, mark))
+    return merged(
+        value, texts, schema, (StringType,), lambda it: F.regexp_replace(it, f'"?{mark}n([0-9.eE+-]*)"?', "$1")
+    )
 
 
 def _repeats(map_: Column) -> Column:

@@ -84,26 +84,28 @@ def pattern_at(type_: DataType, kinds: Kinds, value: str) -> str:
     return rf"[:,\[]\s*(?:{value})"
 
 
-def repeats_name(text: Column, type_: DataType, kinds: Kinds) -> Column:
-    """Returns whether JSON perhaps has a name twice, of a field that is or has a part of these kinds."""
-    names = sorted(set(_names_above(type_, kinds)))
-    if not all(map(_USUAL_NAME.fullmatch, names)):
-        return F.lit(True)
-    found = F.lit(False)
-    for it in names:
-        name = rf'"{re.escape(it)}"\s*:'
-        found = found | text.rlike(rf"(?s){name}.*{name}")
-    return found
+def merged(value: Column, other: Column, type_: DataType, kinds: Kinds, part: Callable[[Column], Column]) -> Column:
+    """Returns a value with the parts of these kinds of another value, which has the same form.
 
-
-def _names_above(type_: DataType, kinds: Kinds) -> Iterator[str]:
+    Args:
+        value: the value.
+        other: the other value.
+        type_: the type of the result.
+        kinds: the kinds of parts.
+        part: returns the new part for one of the other value.
+    """
+    if isinstance(type_, kinds):
+        return part(other).cast(type_)
+    if not has(type_, kinds):
+        return value
     if isinstance(type_, StructType):
-        for it in type_.fields:
-            if has(it.dataType, kinds):
-                yield it.name
-                yield from _names_above(it.dataType, kinds)
-    elif isinstance(type_, (ArrayType, MapType)):
-        yield from _names_above(_inner(type_), kinds)
+        fields = (merged(value[it.name], other[it.name], it.dataType, kinds, part).alias(it.name) for it in type_)
+        return F.when(value.isNotNull(), F.struct(*fields))
+    assert isinstance(type_, (ArrayType, MapType))
+    inner = _inner(type_)
+    if isinstance(type_, ArrayType):
+        return F.zip_with(value, other, lambda a, b: merged(a, b, inner, kinds, part))
+    return F.map_zip_with(value, other, lambda _, a, b: merged(a, b, inner, kinds, part))
 
 
 def _parts(type_: DataType) -> Iterator[DataType]:

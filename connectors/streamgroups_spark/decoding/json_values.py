@@ -20,26 +20,34 @@ from pyspark.sql.types import BooleanType, DataType, DecimalType, StringType, St
 from streamgroups.decoding.formats import Json
 from streamgroups.decoding.problems import Kind
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.decoding.json_exact import (
-    all_texts,
-    can_hide_unsafe,
-    exceeds,
-    has_half_pair,
-    has_unsafe,
-    is_suspicious,
-    merged,
-    needs_texts,
-    new_mark,
-    widened,
-    with_quoted_numbers,
+from streamgroups_spark.decoding.json_decimals import (
+    can_be_long,
+    only_decimals,
+    with_short_exponents,
     without_decimals,
 )
-from streamgroups_spark.decoding.json_types import has
+from streamgroups_spark.decoding.json_exact import (
+    all_texts,
+    can_wrap,
+    exceeds,
+    has_half_pair,
+    joined,
+    needs_texts,
+    new_mark,
+    pieces,
+    widened,
+    with_quoted_numbers,
+    with_texts,
+    wraps,
+)
+from streamgroups_spark.decoding.json_types import has, merged
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
 from streamgroups_spark.frames.columns import column
 
 _CORRUPT = "__streamgroups_corrupt"
 _TEXT, _SAFE = "__streamgroups_text", "__streamgroups_safe"
+#: Values with a long decimal: JSON with short ones, the value without decimals, and its decimals alone.
+_SHORT, _REST, _DECIMALS = "__streamgroups_short", "__streamgroups_rest", "__streamgroups_decimals"
 _PARSED, _TEXTS, _RIGHT = "__streamgroups_parsed", "__streamgroups_texts", "__streamgroups_right"
 _SPACE = r"[ \t\r\n]*"
 #: Spark accepts more than RFC 8259.
@@ -63,6 +71,10 @@ class _Plan:
     def texts(self, text: Column) -> Column:
         """The first object of a text, with strings instead of all scalars."""
         return self.parse(with_quoted_numbers(text, self.mark), all_texts(self.schema))
+
+    def short(self, text: Column) -> Column:
+        """A text with short decimals."""
+        return joined(with_short_exponents(pieces(text, self.mark)), self.mark)
 
     def exceeds(self, value: Column, type_: DataType) -> Column:
         """Whether a number of a value is too large for its type."""
@@ -146,25 +158,49 @@ def json_schema(json: Json) -> StructType:
 
 def _parsed(df: DataFrame, plan: _Plan) -> DataFrame:
     """Adds the parsed values, and the texts of their numbers where they are needed."""
-    text, schema, can_parse = F.col(_TEXT), plan.schema, F.col(_TEXT).isNotNull()
-    if has(schema, (DecimalType, TimestampType)):
-        safe = ~is_suspicious(text, schema)
-        if plan.finds_numbers:
-            # Expressions of a row are evaluated for suspicious values only.
-            df = df.select("*", F.when(~safe, plan.texts(text)).alias(_TEXTS))
-            texts = F.col(_TEXTS)
-            safe = F.when(texts.isNull(), safe).otherwise(
-                texts[_CORRUPT].isNull() & ~has_unsafe(texts, schema) & ~can_hide_unsafe(text, schema)
-            )
-        df = df.select("*", safe.alias(_SAFE)).drop(_TEXTS)
-        can_parse = F.col(_SAFE)
+    text, schema = F.col(_TEXT), plan.schema
+    df = _with_safety(df, plan)
+    can_parse = F.col(_SAFE) if _SAFE in df.columns else text.isNotNull()
     field = F.lit(f',"{plan.mark}":true}}'.encode())
-    marked = _with_field(widened(schema), plan.mark, BooleanType())
-    df = df.select("*", F.when(can_parse, plan.parse(_with_last_field(text, field), marked)).alias(_PARSED))
+    last, marked = _with_last_field(text, field), _with_field(widened(schema), plan.mark, BooleanType())
+    parsed = plan.parse(last, marked)
+    if has(schema, (DecimalType,)) and plan.finds_numbers:
+        # Expressions of a row are evaluated for values with a long decimal only.
+        df = df.select("*", F.when(can_be_long(text), plan.short(text)).alias(_SHORT))
+        is_long = F.col(_SHORT).isNotNull()
+        rest = F.when(is_long, plan.parse(last, without_decimals(marked))).alias(_REST)
+        df = df.select("*", rest, F.when(is_long, plan.parse(F.col(_SHORT), only_decimals(schema))).alias(_DECIMALS))
+        parsed = F.when(is_long, _with_decimals(plan, marked)).otherwise(parsed)
+    df = df.select("*", F.when(can_parse, parsed).alias(_PARSED))
     if has(schema, (StringType,)) and plan.finds_numbers:
         needed = needs_texts(text, F.col(_PARSED), schema)
         df = df.select("*", F.when(needed, plan.texts(text)).alias(_TEXTS))
     return df
+
+
+def _with_safety(df: DataFrame, plan: _Plan) -> DataFrame:
+    """Adds whether all numbers can be parsed, if the schema has types for which some cannot."""
+    text, is_safe = F.col(_TEXT), None
+    if has(plan.schema, (DecimalType,)) and not plan.finds_numbers:
+        is_safe = ~can_be_long(text)
+    if has(plan.schema, (TimestampType,)):
+        fits = ~can_wrap(text, plan.schema)
+        if plan.finds_numbers:
+            df = df.select("*", F.when(~fits, plan.texts(text)).alias(_TEXTS))
+            fits = fits | (F.col(_TEXTS)[_CORRUPT].isNull() & ~wraps(F.col(_TEXTS), plan.schema))
+        is_safe = fits if is_safe is None else fits & is_safe
+    return df if is_safe is None else df.select("*", is_safe.alias(_SAFE)).drop(_TEXTS)
+
+
+def _with_decimals(plan: _Plan, marked: StructType) -> Column:
+    """The value with a long decimal, of the type ``marked`` with :data:`_CORRUPT`."""
+    rest, decimals = F.col(_REST), F.col(_DECIMALS)
+    # Maps lose repeated names when they are merged.
+    repeats = F.when(plan.exceeds(rest, without_decimals(plan.schema)), F.col(_TEXT))
+    corrupt = F.coalesce(rest[_CORRUPT], decimals[_CORRUPT], repeats)
+    value = merged(rest, decimals, widened(plan.schema), (DecimalType,), lambda it: it)
+    names = [it.name for it in plan.schema]
+    return F.struct(*(value[it].alias(it) for it in names), rest[plan.mark].alias(plan.mark), corrupt.alias(_CORRUPT))
 
 
 def _with_field(schema: StructType, name: str, type_: DataType) -> StructType:
@@ -190,7 +226,7 @@ def _record(df: DataFrame, plan: _Plan) -> Column:
     parsed = F.col(_PARSED)
     record = parsed.dropFields(plan.mark, _CORRUPT)
     if _TEXTS in df.columns:
-        exact = merged(parsed, F.col(_TEXTS), plan.schema, plan.mark)
+        exact = with_texts(parsed, F.col(_TEXTS), plan.schema, plan.mark)
         record = F.when(F.col(_TEXTS).isNull(), record).otherwise(exact)
     return record if widened(plan.schema) == plan.schema else record.cast(plan.schema)
 
@@ -206,7 +242,7 @@ def _reason(plan: _Plan, staged: DataFrame) -> tuple[Column, Column, Column]:
     text = F.col(_TEXT)
     is_safe = F.col(_SAFE) if _SAFE in staged.columns else F.lit(True)
     # Each field is parsed alone, so nested types are compared as well.
-    wrong = (F.when(_is_wrong(text, is_safe, it, plan), _shown(it)) for it in plan.schema.fields)
+    wrong = (F.when(_is_wrong(staged, is_safe, it, plan), _shown(it)) for it in plan.schema.fields)
     mismatched = F.array_compact(F.array(*wrong))
     is_field, names = F.size(mismatched) > 0, F.array_join(mismatched, ", ")
     is_object = text.rlike(rf"\A{_SPACE}\{{")
@@ -236,15 +272,19 @@ def _reason(plan: _Plan, staged: DataFrame) -> tuple[Column, Column, Column]:
     return kind, error, details
 
 
-def _is_wrong(text: Column, is_safe: Column, field: StructField, plan: _Plan) -> Column:
+def _is_wrong(staged: DataFrame, is_safe: Column, field: StructField, plan: _Plan) -> Column:
+    text, alone = F.col(_TEXT), StructType([field])
+
     def tested(alone: StructType) -> Column:
         parsed = plan.parse(text, widened(alone))
         return parsed[_CORRUPT].isNotNull() | plan.exceeds(parsed[field.name], alone[0].dataType)
 
-    alone = StructType([field])
     if not has(alone, (DecimalType,)):
         return tested(alone)
-    return F.when(is_safe, tested(alone)).otherwise(tested(without_decimals(alone)))
+    if _SHORT not in staged.columns:
+        return F.when(is_safe, tested(alone)).otherwise(tested(without_decimals(alone)))
+    decimals = plan.parse(F.col(_SHORT), only_decimals(alone))[_CORRUPT].isNotNull()
+    return F.when(F.col(_SHORT).isNull(), tested(alone)).otherwise(tested(without_decimals(alone)) | decimals)
 
 
 def _shown(field: StructField) -> Column:
