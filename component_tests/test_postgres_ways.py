@@ -10,9 +10,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from component_tests.postgres_process import execute, sink, token
+from component_tests.postgres_process import GROUP, P0, execute, open_at, sink, stage, token
 from component_tests.test_postgres_rows import rows, write
 from streamgroups.errors import RecordRejected, SinkRejected
+from streamgroups.ledgers.commit import commit_batch
+from streamgroups.partitions import OffsetRange
 from streamgroups_postgres.stages import Way
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",), "delete_marker": "gone"}
@@ -87,6 +89,28 @@ def test_X2_a_value_can_move_to_another_key_in_a_batch(postgres: str, caplog: py
         write(sink(postgres, **UPSERT), records((5, None, True), (9, "x", False)))
     assert rows(postgres) == [(9, "x")]
     assert "were written in 2 statements without repeated keys" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("columns", "statements"),
+    [
+        ("id int8 PRIMARY KEY, x text", {}),
+        ("id int8 PRIMARY KEY, x text UNIQUE", {"runs": 2}),
+        ("id int8 PRIMARY KEY, x text UNIQUE DEFERRABLE", {"rows": 3}),
+    ],
+)
+def test_X2_the_ledger_counts_the_statements_of_a_divided_batch(
+    postgres: str, columns: str, statements: dict[str, int]
+) -> None:
+    execute(postgres, f"CREATE TABLE flights ({columns})")
+    to = sink(postgres, **UPSERT)
+    open_at(to, {P0: 0})
+    staged = stage(to, records((1, "a", False), (2, "b", False), (1, "c", False)))
+    with to.open(GROUP) as ledger:
+        commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 3)]}, staged)
+        assert ledger.statements == statements
+        commit_batch(ledger, {GROUP: [OffsetRange(P0, 0, 3)]}, staged)
+        assert ledger.statements == {}, "the batch is already written"
 
 
 def test_X2_a_row_that_is_deleted_and_inserted_is_a_new_one(postgres: str) -> None:

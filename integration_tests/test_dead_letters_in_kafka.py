@@ -18,7 +18,7 @@ from integration_tests.dead_letters import checked, flights, forget_last_commit,
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups_kafka.write.record_batches import encode
-from streamgroups_spark.bridge.letter_counts import LETTERS
+from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.options import parse_sink
@@ -74,7 +74,7 @@ def test_P4_X9_letters_are_in_the_transaction_of_the_output(
     assert found[b"0!"].attempt == 1
     query_id = query_id_of(str(checkpoint))
     assert query_id is not None
-    assert LETTERS.counts()[query_id] == {"check": 8}, "a batch that fails, and a replay, do not count"
+    assert OUTPUT.letters()[query_id] == {"check": 8}, "a batch that fails, and a replay, do not count"
 
 
 @LONG

@@ -9,6 +9,7 @@ under the lock is current).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
@@ -70,6 +71,8 @@ class PostgresLedger:
         self._lock_ms, self._idle_ms = lock_ms, idle_ms
         self._doing = f"The ledger {table} of group '{group_id}'"
         self._kept: psycopg.Connection | None = None
+        #: See :attr:`streamgroups.ledgers.staging.DividingLedger.statements`.
+        self.statements: Counter[str] = Counter()
 
     def open(self) -> None:
         """Connects, and creates or checks the table.
@@ -103,8 +106,9 @@ class PostgresLedger:
                 with telling(self._doing):
                     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                     set_up(connection, lock_ms=self._lock_ms, idle_ms=self._idle_ms)
+                self.statements = Counter()
                 yield PostgresTransaction(
-                    connection, self._conninfo, self._table, self._group_id, idle_ms=self._idle_ms
+                    connection, self._conninfo, self._table, self._group_id, self.statements, idle_ms=self._idle_ms
                 )
                 self._commit(connection)
             except BaseException:
@@ -146,9 +150,17 @@ class PostgresTransaction:
     """See :class:`streamgroups.ports.LedgerTransaction`."""
 
     def __init__(
-        self, connection: psycopg.Connection, conninfo: str, table: TableName, group_id: str, *, idle_ms: int
+        self,
+        connection: psycopg.Connection,
+        conninfo: str,
+        table: TableName,
+        group_id: str,
+        statements: Counter[str],
+        *,
+        idle_ms: int,
     ) -> None:
         self._connection, self._conninfo, self._idle_ms = connection, conninfo, idle_ms
+        self._statements = statements
         self._table, self._group_id = table, group_id
         self._identities: dict[TopicPartition, TopicIdentity] = {}
         self._doing = f"The ledger {table} of group '{group_id}'"
@@ -167,11 +179,13 @@ class PostgresTransaction:
 
     def of(self, group_id: str) -> PostgresTransaction:
         """See :meth:`streamgroups.ports.LedgerTransaction.of`."""
-        return PostgresTransaction(self._connection, self._conninfo, self._table, group_id, idle_ms=self._idle_ms)
+        return PostgresTransaction(
+            self._connection, self._conninfo, self._table, group_id, self._statements, idle_ms=self._idle_ms
+        )
 
     def write(self, output: Sequence[Output]) -> None:
         """See :meth:`streamgroups.ports.LedgerTransaction.write`."""
-        merge(self._connection, output, self._conninfo)
+        self._statements += merge(self._connection, output, self._conninfo)
 
     def advance(
         self,

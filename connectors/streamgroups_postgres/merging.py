@@ -8,6 +8,7 @@ deletes the row of its key. Source: PostgreSQL's documentation, "INSERT" (ON CON
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,13 +50,16 @@ class PostgresPieces:
 Output: TypeAlias = PostgresStaged | PostgresPieces
 
 
-def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: str) -> None:
+def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: str) -> Counter[str]:
     """Writes the staged rows of these attempts.
 
     Args:
         connection: a connection in the transaction of the ledger.
         output: the output of the batch, and its dead letters.
         conninfo: the connection string, for a second connection.
+
+    Returns:
+        The number of statements of divided batches, by the name of their way. An output is a batch of its own.
 
     Raises:
         StageLost: if staged rows are missing.
@@ -64,17 +68,19 @@ def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: st
         StreamGroupsError: if the server rejects a statement for another reason.
     """
     by_stage: dict[PostgresStage, list[PostgresStaged]] = {}
+    statements: Counter[str] = Counter()
     for one in output:
         if isinstance(one, PostgresPieces):
             with writing(one.stage):
                 check_staged(connection, one.stage, one.attempts, one.n_staged)
                 check_at_once(connection, one.stage)
-                _report(one.stage, sum(write_piece(connection, one.stage, piece) for piece in one.pieces))
+                statements += _report(one.stage, sum(write_piece(connection, one.stage, it) for it in one.pieces))
         elif one.n_rows:
             by_stage.setdefault(one.stage, []).append(one)
     for stage, parts in by_stage.items():
         with writing(stage):
-            _merge(connection, stage, parts, conninfo)
+            statements += _merge(connection, stage, parts, conninfo)
+    return statements
 
 
 @contextmanager
@@ -91,7 +97,7 @@ def writing(stage: PostgresStage) -> Iterator[None]:
 
 def _merge(
     connection: psycopg.Connection, stage: PostgresStage, parts: Sequence[PostgresStaged], conninfo: str
-) -> None:
+) -> Counter[str]:
     attempts, expected = [part.attempt for part in parts], sum(part.n_rows for part in parts)
     if stage.in_blocks:
         _check_count(stage, write_blocks(connection, stage, attempts, conninfo), expected)
@@ -100,7 +106,8 @@ def _merge(
     else:
         check_staged(connection, stage, attempts, expected)
         check_at_once(connection, stage)
-        _report(stage, write_piece(connection, stage, rows_of(parts)))
+        return _report(stage, write_piece(connection, stage, rows_of(parts)))
+    return Counter()
 
 
 def check_staged(connection: psycopg.Connection, stage: PostgresStage, attempts: Sequence[int], expected: int) -> None:
@@ -175,6 +182,8 @@ def _parameters(piece: Piece) -> list[list[int]]:
     return [[it.attempt for it in piece], [it.first for it in piece], [it.end for it in piece]]
 
 
-def _report(stage: PostgresStage, n_statements: int) -> None:
-    if stage.way is not Way.TOGETHER:
-        logger.info("The rows for %s were written in %d %s.", stage.table, n_statements, stage.way.value)
+def _report(stage: PostgresStage, n_statements: int) -> Counter[str]:
+    if stage.way is Way.TOGETHER:
+        return Counter()
+    logger.info("The rows for %s were written in %d %s.", stage.table, n_statements, stage.way.value)
+    return Counter({stage.way.name.lower(): n_statements})

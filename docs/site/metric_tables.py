@@ -22,7 +22,7 @@ from streamgroups.monitoring.metrics import (
     flight_metrics,
     gap_metrics,
     group_metrics,
-    letter_metrics,
+    output_metrics,
     partition_metrics,
     query_metrics,
 )
@@ -56,7 +56,7 @@ def _families(kind: str) -> Iterator[Metric]:
     gaps = {_PARTITION: Gaps().plus(Gap(0, 1, Cause.EXPIRED, 0))}
     groups = [GroupFigures(labels, 1, "Stable", (partition,), gaps)]
     if kind == "listener":
-        yield from chain(query_metrics([], {}), [letter_metrics({}, [])], flight_metrics([], []))
+        yield from chain(query_metrics([], {}), output_metrics({}, {}, []), flight_metrics([], []))
         yield from chain(state_metrics([], []), waiting_metrics([], []), unreadable_metrics([], []))
     yield from chain(group_metrics(groups, labels), partition_metrics(groups, labels), gap_metrics(groups, labels))
     yield from Polls(lambda: (), lambda: 0).metrics()

@@ -313,20 +313,28 @@ def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, 
     yield failed
 
 
-def letter_metrics(counts: Mapping[str, Mapping[str, int]], queries: Iterable[WatchedQuery]) -> Metric:
-    """Returns the metric of dead letters.
+def output_metrics(
+    letters: Mapping[str, Mapping[str, int]],
+    statements: Mapping[str, Mapping[str, int]],
+    queries: Iterable[WatchedQuery],
+) -> Iterator[Metric]:
+    """Yields the metrics of dead letters and of divided batches.
 
     Args:
-        counts: their number by query id and step.
+        letters: the number of dead letters by query id and step.
+        statements: the number of statements of divided batches by query id and way.
         queries: the running queries.
     """
-    letters = CounterMetricFamily(
-        "streamgroups_query_dead_letters", "Dead letters that were written.", labels=[*QUERY_LABELS, "step"]
-    )
-    for q in queries:
-        for step, count in sorted(counts.get(q.query_id, {}).items()):
-            letters.add_metric([q.name, q.query_id, step], count)
-    return letters
+    watched = list(queries)
+    for name, text, label, counts in (
+        ("dead_letters", "Dead letters that were written.", "step", letters),
+        ("divided_statements", "Statements of batches that a table cannot write at once.", "way", statements),
+    ):
+        metric = CounterMetricFamily(f"streamgroups_query_{name}", text, labels=[*QUERY_LABELS, label])
+        for q in watched:
+            for value, count in sorted(counts.get(q.query_id, {}).items()):
+                metric.add_metric([q.name, q.query_id, value], count)
+        yield metric
 
 
 _OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {

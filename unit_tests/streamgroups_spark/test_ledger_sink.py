@@ -19,7 +19,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.ledgers.staging import Isolated, RejectedRow
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.messages.batch import BatchFacts
+from streamgroups_spark.messages.batch import BatchFacts, OutputWritten
 from streamgroups_spark.sinks import base
 from streamgroups_spark.sinks import ledger as ledger_sink
 from streamgroups_spark.sinks.base import TaskOutput
@@ -282,3 +282,15 @@ def test_P4_isolation_requires_dead_letters_in_the_same_database(dead: Any) -> N
         check_isolation(sink, dead)
     check_isolation(sink, sink)
     check_isolation(SimpleNamespace(), dead)
+
+
+def test_X2_the_statements_of_a_divided_batch_are_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr(base, "query_id_of", lambda _: "q1")
+    monkeypatch.setattr(base, "request_all", lambda _, request: reported.append(request))
+    world.run()
+    assert reported == [], "the figures of a usual batch cost nothing"
+    world.stand({P0: 5})
+    monkeypatch.setattr(Sink.ledger, "statements", {"rows": 2}, raising=False)
+    world.run()
+    assert reported == [OutputWritten("q1", {}, {"rows": 2})]

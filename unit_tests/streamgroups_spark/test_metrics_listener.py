@@ -35,10 +35,10 @@ from streamgroups.monitoring.query_time import UnreadableWatermarks, WaitingPart
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
-from streamgroups_spark.bridge.letter_counts import LetterCounter
+from streamgroups_spark.bridge.output_counts import OutputCounter
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.bridge.unreadable_watermarks import UnreadableCounts
-from streamgroups_spark.messages.batch import InFlightRequest, LettersWritten, StatesRequest, WaitingRequest
+from streamgroups_spark.messages.batch import InFlightRequest, OutputWritten, StatesRequest, WaitingRequest
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
 from streamgroups_spark.session import SESSION
@@ -390,9 +390,9 @@ def test_the_dashboard_shows_all_exported_metrics_and_no_others(
     p0 = TopicPartition("flights", 0)
     monkeypatch.setattr(metrics_listener, "UNREADABLE", counts := UnreadableCounts())
     counts.keep([UnreadableWatermarks("board", member_of(reported), p0, 2)])
-    monkeypatch.setattr(metrics_listener, "LETTERS", letters := LetterCounter())
+    monkeypatch.setattr(metrics_listener, "OUTPUT", output := OutputCounter())
     (query_id,) = {q.query_id for q in reported.listener._noted.now()[0].watched(0) if q.name == "flight-board"}
-    letters.add(LettersWritten(query_id, {"decode": 2}))
+    output.add(OutputWritten(query_id, {"decode": 2}, {"rows": 7}))
     with (
         flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)),
         keeping(STATES),

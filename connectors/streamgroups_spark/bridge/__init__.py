@@ -83,11 +83,11 @@ Begin of a batch
     :Kill: the next run begins again, and a higher epoch fences the old transaction
     :Security: Spark's own connection of a task with the driver
 
-Figures of dead letters
-    :Modules: ``letter_counts``
+Figures of the output
+    :Modules: ``output_counts``
     :From, to: ``user_process``, ``ops.metrics_listener``
-    :When: after each batch with dead letters, by the driver RPC
-    :Content: their number for each step
+    :When: after each batch that has such figures, by the driver RPC
+    :Content: the number of dead letters for each step, and of divided statements
     :Kill: the figure is lost with its process. The letters are not.
     :Security: that of the driver RPC
 
@@ -107,7 +107,7 @@ ObservationsRequest   source.running_query                                      
 StateReportsRequest   bridge.state_reports                                                     bridge.user_process
 BatchRequest          sinks.batch_info                                                         source.running_query
 BatchWritten          sinks.kafka                                                              source.running_query
-LettersWritten        sinks.base                                                               bridge.user_process
+OutputWritten         sinks.base                                                               bridge.user_process
 CommittedRequest      stable_input.batches                                                     source.running_query
 TimeRequest           event_time.punctuation_source, event_time.explain, event_time.recorder   source.running_query
 ExplanationRequest    event_time.explain                                                       source.running_query

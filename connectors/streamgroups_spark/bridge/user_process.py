@@ -16,12 +16,12 @@ from streamgroups.monitoring.query_time import UnreadableWatermarks
 from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.channel import Channel
-from streamgroups_spark.bridge.letter_counts import LETTERS
 from streamgroups_spark.bridge.observations import ObservationStore, Tell
+from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.bridge.state_reports import StateReports
 from streamgroups_spark.bridge.unreadable_watermarks import UnreadableCounts
-from streamgroups_spark.messages.batch import LettersWritten
+from streamgroups_spark.messages.batch import OutputWritten
 from streamgroups_spark.messages.states import ReportedStates, StateReportsRequest
 from streamgroups_spark.messages.time import Observations, ObservationsRequest
 from streamgroups_spark.session import SESSION
@@ -57,8 +57,8 @@ def _answer(request: Any) -> Any:
         return Observations(tuple(SEEN.take(request.reported_as, request.ranges)))
     if isinstance(request, StateReportsRequest):
         return ReportedStates(tuple(STATES.take(request.run_id, request.batch)))
-    if isinstance(request, LettersWritten):
-        LETTERS.add(request)
+    if isinstance(request, OutputWritten):
+        OUTPUT.add(request)
         return None
     return None if _queries is None else _queries.answer(request)
 

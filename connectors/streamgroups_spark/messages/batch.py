@@ -76,18 +76,20 @@ class BatchWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class LettersWritten:
-    """Reports the dead letters of a batch that is written (``bridge.letter_counts``).
+class OutputWritten:
+    """Reports a batch that is written, if it has dead letters or a sink has divided it (``bridge.output_counts``).
 
     It has no reply.
 
     Args:
         query_id: the id of the query.
-        by_step: their number for each step.
+        letters: the number of dead letters of each step.
+        statements: see :class:`streamgroups.ledgers.staging.DividingLedger`.
     """
 
     query_id: str
-    by_step: Mapping[str, int]
+    letters: Mapping[str, int]
+    statements: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from streamgroups_spark.messages.batch import (
     InFlightRequest,
     LedgerReply,
     LedgerRequest,
-    LettersWritten,
+    OutputWritten,
     StatesRequest,
     WaitingRequest,
 )
@@ -43,7 +43,7 @@ Request: TypeAlias = (
     | FinishedRequest
     | InFlightRequest
     | LedgerRequest
-    | LettersWritten
+    | OutputWritten
     | ObservationsRequest
     | QueryRequest
     | StateReportsRequest

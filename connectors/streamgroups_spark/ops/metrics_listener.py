@@ -32,7 +32,7 @@ from streamgroups.monitoring.metrics import (
     flight_metrics,
     gap_metrics,
     group_metrics,
-    letter_metrics,
+    output_metrics,
     partition_metrics,
     query_group,
     query_metrics,
@@ -43,7 +43,7 @@ from streamgroups.monitoring.state_metrics import state_metrics
 from streamgroups.monitoring.time_metrics import unreadable_metrics, waiting_metrics
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_spark.bridge.letter_counts import LETTERS
+from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.bridge.user_process import UNREADABLE
 from streamgroups_spark.messages.batch import InFlightRequest, StatesRequest, WaitingRequest
@@ -244,7 +244,7 @@ class _QueryCollector(Collector):
         looked = {} if self._polls is None else self._polls.groups
         groups = [query_group(q, g, looked.get(g.group_id)) for q in queries for g in q.groups]
         yield from query_metrics(queries, noted.failures)
-        yield letter_metrics(LETTERS.counts(), queries)
+        yield from output_metrics(OUTPUT.letters(), OUTPUT.statements(), queries)
         yield from flight_metrics(_from_sources(InFlightRequest()), queries)
         yield from state_metrics(_from_sources(StatesRequest()), queries)
         yield from waiting_metrics(_from_sources(WaitingRequest()), queries)

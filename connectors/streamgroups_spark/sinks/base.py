@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from streamgroups_spark.bridge.pickled_begin import BegunOnPickle
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
-from streamgroups_spark.messages.batch import LettersWritten
+from streamgroups_spark.messages.batch import OutputWritten
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of
 from streamgroups_spark.sinks.letters.good_rows import Split, TaskLetters, query_of
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of
@@ -124,14 +125,19 @@ class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
         """Returns a function that requests the facts about a batch, with the confirmation of the broker."""
         return partial(batch_info, self._checkpoint, self._session, batch_id, confirmed=True)
 
-    def _report(self, letters: Sequence[DeadLetter]) -> None:
-        """Reports written dead letters to the user's process, for metrics. The batch is complete without it."""
+    def _report(self, letters: Sequence[DeadLetter], statements: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Reports what a batch has written to the user's process, for metrics. The batch is complete without it.
+
+        Args:
+            letters: its dead letters.
+            statements: see :class:`streamgroups.ledgers.staging.DividingLedger`.
+        """
         try:
-            query_id = query_id_of(self._checkpoint) if letters else None
+            query_id = query_id_of(self._checkpoint) if letters or statements else None
             if query_id is not None:
-                request_all(self._session, LettersWritten(query_id, count_letters(letters).by_step))
+                request_all(self._session, OutputWritten(query_id, count_letters(letters).by_step, dict(statements)))
         except StreamGroupsError as e:
-            logger.debug("The dead letters of a batch are not counted: %s", e)
+            logger.debug("The output of a batch is not counted: %s", e)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Commits output and offsets together, on the driver."""

@@ -103,6 +103,8 @@ class LedgerStreamWriter(ExactlyOnceWriter):
     ) -> None:
         super().__init__(checkpoint, session, dead_letters)
         self._sink, self._schema, self._group_ids = sink, schema, group_ids
+        #: Of the last transaction, if the sink has divided the batch.
+        self._statements: Mapping[str, int] = {}
 
     def _begin(self) -> bool:
         batch = batch_info(self._checkpoint, self._session)
@@ -143,7 +145,7 @@ class LedgerStreamWriter(ExactlyOnceWriter):
             written = write_first(dead, letters, batch, self._checkpoint, confirmed)
             self._commit_all(batch, output, states)
             finish(dead, batch, self._checkpoint, written, confirmed)
-        self._report(letters)
+        self._report(letters, self._statements)
         self._abort(parts[0].begun)
 
     def _commit_together(
@@ -209,6 +211,7 @@ class LedgerStreamWriter(ExactlyOnceWriter):
                 states=states,
                 epochs=batch.epochs,
             )
+            self._statements = dict(getattr(ledger, "statements", {}))
         logger.info("Batch %d of group %s: %s", batch.batch_id, ", ".join(self._group_ids), type(verdict).__name__)
 
     def _abort(self, begun: Any) -> None:
