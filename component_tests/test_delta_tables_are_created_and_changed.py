@@ -281,6 +281,29 @@ def test_constraints_are_kept_or_the_table_is_rejected(uri: str, mode: Literal["
     assert (_ids(uri), open_at(sink)) == ([1], 0)
 
 
+@pytest.mark.parametrize("constraint", [{"later": "until > since"}, {"later": "until > since", "positive": "id > 0"}])
+def test_a_constraint_with_columns_that_the_records_lack_is_checked_by_the_commit(
+    uri: str, constraint: dict[str, str]
+) -> None:
+    """The values of these columns are in the row of the table that a record updates."""
+    write_deltalake(uri, pa.table({"id": [1, 2], "since": [0, 0], "until": [5, 9]}))
+    for name, condition in constraint.items():
+        DeltaTable(uri).alter.add_constraint({name: condition})
+    sink = sg.DeltaSink(uri=uri, mode="upsert", key=("id",))
+    open_at(sink)
+    assert write_batch(sink, 0, 2, pa.table({"id": [1, 2], "since": [4, 8]})) == "CommitGroups"
+    for records in (pa.table({"id": [1, 2], "since": [5, 8]}), pa.table({"id": [2, 3], "since": [7, 7]})):
+        begun, staged = stage(sink, records)
+        with pytest.raises(RecordRejected, match="failed validation|later"):
+            commit(sink, [OffsetRange(partition(0), 2, 4)], staged)
+        sink.discard(begun)
+    assert sorted(DeltaTable(uri).to_pyarrow_table().column("since").to_pylist()) == [4, 8]
+    assert open_at(sink) == 2
+    if "positive" in constraint:
+        with pytest.raises(RecordRejected, match="positive"):
+            stage(sink, pa.table({"id": [-1], "since": [0]}))
+
+
 def test_a_null_that_may_not_be_is_rejected_in_the_task(uri: str) -> None:
     strict = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("remark", pa.string())])
     DeltaTable.create(uri, strict)
