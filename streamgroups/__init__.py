@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.event_time.recorder import record_time as record_time
     from streamgroups_spark.event_time.split_late import split_late as split_late
     from streamgroups_spark.event_time.with_event_time import with_event_time as with_event_time
+    from streamgroups_spark.internals.active_session import session_active as session_active
     from streamgroups_spark.joins.api import join as join
     from streamgroups_spark.ops.metrics_listener import MetricsListener as MetricsListener
     from streamgroups_spark.ops.retry_batches import retry_batches as retry_batches
@@ -116,6 +117,7 @@ _NAMES = {
     "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
     "streamgroups_spark.event_time.explain": "explain_time",
     "streamgroups_spark.sinks.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",
+    "streamgroups_spark.internals.active_session": "session_active",
     "streamgroups_spark.joins.api": "join",
     "streamgroups_spark.ops.metrics_listener": "MetricsListener",
     "streamgroups_spark.register": "register",

@@ -16,7 +16,7 @@ from streamgroups_spark.bridge.user_process import answer_sources, tell_of, unre
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.formats.connect_source import ConnectDataSource
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
-from streamgroups_spark.internals.active_session import active, write_in_any_thread
+from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.internals.connect import is_connect
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.internals.spark_api import FEATURES
@@ -66,10 +66,9 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         "clock": None if clock is None else staticmethod(clock),
     }
     # Spark would reject a name that is registered with the active session, if that is another one.
-    with active(spark):
+    with session_active(spark):
         spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
         spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
-    write_in_any_thread()
     set_registered(spark, cores)
     answer_sources(spark)
 

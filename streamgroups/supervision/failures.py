@@ -13,12 +13,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import InvalidOption, StreamGroupsError
 
 _TRACEBACK = "Traceback (most recent call last):"
 _OURS = re.compile(r"\bstreamgroups\.errors\.(?P<name>\w+)(?:: |$)")
 #: Py4J's first line of an exception of Java, whose class and message are the next line. Source: Py4J's ``get_return_value``.
 _CALLING = re.compile(r"An error occurred while calling \S+\.(?: Trace:)?\n(?:: )?")
+#: Spark's error for a format that it finds neither as a class nor in the active session of the thread.
+_NOT_FOUND = re.compile(r"\[DATA_SOURCE_NOT_FOUND\][^\n]*: (?P<format>streamgroups[\w-]*)\b")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _MAX_CHARACTERS = 500
 
@@ -57,7 +59,13 @@ def failure_in(text: str) -> Failure:
     Failure(what='org.apache.spark.SparkException: Job aborted', error=None)
     >>> failure_in("An error occurred while calling o374.start.\\n: java.io.IOException: No space left on device").what
     'java.io.IOException: No space left on device'
+    >>> text = "SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: streamgroups. Make sure ..."
+    >>> print(failure_in(text).what)
+    InvalidOption: Spark does not find the format 'streamgroups' in the active session of this thread. Call \
+sg.register(spark) once, and start a write in another thread in the block: with sg.session_active(spark).
     """
+    if (missing := _NOT_FOUND.search(text)) is not None:
+        return failure_of(_format_not_found(missing["format"]))
     lines = _CALLING.sub("", text, count=1).splitlines()
     ends = list(_ends_of_tracebacks(lines))
     # Without a traceback, a line with an error of this library is more useful than the first line.
@@ -79,6 +87,14 @@ def failure_of(error: StreamGroupsError) -> Failure:
     # Subclasses that users derive from an error of this library follow the rules of that error.
     known = next(cls for cls in type(error).__mro__ if cls in {*_errors().values(), StreamGroupsError})
     return Failure(_short(f"{type(error).__name__}: {error}".splitlines()[0]), known)
+
+
+def _format_not_found(name: str) -> InvalidOption:
+    return InvalidOption(
+        f"Spark does not find the format '{name}' in the active session of this thread.",
+        remedy="Call sg.register(spark) once, and start a write in another thread in the block: with "
+        "sg.session_active(spark).",
+    )
 
 
 def _ends_of_tracebacks(lines: list[str]) -> Iterator[str]:

@@ -1,36 +1,45 @@
-"""Makes a session the active one of a thread, so that Spark finds the data sources that are registered with it.
+"""``sg.session_active(spark)``: makes a session the active one of a thread.
 
-Called by ``register``. Spark searches the format of a write, and checks the name of a new data source, in the active
-session of the calling thread and not in the session of the DataFrame. A thread of Python has none: its thread in the
-JVM inherits none, also that of ``pyspark.InheritableThread``. Source: Spark's ``DataSource.lookupDataSource``;
-PySpark's pinned threads (``PYSPARK_PIN_THREAD``).
+Called by users around the start of a query in another thread, and by ``register`` and ``sinks``. Spark searches the
+format of a write, and checks the name of a new data source, in the active session of the calling thread and not in the
+session of the DataFrame. A thread of Python has none: its thread in the JVM inherits none, also that of
+``pyspark.InheritableThread``. Reads are different: Spark resolves their format in the session of the reader. Source:
+Spark's ``DataSource.lookupDataSource`` and ``Dataset.ofRows``; PySpark's pinned threads (``PYSPARK_PIN_THREAD``).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.readwriter import DataFrameWriter
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-#: The methods of PySpark that search the format of a write, with the class of each.
-_SEARCHING = ((DataStreamWriter, "start"), (DataFrameWriter, "save"))
-_MARK = "_streamgroups_activates_session"
-_lock = threading.Lock()
+from streamgroups_spark.internals.connect import is_connect
 
 
 @contextmanager
-def active(spark: SparkSession) -> Iterator[None]:
-    """Makes a session the active one in the calling thread for the time of a block.
+def session_active(spark: SparkSession) -> Iterator[None]:
+    """Makes a session the active one of the calling thread for the time of a block.
+
+    Spark finds ``format("streamgroups")`` of a write only in the active session of the thread, and a thread that Python
+    has started has none. The writers of :func:`exactly_once` and :func:`repartition`, and :func:`write`, need no such
+    block. With Spark Connect the block has no effect: each call of a client names its session.
 
     Args:
-        spark: the session.
+        spark: the session, for which :func:`register` was called.
+
+    Example::
+
+        def start():
+            with sg.session_active(spark):
+                return rows.writeStream.format("streamgroups").options(**options).start()
+
+        threading.Thread(target=sg.supervise, args=[start]).start()
     """
+    if is_connect(spark):
+        yield
+        return
     assert spark._jvm is not None
     sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)
     # PySpark has one variable for all threads. In foreachBatch, the session of the thread in the JVM is another one.
@@ -45,25 +54,3 @@ def active(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(in_jvm.get())
         else:
             sessions.clearActiveSession()
-
-
-def write_in_any_thread() -> None:
-    """Makes PySpark's writers search their format in the session of their DataFrame, for all threads of this process.
-
-    The methods of PySpark are replaced, once. They then activate the session, and behave as before otherwise.
-    """
-    with _lock:
-        for writer, name in _SEARCHING:
-            method = getattr(writer, name)
-            if not hasattr(method, _MARK):
-                setattr(writer, name, _activating(method))
-
-
-def _activating(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def activating(writer: Any, *arguments: Any, **settings: Any) -> Any:
-        with active(writer._spark):
-            return method(writer, *arguments, **settings)
-
-    setattr(activating, _MARK, True)
-    return activating

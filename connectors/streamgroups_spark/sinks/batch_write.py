@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.session import require_registered
 from streamgroups_spark.sinks.exactly_once import KafkaSink, check_transactions, disjoint
 from streamgroups_spark.sinks.kafka_batch import new_transactional_id
@@ -52,7 +53,8 @@ def write(df: DataFrame, *, sink: KafkaSink) -> None:
         transactional_id = options.transactional_id or new_transactional_id()
         check_transactions(options, transactional_id)
         given = {**given, "kafka.transactional.id": transactional_id}
-    df.write.format("streamgroups").options(**given).mode("append").save()
+    with session_active(df.sparkSession):
+        df.write.format("streamgroups").options(**given).mode("append").save()
 
 
 def _check(df: DataFrame, sink: object) -> None:

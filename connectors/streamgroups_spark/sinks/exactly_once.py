@@ -44,6 +44,7 @@ from streamgroups_spark.sinks.letters.of_batch import LetterOutput
 from streamgroups_spark.sinks.letters.tables import check_isolation, has_same_database, letter_table
 from streamgroups_spark.sinks.options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.output_partitions import with_partitions
+from streamgroups_spark.sinks.stream_writer import SinkWriter
 from streamgroups_spark.source.cluster import cluster_of
 from streamgroups_spark.source.options import SourceOptions, parse
 from streamgroups_spark.source.shared_state import check_state
@@ -253,7 +254,7 @@ def _to_kafka(
         df = disjoint(df, options, cluster, with_letters=letters is not None)
         if not alone or not cluster.describe(noting).members:
             _shut_out_killed_run(options, noting, checkpoint)
-    return df.writeStream.format(output_format).options(**given)
+    return SinkWriter(df, output_format, given)
 
 
 def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -> None:
@@ -355,7 +356,7 @@ def _to_ledger(
         "dead_letters": output,
     }
     df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
-    writer = df.writeStream.format(name).option("checkpointLocation", checkpoint)
+    writer = SinkWriter(df, name, {"checkpointLocation": checkpoint})
     keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
     return writer
 

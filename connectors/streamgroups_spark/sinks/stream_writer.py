@@ -1,0 +1,90 @@
+"""The writer that ``sg.exactly_once`` and ``sg.repartition`` return.
+
+Created by ``sinks.exactly_once``. It is PySpark's writer with another ``start()``: the format of the sink is registered
+with the session of the DataFrame, and Spark searches it in the active session of the thread. The methods of PySpark's
+class return the object itself, so a chain of them remains this writer. Source: PySpark's ``DataStreamWriter``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.internals.active_session import session_active
+
+_CHECKPOINT = "checkpointLocation"
+
+
+class SinkWriter(DataStreamWriter):
+    """Starts a query that writes to a sink of this library, in any thread.
+
+    Args:
+        df: the rows of the sink.
+        output_format: the format of the sink.
+        options: the options of the sink, with the checkpoint.
+    """
+
+    def __init__(self, df: DataFrame, output_format: str, options: Mapping[str, str]) -> None:
+        super().__init__(df)
+        self._checkpoint = options[_CHECKPOINT]
+        super().format(output_format)
+        super().options(**options)
+
+    def start(self, *arguments: Any, **settings: Any) -> StreamingQuery:
+        """See PySpark's ``DataStreamWriter.start``.
+
+        Raises:
+            InvalidOption: if a setting changes the sink or the checkpoint.
+        """
+        with session_active(self._df.sparkSession):
+            return super().start(*arguments, **settings)
+
+    def option(self, key: str, value: Any) -> SinkWriter:
+        """See PySpark's ``DataStreamWriter.option``.
+
+        Raises:
+            InvalidOption: if the option is another checkpoint.
+        """
+        return self.options(**{key: value})
+
+    def options(self, **options: Any) -> SinkWriter:
+        """See PySpark's ``DataStreamWriter.options``.
+
+        Raises:
+            InvalidOption: if an option is another checkpoint.
+        """
+        for name, value in options.items():
+            if name.lower() == _CHECKPOINT.lower() and value != self._checkpoint:
+                raise InvalidOption(
+                    f"The checkpoint of this writer is '{self._checkpoint}', but option '{name}' is '{value}'.",
+                    remedy="Leave the option out, or change the argument 'checkpoint'.",
+                )
+        super().options(**options)
+        return self
+
+    def format(self, source: str) -> NoReturn:
+        """Rejects another sink: positions and output would no longer change together."""
+        raise self._rejected(f"format('{source}')")
+
+    def foreach(self, f: Any) -> NoReturn:
+        """Rejects another sink. See :meth:`format`."""
+        raise self._rejected("foreach")
+
+    def foreachBatch(self, func: Any) -> NoReturn:
+        """Rejects another sink. See :meth:`format`."""
+        raise self._rejected("foreachBatch")
+
+    def toTable(self, tableName: str, *_arguments: Any, **_settings: Any) -> NoReturn:  # noqa: N803
+        """Rejects another sink. See :meth:`format`."""
+        raise self._rejected(f"toTable('{tableName}')")
+
+    def _rejected(self, call: str) -> InvalidOption:
+        return InvalidOption(
+            f"This writer has a sink already, and {call} would replace it.",
+            remedy="Call start() for the sink of the writer, or df.writeStream for another one.",
+        )
