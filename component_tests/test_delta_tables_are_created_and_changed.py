@@ -292,9 +292,9 @@ def test_a_constraint_with_columns_that_the_records_lack_is_checked_by_the_commi
     sink = sg.DeltaSink(uri=uri, mode="upsert", key=("id",))
     open_at(sink)
     assert write_batch(sink, 0, 2, pa.table({"id": [1, 2], "since": [4, 8]})) == "CommitGroups"
-    for records in (pa.table({"id": [1, 2], "since": [5, 8]}), pa.table({"id": [2, 3], "since": [7, 7]})):
-        begun, staged = stage(sink, records)
-        with pytest.raises(RecordRejected, match="failed validation|later"):
+    for these in (pa.table({"id": [1, 2], "since": [5, 8]}), pa.table({"id": [2, 3], "since": [7, 7]})):
+        begun, staged = stage(sink, these)
+        with pytest.raises(RecordRejected, match=r"failed validation|later"):
             commit(sink, [OffsetRange(partition(0), 2, 4)], staged)
         sink.discard(begun)
     assert sorted(DeltaTable(uri).to_pyarrow_table().column("since").to_pylist()) == [4, 8]

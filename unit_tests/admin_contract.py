@@ -134,17 +134,6 @@ class AdminContract:
         ]
         assert list(outside.topics.read({p0: 5}, {p0: 5})) == []
 
-    def test_a_partition_is_read_to_its_last_record(self, outside: Outside) -> None:
-        topic = outside.create_topic(2)
-        p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
-        for tp in (p0, p1):
-            outside.produce(tp, 5, timestamp_ms=1_000)
-        read = outside.topics.read({p0: 0, p1: 1}, {p0: 5, p1: 5}, lambda it: it.partition == 0 and it.offset == 2)
-        assert sorted((r.partition, r.offset) for r in read) == [
-            *((0, n) for n in range(3)),
-            *((1, n) for n in range(1, 5)),
-        ]
-
     def test_metadata_is_as_large_as_a_broker_takes(self, outside: Outside) -> None:
         topic, group = outside.create_topic(1), outside.new_group()
         tp = TopicPartition(topic, 0)
