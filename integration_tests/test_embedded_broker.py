@@ -163,17 +163,17 @@ def test_what_cannot_be_fetched_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         EmbeddedKafka().start()
 
 
-def test_the_command_line_runs_the_tools_of_kafka(bootstrap: str, new_topic: Callable[..., str]) -> None:
-    topic = new_topic(3)
+def test_the_command_line_runs_the_tools_of_kafka(kafka: EmbeddedKafka) -> None:
+    kafka.run_tool("topics", "--create", "--topic", "tools", "--partitions", "3")
 
     def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from streamgroups_cli import main; main()", "broker", "tool", *arguments]
-        environment = {**ENVIRONMENT, "STREAMGROUPS_BOOTSTRAP_SERVER": bootstrap}
+        environment = {**ENVIRONMENT, "STREAMGROUPS_BOOTSTRAP_SERVER": kafka.bootstrap_servers}
         return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
 
-    described = tool("topics", "--describe", "--topic", topic)
+    described = tool("topics", "--describe", "--topic", "tools")
     assert (described.returncode, "PartitionCount: 3" in described.stdout) == (0, True), described.stderr
-    assert tool("topics", "--describe", "--topic", f"{topic}-2").returncode == 1
+    assert tool("topics", "--describe", "--topic", "tools-2").returncode == 1
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])

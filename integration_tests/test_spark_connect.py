@@ -13,7 +13,7 @@ import pytest
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, read_committed
 
-pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'streamgroups[connect]'")
+pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install '.[connect]'")
 
 
 @pytest.mark.long

@@ -66,7 +66,8 @@ def explained(error: ImportError, needed_by: str) -> ImportError:
     """The error that names the extra; the same error if no extra installs the package.
 
     >>> print(explained(ImportError(name="psycopg.sql"), "sg.PostgresSink"))
-    sg.PostgresSink needs psycopg, which is not installed. Run: pip install 'streamgroups[postgres]'
+    sg.PostgresSink needs psycopg, which is not installed. Install its extra: pip install '.[postgres]' in \
+the clone of streamgroups, or 'WHEEL[postgres]' with its wheel.
     """
     if isinstance(error, MissingExtra):
         return error
@@ -75,18 +76,22 @@ def explained(error: ImportError, needed_by: str) -> ImportError:
     if package is None:
         return error
     extra = _OWN_EXTRA.get((package, needed_by), EXTRAS[package])
-    remedy = f"Run: pip install 'streamgroups[{extra}]'"
+    remedy = f"Install its extra: {_install(extra)}."
     if package == "pyspark" and (installed := getattr(sys.modules.get("pyspark"), "__version__", "")):
         needed = ".".join(map(str, MIN_PYSPARK))
         if release_of(installed) >= MIN_PYSPARK:
             return error
         return MissingExtra(
             f"{needed_by} needs PySpark {needed} or newer, and {installed} is installed.",
-            remedy=f"Use a Spark distribution with Spark {needed}, or without one run: pip install 'streamgroups[spark]'",
+            remedy=f"Use a Spark distribution with Spark {needed}, or without one: {_install('spark')}.",
         )
     if package == "pyspark":
-        remedy = f"Use the Python of your Spark distribution, or run: pip install 'streamgroups[{EXTRAS[package]}]'"
+        remedy = f"Use the Python of your Spark distribution, or: {_install(extra)}."
     return MissingExtra(f"{needed_by} needs {package}, which is not installed.", remedy=remedy)
+
+
+def _install(extra: str) -> str:
+    return f"pip install '.[{extra}]' in the clone of streamgroups, or 'WHEEL[{extra}]' with its wheel"
 
 
 def _is_part(one: str, other: str) -> bool:

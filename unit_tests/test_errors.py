@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +60,13 @@ def test_every_error_explains_its_meaning(error: type[StreamGroupsError]) -> Non
 def test_the_text_is_what_happened_and_what_to_do() -> None:
     assert str(StreamGroupsError("It broke.", remedy="Mend it.")) == "It broke. Mend it."
     assert str(StreamGroupsError("It broke.")) == "It broke."
+
+
+def test_no_remedy_and_no_document_installs_a_package_that_is_not_published() -> None:
+    """No package ``streamgroups`` is on PyPI: such a command could install that of another project."""
+    root = Path(__file__).parents[1]
+    files = [it for name in ("streamgroups", "connectors", "docs") for it in (root / name).rglob("*.*")]
+    texts = {it: it.read_text(encoding="utf-8") for it in files if it.suffix in (".py", ".rst")}
+    # A wheel is a file.
+    named = re.compile(r"pip install (?:-\S+ )*['\"]?streamgroups(?![\w.-]*\.whl|-0)")
+    assert [str(it) for it, text in texts.items() if named.search(text)] == []

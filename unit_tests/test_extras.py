@@ -85,14 +85,15 @@ def test_names_work_without_the_extras_that_they_do_not_need(extra: str) -> None
     assert set(missing) == NEEDED[extra]
     for name, message in missing.items():
         assert message.startswith(f"sg.{name} needs ")
-        assert f"pip install 'streamgroups[{extra}]'" in message
+        assert f"pip install '.[{extra}]' in the clone" in message
 
 
 def test_the_command_line_names_its_extra() -> None:
     ran = run(BLOCKED + "from streamgroups_cli import main\nmain()", packages_of("cli"))
     assert ran.returncode == 1
     assert ran.stderr == (
-        "Error: The command streamgroups needs typer, which is not installed. Run: pip install 'streamgroups[cli]'\n"
+        "Error: The command streamgroups needs typer, which is not installed. Install its extra: "
+        "pip install '.[cli]' in the clone of streamgroups, or 'WHEEL[cli]' with its wheel.\n"
     )
 
 
@@ -116,7 +117,7 @@ main()
     ran = run(BLOCKED + code, packages_of("metrics"))
     assert ran.returncode == 1, ran.stderr
     assert "This command needs prometheus_client, which is not installed." in ran.stderr
-    assert "pip install 'streamgroups[metrics]'" in ran.stderr
+    assert "pip install '.[metrics]' in the clone" in ran.stderr
 
 
 @pytest.mark.parametrize("missing", ["google", "google.protobuf"])
@@ -135,7 +136,7 @@ except ImportError as e:
     ran = run(BLOCKED.replace('name.partition(".")[0]', "name") + code, missing)
     assert ran.stdout == (
         "MissingExtra sg.windows needs google.protobuf, which is not installed. "
-        "Run: pip install 'streamgroups[windows]'\n"
+        "Install its extra: pip install '.[windows]' in the clone of streamgroups, or 'WHEEL[windows]' with its wheel.\n"
     ), ran.stderr
 
 

@@ -212,7 +212,7 @@ def open_cluster(
     # The client logs each failed attempt as an error. The final result is reported once, at the end.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     config = command_config(bootstrap_server, file, settings)
-    session = AdminSession(config, timeout_s=timeout_s)
+    session = AdminSession(config, timeout_s=timeout_s, waits_for_listener=False)
     try:
         yield Cluster(config, KafkaGroupAdmin(session), KafkaTopicAdmin(session, config), session.requests, now_ms)
     finally:

@@ -17,7 +17,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster, Connect
-from streamgroups_cli.groups.scope import GroupsOrAllArgument
+from streamgroups_cli.groups.scope import GroupsOrAllArgument, all_groups_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, say
 
@@ -53,6 +53,7 @@ def gaps(
             for tp, committed in sorted(read[gaps_group_of(group)].items())
         }
         missing = _unknown(cluster, [group for group in groups or () if not read[gaps_group_of(group)]])
+        known = all_groups_of(cluster) if missing else []
     rows = [_row(group, tp, gap) for (group, tp), of_partition in found.items() for gap in of_partition.newest]
     emit(
         output,
@@ -68,7 +69,7 @@ def gaps(
     if not rows:
         say("No gaps are recorded.")
     if missing:
-        raise unknown_groups(missing)
+        raise unknown_groups(missing, known)
 
 
 def _groups_with_gaps(cluster: Cluster) -> list[str]:

@@ -107,7 +107,7 @@ def _without_library(executors: Sequence[Executor]) -> list[Finding]:
             _ABOUT,
             f"{_place(group, executors)}: {group[0].interpreter} (Python {group[0].python}) cannot import streamgroups: "
             f"{group[0].missing}. Every task fails there.",
-            f"Run there: {group[0].interpreter} -m pip install streamgroups; or set PYSPARK_PYTHON or spark.pyspark.python "
+            f"Install its wheel there: {group[0].interpreter} -m pip install WHEEL; or set PYSPARK_PYTHON or spark.pyspark.python "
             "to a Python that has it on every host.",
         )
         for group in _grouped(bare, lambda it: (it.interpreter, it.python, it.missing))

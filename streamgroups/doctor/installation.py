@@ -128,7 +128,7 @@ def judge_packages(packages: Iterable[Package]) -> list[Finding]:
         about = "spark" if package.name == "pyspark" else "packages"
         if package.installed is None and package.extra == "spark":
             what = "PySpark is not installed: there are no queries here, only sg.GroupCursors and the command line."
-            remedy = "Use the Python of your Spark distribution, or run: pip install 'streamgroups[spark]'."
+            remedy = "Use the Python of your Spark distribution, or install the extra 'spark' of streamgroups."
             findings.append(warning(about, what, remedy))
         elif package.installed is None:
             what = f"{package.name} is not installed."

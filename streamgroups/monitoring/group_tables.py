@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from streamgroups.durations import duration
@@ -181,14 +182,28 @@ def exists(snapshot: GroupSnapshot) -> bool:
     return snapshot.description.state != "Dead" or bool(snapshot.lags)
 
 
-def unknown_groups(missing: Sequence[str]) -> UnknownGroup:
-    """Returns the error for groups that do not exist."""
+def unknown_groups(missing: Sequence[str], known: Collection[str] = ()) -> UnknownGroup:
+    """Returns the error for groups that do not exist; see :func:`see_groups`."""
     names = ", ".join(f"'{g}'" for g in missing)
     return UnknownGroup(
         f"Group{'' if len(missing) == 1 else 's'} {names} {'does' if len(missing) == 1 else 'do'} not exist.",
-        remedy="See: streamgroups groups list.",
+        remedy=see_groups(missing, known),
         group=missing[0] if len(missing) == 1 else None,
     )
+
+
+def see_groups(missing: Sequence[str], known: Collection[str]) -> str:
+    """Returns the remedy for groups that do not exist.
+
+    Args:
+        missing: the groups.
+        known: the groups that exist. It names one that is similar to a single missing one.
+
+    >>> see_groups(["flight-boad"], ["billing", "flight-board"]), see_groups(["flights"], ["billing"])
+    ("Did you mean 'flight-board'? See: streamgroups groups list.", 'See: streamgroups groups list.')
+    """
+    close = difflib.get_close_matches(missing[0], known, n=1) if len(missing) == 1 else []
+    return "".join(f"Did you mean '{it}'? " for it in close) + "See: streamgroups groups list."
 
 
 def bounded(records: int | None, *, is_exact: bool) -> Cell:

@@ -58,12 +58,20 @@ class Sample:
     end_offset: int
 
 
-def judge(samples: Sequence[Sample], *, owned: bool, window_ms: int = WINDOW_MS, allowed: int = 0) -> LagState:
+def judge(
+    samples: Sequence[Sample],
+    *,
+    owned: bool,
+    has_members: bool = True,
+    window_ms: int = WINDOW_MS,
+    allowed: int = 0,
+) -> LagState:
     """Returns the lag state of one partition.
 
     Args:
         samples: the samples of the partition in the window, in ascending order of time.
         owned: whether a live member owns it now.
+        has_members: whether the group has members. Without them, lag is certain to remain unless a program commits.
         window_ms: the length of the window.
         allowed: a lag of at most this number of records counts as none.
 
@@ -79,11 +87,14 @@ def judge(samples: Sequence[Sample], *, owned: bool, window_ms: int = WINDOW_MS,
     <LagState.WARN: 'warn'>
     >>> judge(seen((8, 9), (3, 12), (7, 15)), owned=True)
     <LagState.REWOUND: 'rewound'>
+    >>> judge(seen((5, 9)), owned=False, has_members=False), judge(seen((5, 9)), owned=False)
+    (<LagState.STOPPED: 'stopped'>, <LagState.UNKNOWN: 'unknown'>)
     """
     if any(sample.records <= allowed for sample in samples):
         return LagState.OK
     if len(samples) < 2 or samples[-1].time_ms - samples[0].time_ms < window_ms / 2:
-        return LagState.UNKNOWN
+        is_still = all(sample.committed_offset == samples[0].committed_offset for sample in samples)
+        return LagState.STOPPED if samples and is_still and not has_members else LagState.UNKNOWN
     first, last = samples[0], samples[-1]
     if last.committed_offset < max(sample.committed_offset for sample in samples):
         return LagState.REWOUND
@@ -181,14 +192,17 @@ class LagHistory:
         """Returns the samples of one partition, in ascending order of time."""
         return list(self._samples.get(group_id, {}).get(topic_partition, ()))
 
-    def states(self, group_id: str, owned: Mapping[TopicPartition, object]) -> dict[TopicPartition, LagState]:
+    def states(
+        self, group_id: str, owned: Mapping[TopicPartition, object], *, has_members: bool = True
+    ) -> dict[TopicPartition, LagState]:
         """Returns the lag state of each partition of a group.
 
         Args:
             group_id: the group.
             owned: the partitions that live members own.
+            has_members: whether it has live members.
         """
         return {
-            tp: judge(list(samples), owned=tp in owned, window_ms=self.window_ms)
+            tp: judge(list(samples), owned=tp in owned, has_members=has_members, window_ms=self.window_ms)
             for tp, samples in self._samples.get(group_id, {}).items()
         }

@@ -181,7 +181,8 @@ class Monitor:
         self, snapshot: GroupSnapshot, time: GroupTime | None, gaps: Mapping[TopicPartition, Gaps], now_ms: int
     ) -> WatchedGroup:
         group_id = snapshot.description.group_id
-        states = self._history.states(group_id, snapshot.description.owners)
+        description = snapshot.description
+        states = self._history.states(group_id, description.owners, has_members=bool(description.members))
         noted = {} if time is None else time.partitions
         partitions = (self._partition(group_id, lag, states, noted, now_ms) for lag in snapshot.lags)
         return WatchedGroup(snapshot, tuple(partitions), None if time is None else time.watermark, gaps)

@@ -172,7 +172,7 @@ def test_spark_is_an_extra_that_may_be_missing_but_not_too_old() -> None:
     pyspark = Package("pyspark", "<5,>=4.2", None, ("sql",), "spark")
     (missing,) = installation.judge_packages([pyspark])
     assert (missing.about, missing.state) == ("spark", State.WARNING)
-    assert "pip install 'streamgroups[spark]'" in missing.remedy
+    assert "install the extra 'spark'" in missing.remedy
     (old,) = installation.judge_packages([replace(pyspark, installed="4.1.0")])
     assert (old.about, old.state) == ("spark", State.PROBLEM)
 

@@ -41,7 +41,7 @@ def test_executors_without_the_library() -> None:
         "7 of 8 executors, on node-0, node-1, node-2, node-3, node-4 and 2 more: /usr/bin/python3 (Python 3.11.2) cannot import "
         "streamgroups: No module named 'pyarrow'. Every task fails there."
     )
-    assert "/usr/bin/python3 -m pip install streamgroups" in finding.remedy
+    assert "/usr/bin/python3 -m pip install WHEEL" in finding.remedy
 
 
 @pytest.mark.parametrize(

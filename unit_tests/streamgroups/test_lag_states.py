@@ -151,7 +151,7 @@ def test_a_monitor_sees_a_group_stall_stop_and_recover() -> None:
 
 def test_where_nothing_may_be_read_the_time_comes_from_the_ends() -> None:
     watched = Watched(reads=0)
-    assert watched.poll(read=5) == (LagState.UNKNOWN, 4, None)
+    assert watched.poll(read=5) == (LagState.STOPPED, 4, None)
     watched.poll(written=100)
     _, records, time_lag_ms = watched.poll(read=54)
     assert records == 50
@@ -173,3 +173,15 @@ def test_a_record_that_is_known_is_not_read_again() -> None:
     watched.cluster.commit("board", {TP: 4})
     monitor.poll(["board"])
     assert requested == [{TP: 1}, {TP: 4}]
+
+
+def test_O3_a_group_without_members_is_stopped_with_the_first_poll() -> None:
+    def state(*positions: int, records: int = 5, has_members: bool = False) -> LagState:
+        samples = [Sample(1_000 * n, at, records, at + records) for n, at in enumerate(positions)]
+        return judge(samples, owned=False, has_members=has_members)
+
+    assert state(4) is state(4, 4) is LagState.STOPPED
+    assert state(4, has_members=True) is LagState.UNKNOWN, "a rebalance takes the owners for a moment"
+    assert state(4, 6) is LagState.UNKNOWN, "a program commits without members"
+    assert state(4, records=0) is LagState.OK
+    assert state() is LagState.UNKNOWN

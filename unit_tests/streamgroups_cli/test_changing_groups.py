@@ -63,7 +63,7 @@ def is_restored(cli: CommandLine, *partitions: TopicPartition) -> bool:
 
 
 def undo_command(err: str) -> list[str]:
-    (found,) = re.findall(r"[Uu]ndo (?:it|the changes) with: streamgroups (groups import \S+ --execute)", err)
+    (found,) = re.findall(r"[Uu]ndo (?:it|the changes) with: streamgroups (groups (?:import|undo) \S+ --execute)", err)
     return str(found).split()
 
 
@@ -206,8 +206,12 @@ def test_topics_that_are_gone_are_left_out_of_all_topics(board: CommandLine) -> 
         (["board", "--topic", "flights"], 2, "A reset requires exactly one target"),
         (["board", "--topic", "flights", "--to-latest", "--to-earliest"], 2, "A reset requires exactly one target"),
         (["board", "--to-latest"], 2, "The partitions are missing"),
-        (["board", "--topic", "flights", "--all-topics", "--to-latest"], 2, "The partitions are missing"),
-        (["--topic", "flights", "--to-latest"], 2, "Name one or more groups"),
+        (["board", "--topic", "flights", "--all-topics", "--to-latest"], 2, "exclude each other. Omit one of them."),
+        (
+            ["--topic", "flights", "--to-latest"],
+            2,
+            "The groups are missing. Name one or more groups, or use --all-groups.",
+        ),
         (["board", "--topic", "flights", "--to-offset", "x"], 2, "--to-offset"),
     ],
 )
@@ -341,8 +345,31 @@ def test_S11_an_export_of_a_topic_that_was_recreated_is_rejected(board: CommandL
         board.cluster.commit("board", {P0: 1, P1: 1})
 
 
+def test_O2_a_change_names_the_command_that_undoes_it(board: CommandLine, tmp_path: Path) -> None:
+    board.cluster.commit("other", {P2: 1})
+    to_end = ("groups", "reset", "board", "--all-topics", "--to-latest", "--execute")
+    assert "Undo it with: streamgroups groups undo board --execute\n" in board(*to_end).err
+    assert board("groups", "undo", "board", "--execute").code == 0
+    own = board(*to_end, "--undo-file", str(tmp_path / "un do.json")).err
+    assert f"Undo it with: streamgroups groups import '{tmp_path}/un do.json' --execute\n" in own
+    both = board("groups", "reset", "board", "other", "--topic", "flights", "--to-offset", "3", "--execute").err
+    assert "Undo it with: streamgroups groups import /" in both
+
+
+def test_O1_a_change_without_an_effect_does_nothing(board: CommandLine, tmp_path: Path) -> None:
+    reset = ("groups", "reset", "board", "--topic", "flights", "--to-offset", "5", "--execute")
+    assert board(*reset).code == 0
+    before = board.admin.committed_offsets(["board"])
+    for command in (reset, ("groups", "reset", "board", "--all-topics", "--to-current", "--execute")):
+        again = board(*command)
+        assert (again.code, again.err) == (0, "There is nothing to do.\n")
+    assert board.admin.committed_offsets(["board"]) == before
+    assert len(list((tmp_path / "state" / "streamgroups" / "offsets").iterdir())) == 1
+
+
 def test_S11_an_undo_file_of_another_cluster_is_rejected(board: CommandLine) -> None:
-    undo = undo_command(board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute").err)
+    (file,) = undo_file(board("groups", "reset", "board", "--all-topics", "--to-latest", "--execute").err)
+    undo = ["groups", "import", file, "--execute"]
     board.cluster.cluster_id = "other-cluster"
     result = board(*undo)
     assert (result.code, committed(board)) == (2, {P0: 10, P1: 10})
@@ -537,6 +564,17 @@ def test_S6_members_receive_the_request_and_the_command_waits_for_them(
     assert "3 partitions moved." in result.err
     assert board(*undo_command(result.err)).code == 0
     assert committed(board) == {P0: 4, P1: 6, P2: 0}
+
+
+def test_S6_members_at_the_new_offsets_receive_no_request(board: CommandLine, query: Query) -> None:
+    for command in (
+        ["reset", "board", "--all-topics", "--to-current"],
+        ["reset", "board", "--topic", "flights:0", "--to-offset", "4"],
+    ):
+        result = board("groups", *command, "--execute")
+        assert (result.code, result.err.endswith("There is nothing to do.\n")) == (0, True), result.err
+    query.next_batch()
+    assert committed(board)[P0] == 4
 
 
 def test_S6_partitions_that_miss_the_deadline_are_reported_and_reset_anyway(board: CommandLine, query: Query) -> None:

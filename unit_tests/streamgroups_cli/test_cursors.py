@@ -299,7 +299,7 @@ def test_a_key_can_be_given(stream: CommandLine, tmp_path: Path, state: Path) ->
         ([*GROUP, "--type", "AT_TIME"], "The cursor type AT_TIME requires --time. Set --time."),
         ([*GROUP, "--time", "2013-01-01T00:00:00Z"], "The cursor type TRIM_HORIZON does not accept --time."),
         ([*GROUP, "--type", "AT_TIME", "--time", "yesterday"], "--time is 'yesterday', which is not a time"),
-        ([*GROUP, "--type", "SOMEWHERE"], "'SOMEWHERE' is not one of"),
+        ([*GROUP, "--type", "SOMEWHERE"], "Option '--type' is 'SOMEWHERE'. Allowed values: TRIM_HORIZON"),
         ([*GROUP, "--lease-timeout", "soon"], "Option '--lease-timeout' is 'soon', which is not a duration"),
         ([*GROUP, "--lease-timeout", "6m"], "--lease-timeout in milliseconds is 360000. It must be between 1,000 and 300,000."),
         (["--group", "billing.streamgroups", "--instance", "a"], "a name that streamgroups reserves"),

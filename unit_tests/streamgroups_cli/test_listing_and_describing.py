@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
-from streamgroups.errors import NotAuthorized
+from streamgroups.errors import InvalidOption, NotAuthorized
 from streamgroups.fakes import FakeCluster
 from streamgroups.groups.description import GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_cli.groups import describing
+from streamgroups_kafka.client.properties_file import command_config
 from unit_tests.cli_runner import CommandLine
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "cli"
@@ -215,7 +216,7 @@ def test_O3_records_of_open_transactions_are_distinguished(board: CommandLine) -
 def test_a_group_that_does_not_exist_is_an_error_beside_those_that_do(board: CommandLine) -> None:
     result = board("groups", "describe", "board", "bord", "-o", "csv")
     assert result.code == 1
-    assert result.err == "Error: Group 'bord' does not exist. See: streamgroups groups list.\n"
+    assert result.err == "Error: Group 'bord' does not exist. Did you mean 'board'? See: streamgroups groups list.\n"
     assert result.out.count("\nboard,") == 3
 
 
@@ -283,3 +284,32 @@ def test_listing_imports_neither_spark_nor_what_spark_needs() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert ran.stdout.splitlines()[-1] == "[]"
     assert "Error: The cluster at 127.0.0.1:1 could not be reached" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe", "stoped"],
+        ["delete", "stoped"],
+        ["export", "stoped"],
+        ["export", "stoped", "--to-spark-options"],
+        ["copy", "stoped", "new"],
+        ["delete-offsets", "stoped", "--topic", "flights"],
+    ],
+)
+def test_a_group_with_a_similar_name_is_in_the_remedy(noted: CommandLine, arguments: list[str]) -> None:
+    result = noted("groups", *arguments)
+    assert (result.code, result.out) == (1, "")
+    assert result.err.endswith("Did you mean 'stopped'? See: streamgroups groups list.\n")
+    assert "Did you mean" not in noted("groups", "describe", "something-else").err
+
+
+def test_a_missing_address_names_all_ways_to_set_it(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidOption, match=r"--bootstrap-server .*STREAMGROUPS_BOOTSTRAP_SERVER.*--context"):
+        command_config(None)
+
+
+def test_the_help_of_the_key_separator_has_one_backslash(cli: CommandLine) -> None:
+    text = cli("topics", "produce", "--help").out
+    assert "\\t for a tab" in text.replace("\n", " ")
+    assert "\\\\t" not in text

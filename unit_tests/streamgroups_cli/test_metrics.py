@@ -79,7 +79,8 @@ def test_O3_what_is_exported(exporter: Exporter) -> None:
     assert samples["streamgroups_group_lag_seconds", ""] == 60
     assert samples["streamgroups_group_members", ""] == 0
     assert samples["streamgroups_group_state", "Empty"] == 1
-    assert samples["streamgroups_group_partitions", "unknown"] == 3
+    assert samples["streamgroups_group_partitions", "unknown"] == 1
+    assert samples["streamgroups_group_partitions", "stopped"] == 2, "no member"
     assert samples["streamgroups_requests_total", ""] == 7
     assert samples["streamgroups_last_successful_poll_timestamp_seconds", ""] == 1_000
     assert (samples["streamgroups_polls_total", ""], samples["streamgroups_poll_failures_total", ""]) == (1, 0)

@@ -95,7 +95,7 @@ def test_F2_a_reset_in_several_commits_is_one_change(cli: CommandLine) -> None:
     """A member that reads all partitions finds one id, and each partition is ordered by the same time."""
     count = PARTITIONS_PER_COMMIT + 1
     cli.cluster.create_topic("flights", count)
-    cli.admin.alter_offsets("board", {TopicPartition("flights", p): Committed(0) for p in range(count)})
+    cli.admin.alter_offsets("board", {TopicPartition("flights", p): Committed(1) for p in range(count)})
     cli.admin.before_change = lambda: cli.clock.advance(1_000)
     before_ms = cli.clock.now_ms
     assert cli("groups", "reset", "board", "--all-topics", "--to-offset", "0", "--execute").code == 0

@@ -111,7 +111,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
 def test_without_cryptography_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     key_stores._decoded.cache_clear()
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'streamgroups\[keystores\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[keystores\]'"):
         ClientConfig.from_options({**TLS, **options("truststore", STORES / "trust.jks")})
 
 

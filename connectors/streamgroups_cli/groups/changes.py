@@ -180,10 +180,7 @@ def apply(
                 account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
     if any(account.failures.values()):
         raise _failed(cluster, changes, account, undo, verb)
-    say(
-        f"{total} partition{'' if total == 1 else 's'} {verb}. "
-        f"Undo it with: streamgroups groups import {undo.path} --execute{undo.options}"
-    )
+    say(f"{total} partition{'' if total == 1 else 's'} {verb}. Undo it with: {undo.command}")
 
 
 def _move_live(

@@ -16,13 +16,14 @@ from streamgroups.groups.commit_metadata import mark_of, position_of
 from streamgroups.groups.offset_files import FiledOffset
 from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.identity import UNKNOWN
+from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.ports import Committed
 from streamgroups.state.origins import Named
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names
 from streamgroups_cli.groups.changes import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file
-from streamgroups_cli.groups.scope import TopicsOption
+from streamgroups_cli.groups.scope import TopicsOption, all_groups_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import say
 
@@ -53,7 +54,7 @@ def copy(
             of_topics = f" of {', '.join(map(repr, scope))}" if scope else ""
             raise UnknownGroup(
                 f"Group '{source}' has no committed offsets{of_topics}; nothing was changed.",
-                remedy="See: streamgroups groups list.",
+                remedy=see_groups([source], all_groups_of(cluster)),
                 group=source,
             )
         if committed[target] and not overwrite:

@@ -18,6 +18,7 @@ from streamgroups.coordination.reset_protocol import group_of, is_metadata_group
 from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.groups.description import GroupDescription, require_inactive
 from streamgroups.groups.reset_plan import parse_scope
+from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
@@ -25,7 +26,7 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names
 from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions, apply
-from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, chosen_groups, group_ids
+from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, all_groups_of, chosen_groups, group_ids
 from streamgroups_cli.groups.undo_files import write_undo
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, emit, say
@@ -48,7 +49,7 @@ def delete(
         asked = [*ids, *(name for g in ids for name in metadata_groups_to_delete(g) if name not in ids)]
         described = cluster.groups.describe_groups(asked)
         committed = cluster.groups.committed_offsets(asked)
-        _require_known({g: described[g] for g in ids}, committed)
+        _require_known(cluster, {g: described[g] for g in ids}, committed)
         there = [g for g in asked if g in ids or described[g].state != "Dead"]
         require_inactive([described[g] for g in there], doing="deleted")
         rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in there]
@@ -140,7 +141,7 @@ def delete_offsets(
     with connect() as cluster:
         described = cluster.groups.describe_groups([group])
         committed = cluster.groups.committed_offsets([group])
-        _require_known(described, committed)
+        _require_known(cluster, described, committed)
         _require_unread(described[group], list(scope))
         found = sorted(
             tp for tp in committed[group] if tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition})
@@ -163,13 +164,15 @@ def delete_offsets(
 
 
 def _require_known(
-    described: Mapping[str, GroupDescription], committed: Mapping[str, Mapping[TopicPartition, Committed]]
+    cluster: Cluster,
+    described: Mapping[str, GroupDescription],
+    committed: Mapping[str, Mapping[TopicPartition, Committed]],
 ) -> None:
     unknown = [g for g, d in described.items() if d.state == "Dead" and not committed[g]]
     if unknown:
         raise UnknownGroup(
             f"Group {', '.join(map(repr, unknown))} does not exist; nothing was changed.",
-            remedy="See: streamgroups groups list.",
+            remedy=see_groups(unknown, all_groups_of(cluster)),
             group=unknown[0] if len(unknown) == 1 else None,
         )
 

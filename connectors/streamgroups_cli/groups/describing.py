@@ -23,14 +23,20 @@ from streamgroups.monitoring.group_tables import (
     partition_table,
     unknown_groups,
 )
-from streamgroups.monitoring.snapshots import READS_UNASKED, GroupSnapshot, list_all, survey
+from streamgroups.monitoring.snapshots import READS_UNASKED, GroupSnapshot, survey
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition, by_topic
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups import describing_states
 from streamgroups_cli.groups.describing_states import States, committed_states
-from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, StateLocationOption, chosen_groups
+from streamgroups_cli.groups.scope import (
+    AllGroupsOption,
+    GroupsArgument,
+    StateLocationOption,
+    all_groups_of,
+    chosen_groups,
+)
 from streamgroups_cli.lag_counting import DESCRIBE_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, say
@@ -71,11 +77,13 @@ def describe(
     asked = chosen_groups(groups, all_groups)
     _check_view(members=members, state=state, state_location=state_location)
     with connect() as cluster:
-        ids = asked if asked is not None else [g.group_id for g in list_all(cluster.groups, every_type=True)]
+        ids = asked if asked is not None else all_groups_of(cluster)
         reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
         snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads, count_bytes=count_bytes(count_limit))
         states = committed_states(snapshots, state_location) if state else None
         now_ms = cluster.now_ms()
+        missing = [s.description.group_id for s in snapshots if not exists(s)]
+        known = all_groups_of(cluster) if missing else ids
     found = [s for s in snapshots if exists(s)]
     if only_lag:
         found = [replace(s, lags=tuple(lag for lag in s.lags if lag.records != 0)) for s in found]
@@ -96,9 +104,8 @@ def describe(
         and any(lag.records and lag.first_unread is None for s in found for lag in s.lags)
     ):
         say("The time lag was not computed: it requires too many reads. --time-lag computes it.")
-    missing = [s.description.group_id for s in snapshots if not exists(s)]
     if missing and asked is not None:
-        raise unknown_groups(missing)
+        raise unknown_groups(missing, known)
 
 
 def _check_view(*, members: bool, state: bool, state_location: str | None) -> None:

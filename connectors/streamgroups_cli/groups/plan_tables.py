@@ -60,6 +60,7 @@ class GroupPlan:
         metadata: the metadata to commit with the offsets; empty by default.
         live: the group, if it has members, which then receive a reset request.
         has_states: whether its queries keep state of the partitions.
+        is_in_effect: whether all new offsets are the committed ones already.
         states: the state with which each partition continues; empty if that is unknown.
     """
 
@@ -69,13 +70,15 @@ class GroupPlan:
     metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
     live: GroupDescription | None = None
     has_states: bool = False
+    is_in_effect: bool = False
     states: Mapping[TopicPartition, Continuation] = field(default_factory=dict)
 
     @property
     def changes(self) -> dict[TopicPartition, Committed | None]:
         """Returns the offsets to commit, and ``None`` for offsets to delete."""
+        moves = () if self.is_in_effect else self.moves
         return {
-            **{m.topic_partition: Committed(m.to_offset, self.metadata.get(m.topic_partition, "")) for m in self.moves},
+            **{m.topic_partition: Committed(m.to_offset, self.metadata.get(m.topic_partition, "")) for m in moves},
             **dict.fromkeys(self.forgotten),
         }
 

@@ -6,15 +6,16 @@ without an offset for a group. Source: SEMANTICS O1, O2; the scenarios of ``kafk
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from streamgroups.errors import GroupRejected, InvalidOption
-from streamgroups.groups.commit_metadata import mark_of
+from streamgroups.groups.commit_metadata import CommitMark, mark_of
 from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, parse
-from streamgroups.groups.reset_plan import Facts, Scenario, ToListed, plan, require_bounds
+from streamgroups.groups.reset_plan import Facts, Move, Scenario, ToListed, plan, require_bounds
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -76,7 +77,8 @@ def plan_from_file(
         forgotten = [tp for tp, o in filed[g].items() if o.next_offset is None and tp in committed[g]]
         metadata = {tp: _without_ids(o.metadata) if tp.topic in others else o.metadata for tp, o in filed[g].items()}
         forgets = {tp: committed[g][tp].next_offset for tp in forgotten}
-        plans.append(GroupPlan(g, moves, forgets, metadata, live=live.get(g)))
+        in_effect = _is_in_effect(moves, committed[g], metadata, is_live=g in live)
+        plans.append(GroupPlan(g, moves, forgets, metadata, live=live.get(g), is_in_effect=in_effect))
     _require_owned(plans)
     return plans
 
@@ -134,9 +136,32 @@ def plan_scenario(
     plans = []
     for g in ids:
         moves = plan(scenario, {tp: facts(g, tp) for tp in partitions[g]}, group_id=g)
-        plans.append(GroupPlan(g, moves, live=live.get(g)))
+        in_effect = _is_in_effect(moves, committed[g], is_live=g in live)
+        plans.append(GroupPlan(g, moves, live=live.get(g), is_in_effect=in_effect))
     _require_owned(plans)
     return plans
+
+
+def _is_in_effect(
+    moves: Iterable[Move],
+    committed: Mapping[TopicPartition, Committed],
+    metadata: Mapping[TopicPartition, str] = MappingProxyType({}),
+    *,
+    is_live: bool,
+) -> bool:
+    """Returns whether all partitions are at their new offsets.
+
+    Members apply offsets only. Without members, a commit of a member still needs the mark of a tool: a ledger can be
+    ahead of it, and follows only a tool.
+    """
+
+    def is_same(now: Committed | None, move: Move) -> bool:
+        if now is None or now.next_offset != move.to_offset:
+            return False
+        is_of_a_member = isinstance(mark_of(now.metadata), CommitMark)
+        return is_live or (not is_of_a_member and metadata.get(move.topic_partition, "") in ("", now.metadata))
+
+    return all(is_same(committed.get(move.topic_partition), move) for move in moves)
 
 
 def _require_owned(plans: Sequence[GroupPlan]) -> None:

@@ -111,10 +111,10 @@ def reset(
                 "The file of --from-file contains the partitions.", remedy="Omit --topic and --all-topics."
             )
         filed = read_offsets_file(where_to, chosen[0] if chosen and len(chosen) == 1 else None)
-    elif bool(topic) == all_topics:
-        raise InvalidOption(
-            "The partitions are missing: use --topic TOPIC[:0,1], or --all-topics.", remedy="Use one of them."
-        )
+    elif topic and all_topics:
+        raise InvalidOption("--topic and --all-topics exclude each other.", remedy="Omit one of them.")
+    elif not topic and not all_topics:
+        raise InvalidOption("The partitions are missing.", remedy="Use --topic TOPIC[:0,1], or --all-topics.")
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
         if isinstance(where_to, Path):

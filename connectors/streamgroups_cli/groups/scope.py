@@ -46,8 +46,10 @@ def chosen_groups(groups: Sequence[str] | None, all_groups: bool) -> list[str] |
     Raises:
         InvalidOption: if no group is named, or groups are named together with the option for all.
     """
-    if bool(groups) == all_groups:
-        raise InvalidOption("Name one or more groups, or use --all-groups.", remedy="Use one of them.")
+    if groups and all_groups:
+        raise InvalidOption("--all-groups and names of groups exclude each other.", remedy="Omit one of them.")
+    if not groups and not all_groups:
+        raise InvalidOption("The groups are missing.", remedy="Name one or more groups, or use --all-groups.")
     return list(dict.fromkeys(groups)) if groups else None
 
 
@@ -56,6 +58,11 @@ def group_ids(cluster: Cluster, chosen: list[str] | None) -> list[str]:
     if chosen is not None:
         return chosen
     return [g.group_id for g in list_all(cluster.groups)]
+
+
+def all_groups_of(cluster: Cluster) -> list[str]:
+    """Returns the names of all groups, of any type."""
+    return [g.group_id for g in list_all(cluster.groups, every_type=True)]
 
 
 def partitions_of(cluster: Cluster, scope: Mapping[str, frozenset[int] | None]) -> list[TopicPartition]:

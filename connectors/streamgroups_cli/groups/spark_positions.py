@@ -17,10 +17,12 @@ from streamgroups.durations import duration
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup, UnknownTopic
 from streamgroups.groups.description import is_active, require_inactive
 from streamgroups.groups.reset_plan import Facts, Move, ToListed, out_of_range, plan, require_bounds
+from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.printable import listed, printable
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.groups.plan_tables import GroupPlan
+from streamgroups_cli.groups.scope import all_groups_of
 from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.output import say
 
@@ -169,7 +171,7 @@ def print_spark_options(
     if not next_offsets:
         raise UnknownGroup(
             f"Group '{group_id}' has no committed offsets{' of these topics' if scope else ''}.",
-            remedy="See: streamgroups groups list.",
+            remedy=see_groups([group_id], all_groups_of(cluster)),
             group=group_id,
         )
     if is_active(cluster.groups.describe_groups([group_id])[group_id]):

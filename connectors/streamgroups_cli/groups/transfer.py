@@ -15,12 +15,20 @@ import typer
 from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import FiledOffset, to_csv, to_json
 from streamgroups.groups.reset_plan import parse_scope
+from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.printable import printable
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.changes import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
-from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
+from streamgroups_cli.groups.scope import (
+    AllGroupsOption,
+    GroupsArgument,
+    TopicsOption,
+    all_groups_of,
+    chosen_groups,
+    group_ids,
+)
 from streamgroups_cli.groups.spark_positions import plan_from_checkpoint, print_spark_options
 from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.options import with_options
@@ -73,11 +81,12 @@ def export(
         committed = cluster.groups.committed_offsets(ids)
         identities = cluster.topics.identities({tp.topic for offsets in committed.values() for tp in offsets})
         now = utc(cluster.now_ms()) or ""
-    unknown = [g for g in ids if not committed[g]]
-    if unknown and chosen is not None:
+        unknown = [g for g in ids if not committed[g]] if chosen is not None else []
+        known = all_groups_of(cluster) if unknown else []
+    if unknown:
         raise UnknownGroup(
             f"Group {', '.join(map(repr, unknown))} has no committed offsets.",
-            remedy="See: streamgroups groups list.",
+            remedy=see_groups(unknown, known),
             group=unknown[0] if len(unknown) == 1 else None,
         )
     filed = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from streamgroups.path_names import label
 from streamgroups.ports import Committed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
+from streamgroups_cli.formats import names
 from streamgroups_cli.output import say
 from streamgroups_state.local_files import sync_directory
 
@@ -36,11 +38,13 @@ class Undo:
     Args:
         path: the file.
         identities: the ids.
-        options: the options that an import of the file needs, with a leading space.
+        command: the command that undoes the change.
+        options: the options that an import needs, with a leading space.
     """
 
     path: Path
     identities: Mapping[str, TopicIdentity]
+    command: str
     options: str = ""
 
 
@@ -65,7 +69,10 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
     write_new(path, to_json(offsets, identities, made_at=utc(now_ms) or "", why=why))
     say(f"The previous offsets are stored in {path}")
-    return Undo(path, identities, options)
+    # groups undo finds only files in the state directory, and reverts one group.
+    is_found = file is None and len(changes) == 1
+    command = f"undo {names(changes)} --execute" if is_found else f"import {shlex.quote(str(path))} --execute"
+    return Undo(path, identities, f"streamgroups groups {command}{options}", options)
 
 
 def filed(committed: Committed | None) -> FiledOffset:

@@ -51,7 +51,7 @@ def produce(
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Text between key and value of a line; \\\\t for a tab. Default: no key."),
+        typer.Option(metavar="TEXT", help="Text between key and value of a line; \\t for a tab. Default: no key."),
     ] = None,
     json: Annotated[
         bool,

@@ -47,6 +47,7 @@ class AdminSession:
     Args:
         config: the configuration of the client.
         timeout_s: the timeout of an operation, including retries, in seconds.
+        waits_for_listener: whether brokers may be starting: then a connection without a listener is retried too.
 
     Raises:
         InvalidOption: if the configuration is invalid.
@@ -54,9 +55,10 @@ class AdminSession:
         NotAuthorized: if authentication fails.
     """
 
-    def __init__(self, config: ClientConfig, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, config: ClientConfig, *, timeout_s: float = 10.0, waits_for_listener: bool = True) -> None:
         self._config = config
         self._timeout_s = timeout_s
+        self._waits_for_listener = waits_for_listener
         #: The number of requests by name, without those of the connection (ApiVersions, SASL).
         self.requests: Counter[str] = Counter()
         settings = admin_settings(config, timeout_s=timeout_s)
@@ -77,13 +79,13 @@ class AdminSession:
         """
         started_s = time.monotonic()
         connecting = self._manager.bootstrap_async(int(self._timeout_s * 1000))
-        reason = None
+        reason: StreamGroupsError | None = None
         # kafka-python waits for a TLS handshake without a timeout.
         while not connecting.is_done and time.monotonic() - started_s < self._timeout_s + _GRACE_S:
             time.sleep(_POLL_S)
             if reason is None and time.monotonic() - started_s > _RETRY_TIMEOUT_S:
-                reason = _why_not(self._config, self._timeout_s)
-                if not reason.retriable:
+                reason, is_final = _why_not(self._config, self._timeout_s, self._waits_for_listener)
+                if is_final:
                     raise reason
         if connecting.is_done and connecting.succeeded():
             return
@@ -199,16 +201,17 @@ class AdminSession:
         )
 
 
-def _why_not(config: ClientConfig, timeout_s: float) -> StreamGroupsError:
-    """Returns why there is no connection; with an empty text if a connection is possible by now."""
+def _why_not(config: ClientConfig, timeout_s: float, waits_for_listener: bool) -> tuple[StreamGroupsError, bool]:
+    """Returns why there is no connection, with an empty text if one is possible by now; and whether that is final."""
     # Imported late: most commands connect at once.
     from streamgroups.doctor.cluster import ClusterUnreachable
     from streamgroups_kafka.probes.cluster import probe_cluster
 
     found = probe_cluster(config, timeout_s=timeout_s)
     if not isinstance(found, ClusterUnreachable):
-        return BrokerUnreachable("")
-    return (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
+        return BrokerUnreachable(""), False
+    error = (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
+    return error, found.final or (found.no_listener and not waits_for_listener)
 
 
 def portions(items: list[_Item], size: int) -> Iterable[list[_Item]]:

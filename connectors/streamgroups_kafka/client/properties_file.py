@@ -27,6 +27,12 @@ _NOT_ABOUT_CONNECTING = words(
 )
 
 
+_NO_ADDRESS = (
+    "Pass --bootstrap-server HOST:PORT, set STREAMGROUPS_BOOTSTRAP_SERVER, or choose a cluster with --context or "
+    "'streamgroups contexts use'."
+)
+
+
 def command_config(
     bootstrap_server: str | None, file: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> ClientConfig:
@@ -49,14 +55,15 @@ def command_config(
     >>> command_config(None)
     Traceback (most recent call last):
     ...
-    streamgroups.errors.InvalidOption: The broker address is missing. Pass --bootstrap-server HOST:PORT.
+    streamgroups.errors.InvalidOption: The broker address is missing. Pass --bootstrap-server HOST:PORT, set \
+STREAMGROUPS_BOOTSTRAP_SERVER, or choose a cluster with --context or 'streamgroups contexts use'.
     """
     given = {} if file is None else _connecting(read_properties(file))
     given.update(settings or {})
     if bootstrap_server is not None:
         given["bootstrap.servers"] = bootstrap_server
     if not given.get("bootstrap.servers", "").strip():
-        raise InvalidOption("The broker address is missing.", remedy="Pass --bootstrap-server HOST:PORT.")
+        raise InvalidOption("The broker address is missing.", remedy=_NO_ADDRESS)
     try:
         return ClientConfig.from_options(given)
     except InvalidOption as e:

@@ -140,7 +140,7 @@ def _self_contained() -> Callable[..., Any]:
             f"{platform.python_version()}, on host {socket.gethostname()}; PYSPARK_PYTHON is "
             f"{asked or 'not set'} there. Before the Spark session starts, set PYSPARK_PYTHON (or "
             "spark.pyspark.python) to a Python that has the library at the same path on every host. Or "
-            f"install the library there: {sys.executable} -m pip install streamgroups=={version}"
+            f"install the same wheel there: {sys.executable} -m pip install WHEEL"
         ) from None
 
     return load
