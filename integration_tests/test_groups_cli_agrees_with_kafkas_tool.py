@@ -160,7 +160,7 @@ def test_files_go_both_ways(kafka: Broker, bootstrap: str, topic: str, tmp_path:
     arguments = ["--reset-offsets", "--group", copy, "--all-topics", "--to-current", "--export", "--dry-run"]
     file.write_text("".join(f"{line}\n" for line in sorted(theirs(kafka, *arguments).stdout.split())))
     assert file.read_text() == exported
-    result = ours(bootstrap, "reset", back, "--from-file", str(file), "--execute")
+    result = ours(bootstrap, "import", str(file), "--group", back, "--execute")
     assert result.returncode == 0, result.stderr
     assert committed_offsets(bootstrap, back, topic) == {0: 7, 1: 7}
 

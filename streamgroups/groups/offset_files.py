@@ -1,6 +1,6 @@
 """Reads and writes files of committed offsets.
 
-Called by the command line: ``groups export`` writes them, ``import`` and ``--from-file`` read them, and every change
+Called by the command line: ``groups export`` writes them, ``import`` and ``undo`` read them, and every change
 writes one as its undo file. The CSV format is that of ``kafka-consumer-groups.sh``: ``topic,partition,offset`` or
 ``group,topic,partition,offset``, without a header line. The JSON format also contains the metadata of each offset. It
 represents a missing committed offset as ``null``, so that an undo restores that too. Source: KIP-122, KIP-379.

@@ -201,8 +201,6 @@ def test_topics_that_are_gone_are_left_out_of_all_topics(board: CommandLine) -> 
         (["board", "--topic", "flights", "--to-datetime", "yesterday"], 2, "'yesterday', which is not a time"),
         (["board", "--topic", "flights", "--to-datetime", "1969-12-31"], 2, "is before 1970"),
         (["board", "--topic", "flights", "--by-duration", "soon"], 2, "'soon', which is not a duration"),
-        (["board", "--topic", "flights", "--from-file", "x"], 2, "The file of --from-file contains the partitions"),
-        (["board", "--from-file", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
         (["board", "--topic", "flights"], 2, "A reset requires exactly one target"),
         (["board", "--topic", "flights", "--to-latest", "--to-earliest"], 2, "A reset requires exactly one target"),
         (["board", "--to-latest"], 2, "The partitions are missing"),
@@ -331,7 +329,7 @@ def test_S11_an_export_of_a_topic_that_was_recreated_is_rejected(board: CommandL
     for tp in (P0, P1, P2):
         board.cluster.produce(tp, 10)
     board.cluster.commit("board", {P0: 1, P1: 1})
-    for command in (["import", file], ["reset", "board", "--from-file", file]):
+    for command in (["import", file], ["import", file, "--group", "board"]):
         result = board("groups", *command, "--execute")
         assert (result.code, committed(board)) == (2, {P0: 1, P1: 1})
         assert "'flights' (topic id id-of-flights, cluster id fake-cluster; now topic id id-1-of-flights" in result.err
@@ -377,15 +375,14 @@ def test_S11_an_undo_file_of_another_cluster_is_rejected(board: CommandLine) -> 
     assert board(*undo, "--allow-other-ids").code == 0
 
 
-def test_reset_from_a_file_of_kafkas_tool(board: CommandLine, tmp_path: Path) -> None:
+def test_import_of_a_file_of_kafkas_tool(board: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "plan.csv"
     file.write_text("flights,0,1\nflights,1,99\n")
-    result = board("groups", "reset", "board", "--from-file", str(file), "--execute")
+    result = board("groups", "import", str(file), "--group", "board", "--execute")
     assert (result.code, committed(board)) == (0, {P0: 1, P1: 10})
     assert "Warning: Offset 99 is outside flights-1 [2, 10]: offset 10 is used." in result.err
-    file.write_text("else,flights,0,1\n")
-    result = board("groups", "reset", "board", "--from-file", str(file), "--execute")
-    assert (result.code, f"{file} contains no offsets of 'board'" in result.err) == (2, True)
+    missing = board("groups", "import", "nowhere.csv", "--group", "board", "--execute")
+    assert (missing.code, "nowhere.csv cannot be read: No such file or directory" in missing.err) == (2, True)
 
 
 def test_files_are_not_written_over(board: CommandLine, tmp_path: Path) -> None:

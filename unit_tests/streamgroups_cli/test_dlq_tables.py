@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -31,12 +30,12 @@ class FakeTable:
     """A table of dead letters in memory."""
 
     found: list[dict[str, object]] = field(default_factory=list)
-    opened: list[tuple[str, str, str]] = field(default_factory=list)
+    opened: list[tuple[str, str]] = field(default_factory=list)
     table: str = TABLE
     queue: str = QUEUE
 
-    def find(self, conninfo: str, table: str, option: str) -> FakeTable:
-        self.opened.append((conninfo, table, option))
+    def find(self, conninfo: str, table: str) -> FakeTable:
+        self.opened.append((conninfo, table))
         return self
 
     def rows(self, ids: Collection[str] = ()) -> Iterator[Row]:
@@ -110,7 +109,7 @@ def test_P4_the_letters_of_a_table_are_listed(cli: CommandLine, table: FakeTable
     assert [it["id"] for it in document["letters"]] == IDS
     assert (document["dlq"], document["letters"][0]["dlq_table"]) == (TABLE, TABLE)
     assert "dlq_offset" not in document["letters"][0]
-    assert table.opened == [(CONNINFO, TABLE, "--postgres")]
+    assert table.opened == [(CONNINFO, TABLE)]
     shown = cli("dlq", "show", TABLE, IDS[1], "--postgres", CONNINFO)
     assert (shown.code, "table public.letters" in shown.out, IDS[0] in shown.out) == (0, True, False)
     [counts] = json.loads(cli("dlq", "stats", TABLE, "--postgres", CONNINFO, "-o", "json").out)["counts"]
@@ -126,20 +125,6 @@ def test_P4_rows_that_are_no_letters_are_reported(cli: CommandLine, table: FakeT
         "1 record of 'public.letters' is no dead letter of this library, such as a row of table public.letters "
         "(column 'step' is null)." in result.err
     )
-
-
-def test_P4_the_connection_string_can_be_in_a_file(cli: CommandLine, table: FakeTable, tmp_path: Path) -> None:
-    file = tmp_path / "conninfo"
-    file.write_text("host=db dbname=airport\n")
-    assert cli("dlq", "list", TABLE, "--postgres-file", str(file)).code == 0
-    assert table.opened == [("host=db dbname=airport", TABLE, "--postgres-file")]
-    both = cli("dlq", "list", TABLE, "--postgres-file", str(file), "--postgres", CONNINFO)
-    assert (both.code, "are the same option" in both.err) == (ExitCode.USAGE, True)
-    missing = cli("dlq", "list", TABLE, "--postgres-file", str(tmp_path / "none"))
-    assert (missing.code, "cannot be read" in missing.err) == (ExitCode.USAGE, True)
-    file.write_bytes(b"\xff")
-    assert cli("dlq", "list", TABLE, "--postgres-file", str(file)).code == 0
-    assert table.opened[-1][0] == ""
 
 
 @pytest.mark.parametrize("conninfo", ["", "airport", "host=db password=hunter2 hunter2"])

@@ -208,7 +208,7 @@ def _document(s: GroupSnapshot, now_ms: int, states: Mapping[str, States] | None
         ],
         "partitions": [
             {
-                **_partition_document(lag, owners.get(lag.topic_partition), now_ms),
+                **partition_document(lag, owners.get(lag.topic_partition), now_ms),
                 **({} if states is None else {"state": _state_document(lag, states[d.group_id], now_ms)}),
             }
             for lag in s.lags
@@ -221,7 +221,8 @@ def _state_document(lag: PartitionLag, states: States, now_ms: int) -> dict[str,
     return states[tp].document(now_ms) if tp in states else None
 
 
-def _partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: int) -> dict[str, Any]:
+def partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: int) -> dict[str, Any]:
+    """Returns a partition for programs."""
     bounds = lag.bounds if isinstance(lag.bounds, Bounds) else None
     first = lag.first_unread if isinstance(lag.first_unread, StampedOffset) else None
     return {

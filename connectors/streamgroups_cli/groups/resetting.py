@@ -1,6 +1,6 @@
 """``streamgroups groups reset``: resets the offsets of groups, also of those with live members of this library.
 
-It has all scenarios of ``kafka-consumer-groups.sh --reset-offsets``. Without ``--execute`` it
+It has all scenarios of ``kafka-consumer-groups.sh --reset-offsets`` but ``--from-file``, which is ``import``. Without ``--execute`` it
 only prints the plan. ``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1, S6.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -19,7 +18,7 @@ from streamgroups.groups.reset_plan import Scenario, ShiftBy, ToCurrent, parse_s
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon, parse_time_ms
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.changes import ChangeOptions, carry_out
-from streamgroups_cli.groups.reset_plans import plan_from_file, plan_scenario, read_offsets_file
+from streamgroups_cli.groups.reset_plans import plan_scenario
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
 from streamgroups_cli.options import with_options
 
@@ -33,7 +32,7 @@ class Ago:
     duration_ms: int
 
 
-_Target: TypeAlias = Scenario | Ago | Path
+_Target: TypeAlias = Scenario | Ago
 
 
 @with_options
@@ -86,10 +85,6 @@ def reset(
             rich_help_panel=_SCENARIO,
         ),
     ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The offsets in a file, for each group.", rich_help_panel=_SCENARIO),
-    ] = None,
 ) -> None:
     """Reset the offsets of groups. Members of this library apply the reset; groups with other members are rejected."""
     chosen = chosen_groups(groups, all_groups)
@@ -101,27 +96,17 @@ def reset(
         "--shift-by": None if shift_by is None else ShiftBy(shift_by),
         "--to-datetime": None if to_datetime is None else AtTime(parse_time_ms(to_datetime, option="--to-datetime")),
         "--by-duration": None if by_duration is None else Ago(parse_duration_ms(by_duration, option="--by-duration")),
-        "--from-file": from_file,
     }
     where_to = _only(given)
     scope = None if all_topics else parse_scope(topic or [])
-    if isinstance(where_to, Path):
-        if topic or all_topics:
-            raise InvalidOption(
-                "The file of --from-file contains the partitions.", remedy="Omit --topic and --all-topics."
-            )
-        filed = read_offsets_file(where_to, chosen[0] if chosen and len(chosen) == 1 else None)
-    elif topic and all_topics:
+    if topic and all_topics:
         raise InvalidOption("--topic and --all-topics exclude each other.", remedy="Omit one of them.")
-    elif not topic and not all_topics:
+    if not topic and not all_topics:
         raise InvalidOption("The partitions are missing.", remedy="Use --topic TOPIC[:0,1], or --all-topics.")
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
-        if isinstance(where_to, Path):
-            plans = plan_from_file(cluster, filed, ids, source=str(where_to), allow_other_ids=change.allow_other_ids)
-        else:
-            scenario = AtTime(cluster.now_ms() - where_to.duration_ms) if isinstance(where_to, Ago) else where_to
-            plans = plan_scenario(cluster, ids, scope, scenario)
+        scenario = AtTime(cluster.now_ms() - where_to.duration_ms) if isinstance(where_to, Ago) else where_to
+        plans = plan_scenario(cluster, ids, scope, scenario)
         carry_out(cluster, plans, change, why=f"before a reset {_words(given)}")
 
 

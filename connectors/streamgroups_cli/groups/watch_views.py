@@ -16,6 +16,7 @@ from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
 from streamgroups.partitions import TopicPartition
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
+from streamgroups_cli.groups.describing import partition_document
 from streamgroups_cli.groups.styles import lag_state_style, state_style, time_state_style
 
 #: The worst state first.
@@ -174,10 +175,10 @@ def csv_rows(poll: Poll) -> Table:
 
 def document(poll: Poll) -> dict[str, Any]:
     """Returns one poll, for programs."""
-    return {"time": utc(poll.time_ms), "groups": [_group_document(g) for g in poll.groups]}
+    return {"time": utc(poll.time_ms), "groups": [_group_document(g, poll.time_ms) for g in poll.groups]}
 
 
-def _group_document(g: WatchedGroup) -> dict[str, Any]:
+def _group_document(g: WatchedGroup, now_ms: int) -> dict[str, Any]:
     d = g.snapshot.description
     return {
         "group": d.group_id,
@@ -192,15 +193,7 @@ def _group_document(g: WatchedGroup) -> dict[str, Any]:
         "watermark": None if g.watermark is None else str(g.watermark),
         "partitions": [
             {
-                "topic": p.lag.topic_partition.topic,
-                "partition": p.lag.topic_partition.partition,
-                "owner": owner.client_id if (owner := d.owners.get(p.lag.topic_partition)) else None,
-                "committed_offset": p.lag.committed_offset,
-                "end_offset": p.lag.end_offset,
-                "lag": p.lag.records,
-                "lag_exact": None if p.lag.records is None else p.lag.is_exact,
-                "open": p.lag.open_records,
-                "in_flight": p.lag.in_flight,
+                **partition_document(p.lag, d.owners.get(p.lag.topic_partition), now_ms),
                 "time_lag_ms": p.time_lag_ms,
                 "lag_state": p.state.value,
                 "event_time": None if p.event_time is None else utc(p.event_time.event_time_ms),
