@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql.types import StructType
 import streamgroups as sg
 from integration_tests.json_oracle import Letter, Undecided, expected, is_same
 from integration_tests.json_random import JsonChance
+from streamgroups.errors import InvalidOption
 from unit_tests.examples import examples
 
 #: The same values are decoded with each of these schemas. Other fields are ignored.
@@ -173,6 +175,58 @@ def test_options_permit_more_than_json(spark: SparkSession) -> None:
     assert [(str(row.record.d), row.record.s) for row in rows] == [("nan", "1.10"), ("-inf", None), ("inf", None)]
     (row,) = decoded(spark, [b"{'s':1.10,'c':1}"], "s string, c decimal(3,1)", {"AllowSingleQuotes": "true"})
     assert row.record.asDict() == {"s": "1.1", "c": 1}
+
+
+def test_a_number_in_a_variant_is_finite(spark: SparkSession) -> None:
+    values: dict[bytes, str | None] = {
+        b'{"v":1e400}': "FieldType",
+        b'{"v":{"a":[1,-1e999999999]}}': "FieldType",
+        b'{"v":["Infinity",1e400]}': "FieldType",
+        b'{"l":[{"v":0},{"v":' + b"9" * 250 + b"e99}]}": "FieldType",
+        b'{"v":1e400,"v":1,"s":1e400}': None,
+        b'{"v":["Infinity","-Infinity","1e400",1.7e308,1e-400]}': None,
+        b'{"v":{"a":1.50,"b":[12345678901234567890.5]},"l":[{"v":null},null]}': None,
+    }
+    schema = "s string, v variant, l array<struct<v:variant>>"
+    rows = sg.decode(spark.createDataFrame(list(enumerate(values)), "n int, value binary"), sg.Json(schema))
+    found = rows.orderBy("n").select("dead_letter.error_class", F.col("record.v").cast("string").alias("v")).collect()
+    assert [it.error_class for it in found] == list(values.values())
+    assert [it.v for it in found[4:]] == [
+        "1",
+        '["Infinity","-Infinity","1e400",1.7E308,0.0]',
+        '{"a":1.5,"b":[12345678901234567890.5]}',
+    ]
+    (row,) = sg.decode(
+        spark.createDataFrame([(b'{"v":1e400}',)], "value binary"),
+        sg.Json("v variant", {"allowNonNumericNumbers": "true"}),
+    ).collect()
+    assert row.dead_letter is None
+
+
+@pytest.mark.parametrize("policy", ["LEGACY", "exception", "CORRECTED"])
+@pytest.mark.parametrize("type_", ["date", "timestamp", "timestamp_ntz", "array<struct<at:date>>", "string"])
+def test_dates_need_the_policy_of_spark(spark: SparkSession, policy: str, type_: str) -> None:
+    """With ``EXCEPTION`` one value fails the query, and with ``LEGACY`` 2026-13-45 is February 14, 2027."""
+    name = "spark.sql.legacy.timeParserPolicy"
+    before, rows = spark.conf.get(name), spark.createDataFrame([(b'{"at":"2026-13-45"}',)], "value binary")
+    spark.conf.set(name, policy)
+    try:
+        if policy != "CORRECTED" and type_ != "string":
+            with pytest.raises(InvalidOption, match=f"{name} is '{policy.upper()}'.* Set it to 'CORRECTED'"):
+                sg.decode(rows, sg.Json(f"at {type_}"))
+        else:
+            (row,) = sg.decode(rows, sg.Json(f"at {type_}")).collect()
+            assert (row.dead_letter is None) == (type_ == "string")
+    finally:
+        spark.conf.set(name, str(before))
+
+
+def test_decimals_need_the_usual_locale(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(b'{"c":"1,234.5"}',)], "value binary")
+    with pytest.raises(InvalidOption, match=r"'locale' of sg.Json is 'sv', and the schema has decimals"):
+        sg.decode(rows, sg.Json("c decimal(5,1)", {"LOCALE": "sv"}))
+    (row,) = sg.decode(rows, sg.Json("c decimal(5,1)", {"locale": "en-us"})).collect()
+    assert row.record.c == Decimal("1234.5")
 
 
 def check(rows: list[Any], schema: str) -> None:

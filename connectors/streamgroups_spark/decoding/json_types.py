@@ -48,6 +48,16 @@ def replaced_fields(schema: StructType, one: Callable[[DataType], DataType]) -> 
     return StructType([StructField(it.name, replaced(it.dataType, one), metadata=it.metadata) for it in schema.fields])
 
 
+def only(schema: StructType, kinds: Kinds) -> StructType:
+    """Returns a schema without the fields that neither have nor are parts of these kinds.
+
+    >>> from pyspark.sql.types import LongType, StringType
+    >>> only(StructType().add("a", LongType()).add("b", StructType().add("c", StringType())), (StringType,)).simpleString()
+    'struct<b:struct<c:string>>'
+    """
+    return StructType([StructField(it.name, _only(it.dataType, kinds)) for it in schema if has(it.dataType, kinds)])
+
+
 def any_part(value: Column, type_: DataType, kinds: Kinds, test: Callable[[Column], Column]) -> Column:
     """Returns whether a part of these kinds passes a test; null passes none.
 
@@ -106,6 +116,14 @@ def merged(value: Column, other: Column, type_: DataType, kinds: Kinds, part: Ca
     if isinstance(type_, ArrayType):
         return F.zip_with(value, other, lambda a, b: merged(a, b, inner, kinds, part))
     return F.map_zip_with(value, other, lambda _, a, b: merged(a, b, inner, kinds, part))
+
+
+def _only(type_: DataType, kinds: Kinds) -> DataType:
+    if isinstance(type_, StructType):
+        return only(type_, kinds)
+    if isinstance(type_, ArrayType):
+        return ArrayType(_only(type_.elementType, kinds))
+    return MapType(type_.keyType, _only(type_.valueType, kinds)) if isinstance(type_, MapType) else type_
 
 
 def _parts(type_: DataType) -> Iterator[DataType]:

@@ -10,12 +10,18 @@ fields of an object is described in ``json_exact``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import BooleanType, DataType, DecimalType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BooleanType,
+    DecimalType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
 
 from streamgroups.decoding.formats import Json
 from streamgroups.decoding.problems import Kind
@@ -23,70 +29,27 @@ from streamgroups.errors import InvalidOption
 from streamgroups_spark.decoding.json_decimals import (
     can_be_long,
     only_decimals,
-    with_short_exponents,
     without_decimals,
 )
 from streamgroups_spark.decoding.json_exact import (
-    all_texts,
     can_wrap,
-    exceeds,
     has_half_pair,
-    joined,
     needs_texts,
-    new_mark,
-    pieces,
     widened,
-    with_quoted_numbers,
     with_texts,
     wraps,
 )
+from streamgroups_spark.decoding.json_plan import CORRUPT, JsonPlan, with_field
+from streamgroups_spark.decoding.json_settings import check_settings
 from streamgroups_spark.decoding.json_types import has, merged
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
 from streamgroups_spark.frames.columns import column
 
-_CORRUPT = "__streamgroups_corrupt"
 _TEXT, _SAFE = "__streamgroups_text", "__streamgroups_safe"
 #: Values with a long decimal: JSON with short ones, the value without decimals, and its decimals alone.
 _SHORT, _REST, _DECIMALS = "__streamgroups_short", "__streamgroups_rest", "__streamgroups_decimals"
 _PARSED, _TEXTS, _RIGHT = "__streamgroups_parsed", "__streamgroups_texts", "__streamgroups_right"
 _SPACE = r"[ \t\r\n]*"
-#: Spark accepts more than RFC 8259.
-_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-#: Options that permit other text outside of strings than RFC 8259, so that numbers cannot be found there.
-_RELAXED = ("allowComments", "allowSingleQuotes", "allowUnquotedFieldNames", "allowNumericLeadingZeros")
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What to parse: the schema, the options, and a random name that no value has."""
-
-    schema: StructType
-    options: dict[str, str]
-    mark: str
-
-    def parse(self, text: Column, schema: StructType) -> Column:
-        """The first object of a text, and :data:`_CORRUPT` if it does not fit the schema."""
-        return F.from_json(text, _with_field(schema, _CORRUPT, StringType()), self.options)
-
-    def texts(self, text: Column) -> Column:
-        """The first object of a text, with strings instead of all scalars."""
-        return self.parse(with_quoted_numbers(text, self.mark), all_texts(self.schema))
-
-    def short(self, text: Column) -> Column:
-        """A text with short decimals."""
-        return joined(with_short_exponents(pieces(text, self.mark)), self.mark)
-
-    def exceeds(self, value: Column, type_: DataType) -> Column:
-        """Whether a number of a value is too large for its type."""
-        return exceeds(value, type_, is_finite=not self._permits("allowNonNumericNumbers"))
-
-    @property
-    def finds_numbers(self) -> bool:
-        """Whether numbers can be found in a text."""
-        return not any(self._permits(it) for it in _RELAXED)
-
-    def _permits(self, option: str) -> bool:
-        return any(name.lower() == option.lower() and it.lower() == "true" for name, it in self.options.items())
 
 
 def decode_json(df: DataFrame, name: str, json: Json, *, into: str, step: str) -> DataFrame:
@@ -99,7 +62,8 @@ def decode_json(df: DataFrame, name: str, json: Json, *, into: str, step: str) -
         into: the name of the new column.
         step: the name of the step in letters.
     """
-    plan = _Plan(json_schema(json), _options(json), new_mark())
+    plan = JsonPlan.of(json_schema(json), json.options)
+    check_settings(df.sparkSession, json, plan.schema)
     text = F.col(_TEXT)
     staged = _parsed(df.select("*", F.when(is_good(df), column(name)).cast("string").alias(_TEXT)), plan)
     staged = staged.select("*", _is_right(plan).alias(_RIGHT))
@@ -156,13 +120,13 @@ def json_schema(json: Json) -> StructType:
     return given
 
 
-def _parsed(df: DataFrame, plan: _Plan) -> DataFrame:
+def _parsed(df: DataFrame, plan: JsonPlan) -> DataFrame:
     """Adds the parsed values, and the texts of their numbers where they are needed."""
     text, schema = F.col(_TEXT), plan.schema
     df = _with_safety(df, plan)
     can_parse = F.col(_SAFE) if _SAFE in df.columns else text.isNotNull()
     field = F.lit(f',"{plan.mark}":true}}'.encode())
-    last, marked = _with_last_field(text, field), _with_field(widened(schema), plan.mark, BooleanType())
+    last, marked = _with_last_field(text, field), with_field(widened(schema), plan.mark, BooleanType())
     parsed = plan.parse(last, marked)
     if has(schema, (DecimalType,)) and plan.finds_numbers:
         # Expressions of a row are evaluated for values with a long decimal only.
@@ -178,7 +142,7 @@ def _parsed(df: DataFrame, plan: _Plan) -> DataFrame:
     return df
 
 
-def _with_safety(df: DataFrame, plan: _Plan) -> DataFrame:
+def _with_safety(df: DataFrame, plan: JsonPlan) -> DataFrame:
     """Adds whether all numbers can be parsed, if the schema has types for which some cannot."""
     text, is_safe = F.col(_TEXT), None
     if has(plan.schema, (DecimalType,)) and not plan.finds_numbers:
@@ -187,24 +151,20 @@ def _with_safety(df: DataFrame, plan: _Plan) -> DataFrame:
         fits = ~can_wrap(text, plan.schema)
         if plan.finds_numbers:
             df = df.select("*", F.when(~fits, plan.texts(text)).alias(_TEXTS))
-            fits = fits | (F.col(_TEXTS)[_CORRUPT].isNull() & ~wraps(F.col(_TEXTS), plan.schema))
+            fits = fits | (F.col(_TEXTS)[CORRUPT].isNull() & ~wraps(F.col(_TEXTS), plan.schema))
         is_safe = fits if is_safe is None else fits & is_safe
     return df if is_safe is None else df.select("*", is_safe.alias(_SAFE)).drop(_TEXTS)
 
 
-def _with_decimals(plan: _Plan, marked: StructType) -> Column:
-    """The value with a long decimal, of the type ``marked`` with :data:`_CORRUPT`."""
+def _with_decimals(plan: JsonPlan, marked: StructType) -> Column:
+    """The value with a long decimal, of the type ``marked`` with :data:`CORRUPT`."""
     rest, decimals = F.col(_REST), F.col(_DECIMALS)
     # Maps lose repeated names when they are merged.
     repeats = F.when(plan.exceeds(rest, without_decimals(plan.schema)), F.col(_TEXT))
-    corrupt = F.coalesce(rest[_CORRUPT], decimals[_CORRUPT], repeats)
+    corrupt = F.coalesce(rest[CORRUPT], decimals[CORRUPT], repeats)
     value = merged(rest, decimals, widened(plan.schema), (DecimalType,), lambda it: it)
     names = [it.name for it in plan.schema]
-    return F.struct(*(value[it].alias(it) for it in names), rest[plan.mark].alias(plan.mark), corrupt.alias(_CORRUPT))
-
-
-def _with_field(schema: StructType, name: str, type_: DataType) -> StructType:
-    return StructType([*schema.fields, StructField(name, type_)])
+    return F.struct(*(value[it].alias(it) for it in names), rest[plan.mark].alias(plan.mark), corrupt.alias(CORRUPT))
 
 
 def _with_last_field(text: Column, field: Column) -> Column:
@@ -215,29 +175,25 @@ def _with_last_field(text: Column, field: Column) -> Column:
     return F.concat(F.substring(end, F.lit(1), F.octet_length(end) - 1), field).cast("string")
 
 
-def _is_right(plan: _Plan) -> Column:
+def _is_right(plan: JsonPlan) -> Column:
     text, parsed = F.col(_TEXT), F.col(_PARSED)
-    is_one = parsed[_CORRUPT].isNull() & parsed[plan.mark]
+    is_one = parsed[CORRUPT].isNull() & parsed[plan.mark]
     is_exact = F.is_valid_utf8(text) & ~has_half_pair(text) & ~plan.exceeds(parsed, plan.schema)
+    if has(plan.schema, (VariantType,)):
+        is_exact = is_exact & ~plan.has_infinite(text, plan.schema)
     return F.coalesce(is_one & is_exact, F.lit(False))
 
 
-def _record(df: DataFrame, plan: _Plan) -> Column:
+def _record(df: DataFrame, plan: JsonPlan) -> Column:
     parsed = F.col(_PARSED)
-    record = parsed.dropFields(plan.mark, _CORRUPT)
+    record = parsed.dropFields(plan.mark, CORRUPT)
     if _TEXTS in df.columns:
         exact = with_texts(parsed, F.col(_TEXTS), plan.schema, plan.mark)
         record = F.when(F.col(_TEXTS).isNull(), record).otherwise(exact)
     return record if widened(plan.schema) == plan.schema else record.cast(plan.schema)
 
 
-def _options(json: Json) -> dict[str, str]:
-    given = {name.lower() for name in json.options}
-    strict = {name: value for name, value in _STRICT.items() if name.lower() not in given}
-    return {**strict, **json.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-
-
-def _reason(plan: _Plan, staged: DataFrame) -> tuple[Column, Column, Column]:
+def _reason(plan: JsonPlan, staged: DataFrame) -> tuple[Column, Column, Column]:
     """The class, the text and the details of an error. Spark evaluates them for bad rows only."""
     text = F.col(_TEXT)
     is_safe = F.col(_SAFE) if _SAFE in staged.columns else F.lit(True)
@@ -247,7 +203,7 @@ def _reason(plan: _Plan, staged: DataFrame) -> tuple[Column, Column, Column]:
     is_field, names = F.size(mismatched) > 0, F.array_join(mismatched, ", ")
     is_object = text.rlike(rf"\A{_SPACE}\{{")
     nothing = StructType([StructField("__streamgroups_nothing", BooleanType())])
-    is_malformed = F.when(is_object, plan.parse(text, nothing)[_CORRUPT].isNotNull()).otherwise(
+    is_malformed = F.when(is_object, plan.parse(text, nothing)[CORRUPT].isNotNull()).otherwise(
         F.try_parse_json(text).isNull()
     )
     cases = [
@@ -272,18 +228,19 @@ def _reason(plan: _Plan, staged: DataFrame) -> tuple[Column, Column, Column]:
     return kind, error, details
 
 
-def _is_wrong(staged: DataFrame, is_safe: Column, field: StructField, plan: _Plan) -> Column:
+def _is_wrong(staged: DataFrame, is_safe: Column, field: StructField, plan: JsonPlan) -> Column:
     text, alone = F.col(_TEXT), StructType([field])
 
     def tested(alone: StructType) -> Column:
         parsed = plan.parse(text, widened(alone))
-        return parsed[_CORRUPT].isNotNull() | plan.exceeds(parsed[field.name], alone[0].dataType)
+        exceeds = plan.exceeds(parsed[field.name], alone[0].dataType)
+        return parsed[CORRUPT].isNotNull() | exceeds | plan.has_infinite(text, alone)
 
     if not has(alone, (DecimalType,)):
         return tested(alone)
     if _SHORT not in staged.columns:
         return F.when(is_safe, tested(alone)).otherwise(tested(without_decimals(alone)))
-    decimals = plan.parse(F.col(_SHORT), only_decimals(alone))[_CORRUPT].isNotNull()
+    decimals = plan.parse(F.col(_SHORT), only_decimals(alone))[CORRUPT].isNotNull()
     return F.when(F.col(_SHORT).isNull(), tested(alone)).otherwise(tested(without_decimals(alone)) | decimals)
 
 
