@@ -286,7 +286,7 @@ def test_a_time_beyond_the_bound_is_no_event_time(spark: SparkSession, window: S
     rows = spark.createDataFrame(list(enumerate(times_us)), "id int, time_us long")
     rows = rows.select("id", F.timestamp_micros("time_us").alias("ts"), F.timestamp_millis(F.lit(0)).alias("watermark"))
     on_time, late = split(rows, LateRule("ts", window))
-    letters = sg.dead_letters(late).select(recorded("id", "int"), "details.why").collect()
+    letters = sg.dead_letters(late).select(recorded("id", "int", "details.record"), "details.why").collect()
     why = dict.fromkeys(range(len(times_us)), "") | {it[0]: it.why for it in letters}
     assert {i for i, it in why.items() if not it} == {it.id for it in on_time.select("id").collect()}
 
