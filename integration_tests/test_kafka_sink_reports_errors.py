@@ -93,7 +93,7 @@ def test_a_transaction_that_the_broker_does_not_allow(query: Query, new_topic: C
     from streamgroups.errors import InvalidOption
 
     with pytest.raises(InvalidOption, match=r"transaction.*(time-?out|long)"):
-        query.exactly_once(query.source().select("value"), board, transaction_timeout="12 days")
+        query.exactly_once(query.source().select("value"), board, transaction_timeout="12 days").start()
 
 
 @LONG

@@ -295,7 +295,7 @@ def test_two_sinks_of_one_group_are_rejected_while_one_is_written_to(board: Boar
     query = writer.trigger(processingTime="1 second").start()
     try:
         with pytest.raises(InvalidOption, match=rf"Group '{board.group}' already has a ledger in "):
-            sg.exactly_once(board.numbers(), sink=other, checkpoint=str(tmp_path / "c"))
+            sg.exactly_once(board.numbers(), sink=other, checkpoint=str(tmp_path / "c")).start()
     finally:
         query.stop()
 

@@ -27,8 +27,8 @@ from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_types, marked, record_key
 from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
-from streamgroups_spark.repartition.target import ensure_topic
-from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_letters, checked_sources, exactly_once
+from streamgroups_spark.repartition.target import TargetTopic
+from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_letters, checked_sources, exactly_once_writer
 from streamgroups_spark.sinks.ledger import AnySink
 from streamgroups_spark.sinks.options import parse_sink
 
@@ -55,6 +55,8 @@ def repartition(
     All records with equal values of ``by`` are in one partition of the topic, in which :func:`windows` and
     :func:`stateful` have state for them. :func:`read_repartitioned` reads the topic.
 
+    The call changes nothing. ``start()`` of the writer creates the topic if it does not exist.
+
     The topic is in the cluster of the source. The query connects with the ``kafka.*`` options of the source.
 
     Args:
@@ -74,7 +76,7 @@ def repartition(
         The writer. Set its trigger and name, and call ``start()``.
 
     Raises:
-        InvalidOption: for the first invalid argument, before the topic is created.
+        InvalidOption: for the first invalid argument.
         UnknownTopic: if the topic does not exist, and ``partitions`` is not set.
         StreamGroupsError: if the cluster does not respond or rejects a request.
 
@@ -102,12 +104,14 @@ def repartition(
         settings=connection,
         transaction_timeout=transaction_timeout,
     )
-    ensure_topic(parse_sink({**sink.options, "checkpointLocation": checkpoint}).client, topic, partitions)
+    target = TargetTopic(parse_sink({**sink.options, "checkpointLocation": checkpoint}).client, topic, partitions)
+    new_topics = {topic: target.partition_count()}
     key = record_key(schema, by, {name: column(name) for name in by})
     # The shuffle of sg.exactly_once chooses the other partitions, as Kafka's Java clients do.
     partition = F.when(key.isNull(), F.lit(_PARTITION_WITHOUT_KEY))
     records = df.select(key.alias("key"), to_value(schema).alias("value"), partition.alias("partition"), *letters)
-    return exactly_once(records, sink=sink, dead_letters=dead_letters, checkpoint=checkpoint)
+    create = [lambda _: target.ensure()]
+    return exactly_once_writer(records, sink, checkpoint, dead_letters, new_topics=new_topics, first=create)
 
 
 def read_repartitioned(

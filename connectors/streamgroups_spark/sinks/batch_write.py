@@ -48,7 +48,7 @@ def write(df: DataFrame, *, sink: KafkaSink) -> None:
     given = sink.options
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
-        df = disjoint(df, options, cluster, with_letters=False)
+        df = disjoint(df, options, cluster.topics(), with_letters=False)
         # An error here is raised as it is. Spark would print the traceback of a planning process, and raise another one.
         transactional_id = options.transactional_id or new_transactional_id()
         check_transactions(options, transactional_id)

@@ -1,8 +1,9 @@
 """``sg.exactly_once(df, sink=...)``: a streaming query that changes output and positions together.
 
 Called by users on the driver. It checks the plan of the query and rejects operators and sources that do not support
-exactly once. It assigns each output partition to one task, fences older runs, and registers a ledger for the source.
-Source: SEMANTICS X1-X4, X8; DESIGN "Exactly once".
+exactly once. It assigns each output partition to one task. This only requests metadata. The ``start()`` of its writer
+fences older runs, and registers the format, and the ledger for the source. Source: SEMANTICS X1-X4, X8; DESIGN "Exactly
+once".
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
@@ -29,8 +32,8 @@ from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.bridge.plan import analyzed, read_streams, source_name
+from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
-from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.session import SESSION, parallelism_of, require_registered
@@ -41,10 +44,15 @@ from streamgroups_spark.sinks.ledger_registry import keep
 from streamgroups_spark.sinks.letters.kafka_format import KafkaLettersDataSource
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput
-from streamgroups_spark.sinks.letters.tables import check_isolation, has_same_database, letter_table
+from streamgroups_spark.sinks.letters.tables import (
+    check_isolation,
+    create_letter_table,
+    has_same_database,
+    letter_table,
+)
 from streamgroups_spark.sinks.options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.output_partitions import with_partitions
-from streamgroups_spark.sinks.stream_writer import SinkWriter
+from streamgroups_spark.sinks.stream_writer import Preparation, SinkWriter
 from streamgroups_spark.source.cluster import cluster_of
 from streamgroups_spark.source.options import SourceOptions, parse
 from streamgroups_spark.source.shared_state import check_state
@@ -129,7 +137,8 @@ def exactly_once(
 ) -> DataStreamWriter:
     """Writes a streaming DataFrame so that output and offsets of the group change in one transaction.
 
-    This also holds after failures (SEMANTICS X2).
+    This also holds after failures (SEMANTICS X2). The call changes nothing: it checks the query, and requests metadata of the
+    clusters. ``start()`` of the writer begins.
 
     Args:
         df: read with ``format("streamgroups")``. For Kafka, with the columns of Spark's Kafka sink.
@@ -146,17 +155,41 @@ def exactly_once(
         InvalidOption: if the query does not support exactly once. The error contains the reason and the remedy.
         StreamGroupsError: if the output cluster does not respond or rejects a request.
 
+    ``start()`` raises errors of the transactional id, such as a missing permission, and of a ledger of the group in another
+    sink.
+
     Example::
 
         delays = sg.KafkaSink(bootstrap_servers="localhost:9092", topic="delays")
         query = sg.exactly_once(flights.select("key", "value"), sink=delays, checkpoint="/data/delays").start()
     """
+    return exactly_once_writer(df, sink, checkpoint, dead_letters)
+
+
+def exactly_once_writer(
+    df: DataFrame,
+    sink: KafkaSink | AnySink,
+    checkpoint: str,
+    dead_letters: KafkaSink | AnySink | DeadLetters | None,
+    *,
+    new_topics: Mapping[str, int] = MappingProxyType({}),
+    first: Sequence[Preparation] = (),
+) -> SinkWriter:
+    """See :func:`exactly_once`. Called by ``repartition.api`` too.
+
+    Args:
+        df: see :func:`exactly_once`.
+        sink: see :func:`exactly_once`.
+        checkpoint: see :func:`exactly_once`.
+        dead_letters: see :func:`exactly_once`.
+        new_topics: the number of partitions of topics that ``first`` creates.
+        first: what ``start()`` does before it fences older runs.
+    """
     require_registered("sg.exactly_once", df)
     sources = checked_sources(df)
     letters = checked_letters(df, dead_letters)
-    clear_unstarted(checkpoint)
     if isinstance(sink, KafkaSink):
-        return _to_kafka(df, sources, sink, checkpoint, letters)
+        return _to_kafka(df, sources, sink, checkpoint, letters, new_topics, first)
     return _to_ledger(df, sources, sink, checkpoint, letters)
 
 
@@ -224,8 +257,14 @@ def checked_letters(df: DataFrame, dead_letters: Any) -> DeadLetters | None:
 
 
 def _to_kafka(
-    df: DataFrame, sources: Sequence[SourceOptions], sink: KafkaSink, checkpoint: str, letters: DeadLetters | None
-) -> DataStreamWriter:
+    df: DataFrame,
+    sources: Sequence[SourceOptions],
+    sink: KafkaSink,
+    checkpoint: str,
+    letters: DeadLetters | None,
+    new_topics: Mapping[str, int],
+    first: Sequence[Preparation],
+) -> SinkWriter:
     # One of the groups stores the metadata entry of no-data batches. It must be the same group after each restart.
     alone = [str(source.group_id) for source in sources if source.mode is MembershipMode.EXCLUSIVE]
     noting = min(alone or [str(source.group_id) for source in sources])
@@ -237,7 +276,7 @@ def _to_kafka(
         options = parse_sink(given)
     rows = StructType([field for field in df.schema if letters is None or field.name != COLUMN])
     check_output_schema(rows, options)
-    output_format = "streamgroups"
+    output_format, preparations = "streamgroups", list(first)
     if letters is not None:
         if options.delivery is not Delivery.EXACTLY_ONCE:
             raise InvalidOption(
@@ -247,23 +286,35 @@ def _to_kafka(
         output_format = _name("kafkasink", checkpoint)
         told = {"format_name": output_format, "session": SESSION, "dead_letters": output}
         told["parallelism"] = parallelism_of(df.sparkSession)
-        df.sparkSession.dataSource.register(shipped_class(KafkaLettersDataSource, told))
+        preparations += [*_creation(output), _registration(df, shipped_class(KafkaLettersDataSource, told))]
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         _reject_another_cluster(sources, cluster)
-        df = disjoint(df, options, cluster, with_letters=letters is not None)
-        if not alone or not cluster.describe(noting).members:
-            _shut_out_killed_run(options, noting, checkpoint)
-    return SinkWriter(df, output_format, given)
+        df = disjoint(df, options, {**new_topics, **cluster.topics()}, with_letters=letters is not None)
+        preparations.append(lambda _: _fence_killed_run(options, noting, checkpoint, is_alone=bool(alone)))
+    return SinkWriter(df, output_format, given, preparations)
 
 
-def _shut_out_killed_run(options: SinkOptions, group_id: str, checkpoint: str) -> None:
+def _registration(df: DataFrame, source: type[DataSource]) -> Preparation:
+    return lambda _: df.sparkSession.dataSource.register(source)
+
+
+def _creation(letters: LetterOutput) -> list[Preparation]:
+    """The creation of the table of dead letters, if they have one."""
+    return [] if isinstance(letters.sink, SinkOptions) else [lambda _: create_letter_table(letters.sink)]
+
+
+def _fence_killed_run(options: SinkOptions, group_id: str, checkpoint: str, *, is_alone: bool) -> None:
     """Aborts the open transaction of a killed run, and checks that the user may write.
 
-    Otherwise the source would wait until the transaction times out. The caller skips this while the group has a member,
-    because a rejected query must not disturb it. A checkpoint without an id is new or was lost. Only its generation
+    Otherwise the source would wait until the transaction times out. An exclusive query does nothing while the group has a
+    member, because a rejected query must not disturb it. A checkpoint without an id is new or was lost. Only its generation
     then fences an earlier run, and the check uses a new id.
     """
+    if is_alone:
+        cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
+        if cluster.describe(group_id).members:
+            return
     transactional_id = options.transactional_id
     if transactional_id is None:
         query_id = query_id_of(checkpoint) or f"new-{uuid.uuid4()}"
@@ -299,13 +350,21 @@ def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaClus
             )
 
 
-def disjoint(df: DataFrame, options: SinkOptions, cluster: KafkaCluster, *, with_letters: bool) -> DataFrame:
+def disjoint(df: DataFrame, options: SinkOptions, counts: Mapping[str, int], *, with_letters: bool) -> DataFrame:
     """Assigns each output partition to one task, because two tasks must not write to one partition in a transaction.
 
     Called by ``sinks.batch_write`` too.
+
+    Args:
+        df: rows with the columns of the Kafka sink.
+        options: the options of the sink.
+        counts: the number of partitions of each topic.
+        with_letters: whether the rows can have dead letters.
+
+    Raises:
+        UnknownTopic: if the topic does not exist.
     """
     tasks = parallelism_of(df.sparkSession)
-    counts = cluster.topics()
     if options.topic is not None and options.topic not in counts:
         raise UnknownTopic(
             f"Topic '{options.topic}' does not exist.",
@@ -343,8 +402,10 @@ def _in_disjoint_tasks(df: DataFrame, options: SinkOptions, counts: Mapping[str,
 
 def _to_ledger(
     df: DataFrame, sources: Sequence[SourceOptions], sink: AnySink, checkpoint: str, letters: DeadLetters | None
-) -> DataStreamWriter:
+) -> SinkWriter:
     group_ids = tuple(sorted({str(source.group_id) for source in sources}))
+    # An error here precedes the start.
+    pickled_ledger(sink, group_ids)
     check_isolation(sink, None if letters is None else letters.sink)
     name = _name(type(sink).__name__.lower(), checkpoint)
     output = None if letters is None else _letter_output(letters, sources, sink)
@@ -355,10 +416,12 @@ def _to_ledger(
         "group_ids": group_ids,
         "dead_letters": output,
     }
-    df.sparkSession.dataSource.register(shipped_class(LedgerDataSource, told))
-    writer = SinkWriter(df, name, {"checkpointLocation": checkpoint})
-    keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
-    return writer
+    preparations: list[Preparation] = [
+        lambda writer: keep(sink, group_ids, checkpoint=checkpoint, writer=writer),
+        *([] if output is None else _creation(output)),
+        _registration(df, shipped_class(LedgerDataSource, told)),
+    ]
+    return SinkWriter(df, name, {"checkpointLocation": checkpoint}, preparations)
 
 
 def _name(sink: str, checkpoint: str) -> str:

@@ -1,7 +1,7 @@
 """The registry of sinks with a ledger, by query, in the user's process.
 
-``sinks.exactly_once`` and ``sinks.foreach_ledger`` register a sink before its query is started, and the source requests
-it by driver RPC. The sink moves directly to the process of the source, so its credentials appear in no option, plan or
+The ``start()`` of ``sinks.exactly_once``, and ``sinks.foreach_ledger``, register a sink before its query is started, and the
+source requests it by driver RPC. The sink moves directly to the process of the source, so its credentials appear in no option, plan or
 file. An entry belongs to one checkpoint, and does not affect a later query of the group with another sink. It is
 deleted when the query has ended and its writer cannot be started again. Source: SEMANTICS X2, X3.
 """

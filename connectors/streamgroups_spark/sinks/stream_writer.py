@@ -1,23 +1,27 @@
 """The writer that ``sg.exactly_once`` and ``sg.repartition`` return.
 
-Created by ``sinks.exactly_once``. It is PySpark's writer with another ``start()``: the format of the sink is registered
-with the session of the DataFrame, and Spark searches it in the active session of the thread. The methods of PySpark's
-class return the object itself, so a chain of them remains this writer. Source: PySpark's ``DataStreamWriter``.
+Created by ``sinks.exactly_once``. It is PySpark's writer with another ``start()``. Until then nothing is registered,
+deleted or fenced, so a writer that is never started has no effect. Spark searches the format of the sink in the active
+session of the thread. The methods of PySpark's class return the object itself, so a chain of them remains this writer.
+Source: PySpark's ``DataStreamWriter``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.internals.active_session import session_active
 
 _CHECKPOINT = "checkpointLocation"
+#: Prepares the start of a query. The argument is its writer.
+Preparation: TypeAlias = Callable[[DataStreamWriter], object]
 
 
 class SinkWriter(DataStreamWriter):
@@ -27,11 +31,14 @@ class SinkWriter(DataStreamWriter):
         df: the rows of the sink.
         output_format: the format of the sink.
         options: the options of the sink, with the checkpoint.
+        preparations: what each start does before Spark starts the query, in this order.
     """
 
-    def __init__(self, df: DataFrame, output_format: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, df: DataFrame, output_format: str, options: Mapping[str, str], preparations: Sequence[Preparation]
+    ) -> None:
         super().__init__(df)
-        self._checkpoint = options[_CHECKPOINT]
+        self._checkpoint, self._preparations = options[_CHECKPOINT], tuple(preparations)
         super().format(output_format)
         super().options(**options)
 
@@ -39,9 +46,14 @@ class SinkWriter(DataStreamWriter):
         """See PySpark's ``DataStreamWriter.start``.
 
         Raises:
-            InvalidOption: if a setting changes the sink or the checkpoint.
+            InvalidOption: if a setting changes the sink or the checkpoint, or the broker does not allow the transaction
+                timeout, or another active query has the ledger of the group in another sink.
+            StreamGroupsError: if the cluster does not respond, or this user is not authorized to write.
         """
         with session_active(self._df.sparkSession):
+            clear_unstarted(self._checkpoint)
+            for prepare in self._preparations:
+                prepare(self)
             return super().start(*arguments, **settings)
 
     def option(self, key: str, value: Any) -> SinkWriter:

@@ -14,21 +14,29 @@ from streamgroups_spark.sinks.letters.of_batch import letter_schema
 
 
 def letter_table(sink: Any) -> Any:
-    """Returns the sink of a table of dead letters, and checks or creates the table.
+    """Returns the sink of a table of dead letters. :func:`create_letter_table` creates the table.
 
     A row of PostgreSQL replaces one with the same id. So letters that are written again after a reset replace their
     rows.
 
     Args:
         sink: the sink of the user.
+    """
+    if hasattr(sink, "conninfo") and sink.mode == "append":
+        return replace(sink, mode="upsert", key=("id",))
+    return sink
+
+
+def create_letter_table(sink: Any) -> None:
+    """Creates the table of dead letters if it does not exist, before the query starts.
+
+    Args:
+        sink: the sink of :func:`letter_table`.
 
     Raises:
         StreamGroupsError: if the table does not fit, or is not accessible.
     """
-    if hasattr(sink, "conninfo") and sink.mode == "append":
-        sink = replace(sink, mode="upsert", key=("id",))
     sink.discard(sink.begin(letter_schema(), uuid.uuid4().hex))
-    return sink
 
 
 def check_isolation(sink: Any, dead: Any) -> None:

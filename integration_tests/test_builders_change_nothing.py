@@ -1,0 +1,215 @@
+"""A call that builds a query has no effect before ``start()``: brokers receive requests of metadata only, and checkpoint,
+topics, ledgers, tables and the formats of the session stay as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import streamgroups as sg
+from integration_tests.test_kafka_sink_is_exactly_once import run
+from streamgroups_spark.sinks import ledger_registry
+from streamgroups_testkit.producing import produce
+from streamgroups_testkit.queries import exclusive_options, shared_options
+from streamgroups_testkit.reading import committed_offsets, read_committed
+from unit_tests.request_relay import API_VERSIONS, METADATA, Relay
+
+N = 20
+#: The name of a temporary file of Spark's first batch, which a killed query leaves.
+UNSTARTED = ".0.6f5e7f55-0c3c-4f5e-9d5a-6c1b1a6b6a3f.tmp"
+
+
+class Positions:
+    """A table of positions that nothing may read or change."""
+
+    def read(self) -> sg.LedgerPositions:
+        raise AssertionError
+
+    def update(self, change: Callable[[sg.LedgerPositions], sg.LedgerPositions]) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def relay(bootstrap: str) -> Iterator[Relay]:
+    """Records the requests to the broker."""
+    with closing(Relay(bootstrap)) as relay:
+        yield relay
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A checkpoint of a query that was killed before its first batch. Its start removes a file."""
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / UNSTARTED).write_text("v1")
+    return tmp_path / "checkpoint"
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {str(it.relative_to(directory)): it.read_bytes() for it in directory.rglob("*") if it.is_file()}
+
+
+def registered(spark: SparkSession, checkpoint: Path) -> set[str]:
+    """The kinds of sinks with a format for this checkpoint in the session."""
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    digest = hashlib.sha256(str(checkpoint).encode()).hexdigest()[:8]
+    kinds = ("postgressink", "deltasink", "kafkasink")
+    return {kind for kind in kinds if manager.dataSourceExists(f"streamgroups-{kind}-{digest}")}
+
+
+def frames(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[str, DataFrame]:
+    """The result of each function that returns a frame."""
+    records = spark.readStream.format("streamgroups").options(**options).load()
+    timed = records.withWatermark("timestamp", "1 minute")
+    both = options | {"subscribe": f"{topic},other"}
+    pair = spark.readStream.format("streamgroups").options(**both).load().withWatermark("timestamp", "1 minute")
+    own = {**options, "membership": "exclusive", "includeWatermark": "true"}
+    alone = spark.readStream.format("streamgroups").options(**own).load()
+    event_time = sg.with_event_time(alone, "timestamp", watermark_delay="10 seconds")
+    decoded = sg.decode(records, sg.Json("airport string, delay int"))
+    on_time, late = sg.split_late(event_time, "timestamp", window=sg.tumbling("5 minutes"))
+    windowed = sg.windows(
+        timed, on="timestamp", by=["key"], window=sg.tumbling("5 minutes"), aggregate={"n": "count(*)"}, name="counts"
+    )
+    return {
+        "records": records,
+        "with_event_time": event_time,
+        "on time": on_time,
+        "late": late,
+        "decode": decoded,
+        "encode": sg.encode(decoded, sg.Json("airport string, delay int")),
+        "validate": sg.validate(records, '{"required": ["airport"]}'),
+        "safely": sg.safely(records, lambda rows: rows[["value"]], output="price binary", columns=["value"]),
+        "windows": windowed,
+        "stateful": sg.stateful(
+            records,
+            lambda state, _rows, _time: (state, state),
+            by=["key"],
+            state="n bigint",
+            output="key binary, n bigint",
+        ),
+        "dedup": sg.dedup(timed, id="key", horizon="1 hour"),
+        "join": sg.join(pair, left=topic, right="other", by=["key"], on="timestamp", within="10 minutes"),
+        "read_repartitioned": sg.read_repartitioned(
+            spark,
+            topic=topic,
+            by=["airport"],
+            columns="airport string",
+            options={name: value for name, value in options.items() if name != "subscribe"},
+        ),
+    }
+
+
+def writers(
+    records: DataFrame, dead: DataFrame, sinks: Mapping[str, Any], checkpoint: Path, new_topic: str
+) -> Iterator[tuple[str, Any]]:
+    """Writers of all combinations of sinks."""
+    rows, letters = records.select("key", "value"), dead.select("key", "value", "dead_letter")
+    for name, sink in sinks.items():
+        yield name, sg.exactly_once(rows, sink=sink, checkpoint=str(checkpoint))
+        for other, letter_sink in sinks.items():
+            if other != name or not isinstance(sink, sg.KafkaSink):
+                dead_letters = sg.DeadLetters(sink=letter_sink)
+                kind = f"{name} with letters in {other}"
+                yield kind, sg.exactly_once(letters, sink=sink, checkpoint=str(checkpoint), dead_letters=dead_letters)
+    changed = records.select(F.col("value").cast("string").alias("airport"))
+    yield (
+        "repartition",
+        sg.repartition(changed, by=["airport"], topic=new_topic, partitions=3, checkpoint=str(checkpoint)),
+    )
+
+
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+def test_the_broker_receives_requests_of_metadata_only(
+    spark: SparkSession,
+    relay: Relay,
+    admin: AdminClient,
+    new_topic: Callable[..., str],
+    group: str,
+    postgres: str,
+    checkpoint: Path,
+    tmp_path: Path,
+    mode: str,
+) -> None:
+    topic, output, dead = new_topic(2), new_topic(2), new_topic(1)
+    missing = f"by-airport-of-{group}"
+    sinks = {
+        "Kafka": sg.KafkaSink(bootstrap_servers=relay.bootstrap, topic=output),
+        "PostgreSQL": sg.PostgresSink(conninfo=postgres, table="board"),
+        "Delta": sg.DeltaSink(uri=str(tmp_path / "table")),
+        "dead Kafka": sg.KafkaSink(bootstrap_servers=relay.bootstrap, topic=dead),
+    }
+    before, ledgers = content(checkpoint), dict(ledger_registry._ledgers._kept)
+    built: list[Any] = []
+    if mode == "shared":
+        options = shared_options(relay.bootstrap, group, topic)
+        built += frames(spark, topic, options).items()
+        sg.GroupCursors(relay.bootstrap).close()
+        sg.MetricsListener()
+    else:
+        options = exclusive_options(relay.bootstrap, group, topic)
+    assert relay.requests == [], "frames send no request"
+    records = spark.readStream.format("streamgroups").options(**options).load()
+    decoded = sg.decode(records, sg.Json("airport string"))
+    built += writers(records, decoded, sinks, checkpoint, missing)
+    assert len(built) > 10
+    kinds = Counter(key for key, _ in relay.requests)
+    assert kinds.keys() == {METADATA, API_VERSIONS}, kinds
+    assert content(checkpoint) == before
+    assert registered(spark, checkpoint) == set()
+    assert ledger_registry._ledgers._kept == ledgers
+    assert missing not in admin.list_topics(timeout=10).topics
+    assert not (tmp_path / "table").exists()
+    with psycopg.connect(postgres) as db:
+        assert db.execute(
+            "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'"
+        ).fetchone() == (0,)
+
+
+def test_a_writer_that_is_not_started_does_not_affect_another_one(
+    spark: SparkSession,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    group: str,
+    postgres: str,
+    checkpoint: Path,
+    tmp_path: Path,
+) -> None:
+    topic, output = new_topic(2), new_topic(2)
+    produce(bootstrap, topic, N, partitions=2)
+    options = shared_options(bootstrap, group, topic)
+    rows = spark.readStream.format("streamgroups").options(**options).load().select("key", "value")
+    kafka = sg.KafkaSink(bootstrap_servers=bootstrap, topic=output)
+    table = sg.PostgresSink(conninfo=postgres, table="board")
+    started = sg.exactly_once(rows, sink=kafka, checkpoint=str(checkpoint))
+    # The same checkpoint: the ledger of the second writer must not become that of the first one.
+    never = [
+        sg.exactly_once(rows, sink=table, checkpoint=str(checkpoint)),
+        sg.exactly_once(rows, sink=sg.DeltaSink(uri=str(tmp_path / "table")), checkpoint=str(checkpoint)),
+    ]
+    run(started)
+    assert len(read_committed(bootstrap, output)) == N
+    assert sum(committed_offsets(bootstrap, group, topic).values()) == N
+    assert not (checkpoint / "offsets" / UNSTARTED).exists(), "start() removes the file of the killed run"
+    assert registered(spark, checkpoint) == set()
+    assert not (tmp_path / "table").exists()
+    assert len(never) == 2
+
+
+def test_a_ledger_in_foreach_batch_is_registered_as_long_as_it_is_used(tmp_path: Path, group: str) -> None:
+    ledger: Any = sg.ledger(group, checkpoint=str(tmp_path / "c"), positions=Positions())
+    stable = sg.stable_batches(lambda _rows, _batch: None, checkpoint=str(tmp_path / "c"), location=str(tmp_path))
+    del ledger, stable
+    ledger_registry._ledgers._forget_ended(())
+    assert not any(group in it.group_ids for it in ledger_registry._ledgers._kept.values())
+    assert not (tmp_path / "c").exists()
