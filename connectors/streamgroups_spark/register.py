@@ -20,6 +20,7 @@ from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.internals.connect import is_connect
 from streamgroups_spark.internals.shipping import shipped_class
 from streamgroups_spark.internals.spark_api import FEATURES
+from streamgroups_spark.ops.last_line import show_last_lines
 from streamgroups_spark.session import SESSION, new_session, set_registered
 
 
@@ -47,6 +48,7 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
             .load()
         )
     """
+    show_last_lines()
     if is_connect(spark):
         if not FEATURES.passes_start:
             raise FEATURES.needs("Spark Connect", "4.2", otherwise="use a classic session")

@@ -21,8 +21,9 @@ _OURS = re.compile(r"\bstreamgroups\.errors\.(?P<name>\w+)(?:: |$)")
 _CALLING = re.compile(r"An error occurred while calling \S+\.(?: Trace:)?\n(?:: )?")
 #: Spark's error for a format that it finds neither as a class nor in the active session of the thread.
 _NOT_FOUND = re.compile(r"\[DATA_SOURCE_NOT_FOUND\][^\n]*: (?P<format>streamgroups[\w-]*)\b")
-_SQL_STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
-_MAX_CHARACTERS = 500
+_SQL_STATE = re.compile(r"(\s*SQLSTATE: \w{5})+\s*$")
+#: The longest description in a log.
+MAX_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,15 @@ class Failure:
         return None if self.error is None else self.error.code
 
 
-def failure_in(text: str) -> Failure:
+def failure_in(text: str, max_characters: int = MAX_CHARACTERS) -> Failure:
     """Finds the error at the end of an exception's text.
 
     That is the last line of the last traceback: consequences of an exception follow it, and Java repeats the deepest
     cause last.
+
+    Args:
+        text: the text of the exception.
+        max_characters: the longest description. The rest is cut off.
 
     >>> text = '''org.apache.spark.SparkException: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed: Traceback (most recent call last):
     ...   File "source.py", line 170, in initialOffset
@@ -74,7 +79,8 @@ sg.register(spark) once, and start a write in another thread in the block: with 
     last = (ends or named or first or ["an error without a message"])[-1].strip()
     ours = _OURS.match(last) if ends else _OURS.search(last)
     error = None if ours is None else _errors().get(ours["name"])
-    return Failure(_short(last if ours is None or error is None else last[ours.start("name") :]), error)
+    what = last if ours is None or error is None else last[ours.start("name") :]
+    return Failure(_short(what, max_characters), error)
 
 
 def failure_of(error: StreamGroupsError) -> Failure:
@@ -112,6 +118,6 @@ def _errors() -> dict[str, type[StreamGroupsError]]:
     return {cls.__name__: cls for cls in StreamGroupsError.__subclasses__()}
 
 
-def _short(line: str) -> str:
+def _short(line: str, max_characters: int = MAX_CHARACTERS) -> str:
     line = _SQL_STATE.sub("", line)
-    return line if len(line) <= _MAX_CHARACTERS else f"{line[: _MAX_CHARACTERS - 1]}…"
+    return line if len(line) <= max_characters else f"{line[: max_characters - 1]}…"

@@ -31,8 +31,8 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_spark.bridge.plan import analyzed, read_streams, source_name
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
+from streamgroups_spark.bridge.plan import analyzed, read_streams, source_name
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.internals.shipping import shipped_class
