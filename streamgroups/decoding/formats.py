@@ -63,7 +63,7 @@ class Avro:
             wrote the values. ``None``: the latest schema of ``subject``, when the query starts.
         registry: the registry that has the schemas of the values. ``None``: values have no schema id.
         subject: the subject of the registry, such as ``flights-value``. :func:`encode` needs it.
-        register: whether :func:`encode` registers ``schema``. By default it must be registered.
+        register: whether the tasks of :func:`encode` register ``schema``. By default it must be registered.
 
     Raises:
         InvalidOption: if arguments are missing or contradict each other.

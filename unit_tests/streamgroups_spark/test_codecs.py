@@ -7,13 +7,15 @@ import pickle
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.types import IntegerType, StructField, StructType
 
+from streamgroups.decoding.formats import Avro
 from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
 from streamgroups.decoding.wire_format import header
-from streamgroups.errors import RegistryUnreachable
+from streamgroups.errors import RegistryUnreachable, SchemaRejected
 from streamgroups_schemas.avro_values import AVRO
 from streamgroups_schemas.protobuf_values import MessageSchema
-from streamgroups_spark.decoding.avro_stage import AvroDecoder, AvroEncoder
+from streamgroups_spark.decoding.avro_stage import AvroDecoder, AvroEncoder, encoder
 from streamgroups_spark.decoding.protobuf_stage import ProtobufDecoder, ProtobufEncoder
 from streamgroups_spark.decoding.validating import Validator
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
@@ -25,7 +27,7 @@ SCHEMA = '{"type": "record", "name": "Flight", "fields": [{"name": "delay", "typ
     "codec",
     [
         AvroDecoder(RegisteredSchema(1, AVRO, SCHEMA), SchemaRegistry("http://a:1", {"basic.auth.user.info": "a:b"})),
-        AvroEncoder(RegisteredSchema(1, AVRO, SCHEMA), has_header=True),
+        AvroEncoder(RegisteredSchema(1, AVRO, SCHEMA), SchemaRegistry("http://a:1"), "flights-value"),
         ProtobufDecoder(MessageSchema("board.Flight", b"x"), None),
         ProtobufEncoder(MessageSchema("board.Flight", b"x")),
         Validator("{}"),
@@ -52,3 +54,19 @@ def test_P4_a_codec_in_a_worker_requests_the_schemas_of_values() -> None:
         server.fails_with = 503
         with pytest.raises(RegistryUnreachable):
             codec(pa.array([header(schema_id + 2)], pa.binary()))
+
+
+def test_a_task_registers_a_new_schema_and_not_the_call_that_builds_the_query() -> None:
+    delays = StructType([StructField("delay", IntegerType(), nullable=False)])
+    values = pa.array([{"delay": 4}], pa.struct([pa.field("delay", pa.int32(), nullable=False)]))
+    with FakeSchemaRegistry() as server:
+        registry = SchemaRegistry(server.url, {"max.retries": "0"})
+        with pytest.raises(SchemaRejected, match="register=True"):
+            encoder(Avro(SCHEMA, registry=registry, subject="flights-value"), delays)
+        codec = encoder(Avro(SCHEMA, registry=registry, subject="flights-value", register=True), delays)
+        assert not server._subjects
+        encoded = [pickle.loads(cloudpickle.dumps(codec))(values).field("result").to_pylist() for _ in range(2)]
+        assert encoded == [[header(1) + b"\x08"]] * 2
+        assert server._subjects == {"flights-value": [1]}
+        known = encoder(Avro(SCHEMA, registry=registry, subject="flights-value"), delays)
+        assert known == AvroEncoder(RegisteredSchema(1, AVRO, SCHEMA), registry)

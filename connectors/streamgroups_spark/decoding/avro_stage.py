@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType
 
 from streamgroups.decoding.formats import Avro
 from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, SchemaRejected
 from streamgroups_kafka.schema_registry.client import RegistryClient, client_of
 from streamgroups_schemas.avro_types import arrow_type
 from streamgroups_schemas.avro_values import AVRO, check_reader, decode_avro, encode_avro
@@ -36,14 +36,30 @@ class AvroDecoder(Shipped):
 
 @dataclass(frozen=True, slots=True)
 class AvroEncoder(Shipped):
-    """Encodes structs as Avro in a task."""
+    """Encodes structs as Avro in a task.
+
+    Args:
+        schema: the schema.
+        registry: the registry of the id that precedes each value. ``None``: values have no id.
+        new_subject: the subject in which the task registers the schema. ``None``: it is registered.
+    """
 
     schema: RegisteredSchema
-    has_header: bool
+    registry: SchemaRegistry | None
+    new_subject: str | None = None
 
     def __call__(self, values: pa.Array) -> pa.Array:
-        """Returns the result and the problem of each struct."""
-        return encode_avro(values, self.schema, has_header=self.has_header)
+        """Returns the result and the problem of each struct.
+
+        Raises:
+            StreamGroupsError: if the registry does not answer, or rejects a new schema.
+        """
+        schema = self.schema
+        if self.registry is not None and self.new_subject is not None:
+            # The client of the process requests the id once. A second registration of a schema returns the same id.
+            schema_id = client_of(self.registry).id_of(self.new_subject, AVRO, schema.text, register=True)
+            schema = RegisteredSchema(schema_id, AVRO, schema.text)
+        return encode_avro(values, schema, has_header=self.registry is not None)
 
 
 def decoder(avro: Avro) -> tuple[Codec, DataType]:
@@ -61,16 +77,23 @@ def decoder(avro: Avro) -> tuple[Codec, DataType]:
 def encoder(avro: Avro, type_: DataType) -> Codec:
     """Returns the codec that encodes a column of a type.
 
+    A DataFrame that is never evaluated must have no effect, so the tasks register a new schema.
+
     Raises:
         InvalidOption: if the column does not have the fields of the schema.
-        StreamGroupsError: if the registry does not answer, or rejects the schema.
+        StreamGroupsError: if the registry does not answer, or does not have the schema and may not register it.
     """
-    schema = _schema(avro)
+    schema, subject = _schema(avro), str(avro.subject)
     check_encodable(type_, _type(schema))
     if avro.registry is not None and avro.schema is not None:
-        found = client_of(avro.registry).id_of(str(avro.subject), AVRO, avro.schema, register=avro.register)
+        try:
+            found = client_of(avro.registry).id_of(subject, AVRO, avro.schema, register=False)
+        except SchemaRejected:
+            if not avro.register:
+                raise
+            return AvroEncoder(schema, avro.registry, new_subject=subject)
         schema = RegisteredSchema(found, AVRO, avro.schema)
-    return AvroEncoder(schema, has_header=avro.registry is not None)
+    return AvroEncoder(schema, avro.registry)
 
 
 def _schema(avro: Avro) -> RegisteredSchema:
