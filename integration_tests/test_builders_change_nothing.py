@@ -71,7 +71,7 @@ def frames(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[
     """The result of each function that returns a frame."""
     records = spark.readStream.format("streamgroups").options(**options).load()
     timed = records.withWatermark("timestamp", "1 minute")
-    both = options | {"subscribe": f"{topic},other"}
+    both = {**options, "subscribe": f"{topic},other"}
     pair = spark.readStream.format("streamgroups").options(**both).load().withWatermark("timestamp", "1 minute")
     own = {**options, "membership": "exclusive", "includeWatermark": "true"}
     alone = spark.readStream.format("streamgroups").options(**own).load()
