@@ -208,8 +208,8 @@ def test_a_writer_that_is_not_started_does_not_affect_another_one(
 
 def test_a_ledger_in_foreach_batch_is_registered_as_long_as_it_is_used(tmp_path: Path, group: str) -> None:
     ledger: Any = sg.ledger(group, checkpoint=str(tmp_path / "c"), positions=Positions())
-    stable = sg.stable_batches(lambda _rows, _batch: None, checkpoint=str(tmp_path / "c"), location=str(tmp_path))
+    stable = sg.stable_batches(lambda _rows, _batch: None, checkpoint=str(tmp_path / "c"), location=str(tmp_path / "s"))
     del ledger, stable
     ledger_registry._ledgers._forget_ended(())
     assert not any(group in it.group_ids for it in ledger_registry._ledgers._kept.values())
-    assert not (tmp_path / "c").exists()
+    assert list(tmp_path.iterdir()) == []

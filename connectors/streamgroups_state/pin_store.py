@@ -47,23 +47,33 @@ def reaching(location: str) -> Iterator[None]:
 
 
 def check_location(location: str) -> None:
-    """Writes an empty file to a location, and deletes it.
+    """Checks that Arrow supports a location, without access to it.
 
     Raises:
         InvalidOption: if Arrow does not support it.
-        SinkUnreachable: if the storage does not answer, or denies access.
+        SinkUnreachable: if Arrow cannot open it.
     """
-    file = StateFileName(time.time_ns() // 1_000_000, uuid.uuid4().hex[:12], 0, 0)
     try:
         with reaching(location):
-            files = files_below(location, _DIRECTORY)
-            files.write(file, memoryview(b""))
-            files.delete([file])
+            files_below(location, _DIRECTORY)
     except InvalidOption:
         raise InvalidOption(
             f"The location '{shown(location)}' of stable batches is not supported.",
             remedy="Use a path, or a URI of a file system that Arrow reads, such as s3://bucket/batches.",
         ) from None
+
+
+def check_writable(location: str) -> None:
+    """Writes an empty file to a location, and deletes it.
+
+    Raises:
+        SinkUnreachable: if the storage does not answer, or denies access.
+    """
+    file = StateFileName(time.time_ns() // 1_000_000, uuid.uuid4().hex[:12], 0, 0)
+    with reaching(location):
+        files = files_below(location, _DIRECTORY)
+        files.write(file, memoryview(b""))
+        files.delete([file])
 
 
 def pin_files(location: str, group_id: str, name: str) -> StateDirectory:

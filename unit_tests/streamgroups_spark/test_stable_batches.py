@@ -254,7 +254,6 @@ def test_pinned_records_with_other_columns_are_rejected(
         ({"name": ""}, InvalidOption, "'name' is empty"),
         ({"retention": "10"}, InvalidOption, "'retention' is '10'"),
         ({"location": "nfs2://host/x"}, InvalidOption, "not supported"),
-        ({"location": "/dev/null/x"}, SinkUnreachable, "cannot be used"),
         ({"effect": None}, InvalidOption, "not a function"),
     ],
 )
@@ -264,3 +263,15 @@ def test_invalid_arguments_are_rejected(
     given: dict[str, Any] = {"effect": Effects(), "checkpoint": "c", "location": str(tmp_path)} | arguments
     with pytest.raises(error, match=message):
         sg.stable_batches(given.pop("effect"), **given)
+
+
+def test_the_first_batch_reports_a_location_that_cannot_be_written_to(source: Source, tmp_path: Path) -> None:
+    source.reads(10, 14, generation=3)
+    effects, location = Effects(), tmp_path / "stable"
+    frame = FakeFrame(10, 14, "first")
+    denied = sg.stable_batches(effects, checkpoint=str(tmp_path / "c"), location=str(location))
+    assert not location.exists(), "the call writes nothing"
+    location.touch()
+    with pytest.raises(SinkUnreachable, match="cannot be used"):
+        run(denied, frame)
+    assert (frame.computed, effects.received) == (0, [])

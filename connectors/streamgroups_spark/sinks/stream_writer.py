@@ -62,7 +62,9 @@ class SinkWriter(DataStreamWriter):
         Raises:
             InvalidOption: if the option is another checkpoint.
         """
-        return self.options(**{key: value})
+        self._check(key, value)
+        super().option(key, value)
+        return self
 
     def options(self, **options: Any) -> SinkWriter:
         """See PySpark's ``DataStreamWriter.options``.
@@ -71,11 +73,7 @@ class SinkWriter(DataStreamWriter):
             InvalidOption: if an option is another checkpoint.
         """
         for name, value in options.items():
-            if name.lower() == _CHECKPOINT.lower() and value != self._checkpoint:
-                raise InvalidOption(
-                    f"The checkpoint of this writer is '{self._checkpoint}', but option '{name}' is '{value}'.",
-                    remedy="Leave the option out, or change the argument 'checkpoint'.",
-                )
+            self._check(name, value)
         super().options(**options)
         return self
 
@@ -94,6 +92,13 @@ class SinkWriter(DataStreamWriter):
     def toTable(self, tableName: str, *_arguments: Any, **_settings: Any) -> NoReturn:  # noqa: N803
         """Rejects another sink. See :meth:`format`."""
         raise self._rejected(f"toTable('{tableName}')")
+
+    def _check(self, name: str, value: object) -> None:
+        if name.lower() == _CHECKPOINT.lower() and value != self._checkpoint:
+            raise InvalidOption(
+                f"The checkpoint of this writer is '{self._checkpoint}', but option '{name}' is '{value}'.",
+                remedy="Leave the option out, or change the argument 'checkpoint'.",
+            )
 
     def _rejected(self, call: str) -> InvalidOption:
         return InvalidOption(

@@ -40,7 +40,7 @@ from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info
 from streamgroups_spark.stable_input.checks import check_columns, check_ordinary, check_pinned_columns
 from streamgroups_spark.stable_input.tasks import REPORT, Attempts, Effect, ReadRecords, WriteRecords, segments_in
-from streamgroups_state.pin_store import PinStore, check_location, pin_files, record_files
+from streamgroups_state.pin_store import PinStore, check_location, check_writable, pin_files, record_files
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,8 @@ def stable_batches(
 
     Raises:
         InvalidOption: if an argument is invalid.
-        SinkUnreachable: if the location does not answer, or denies access.
+
+    The first batch writes to the location, and fails with ``SinkUnreachable`` if it does not answer, or denies access.
 
     Example::
 
@@ -168,6 +169,7 @@ class StableBatches:
 
     def _store(self, group_id: str) -> PinStore:
         if group_id not in self._stores:
+            check_writable(self._location)
             pins = pin_files(self._location, group_id, self._name)
             records = record_files(self._location, group_id, self._name)
             self._stores[group_id] = PinStore(self._location, group_id, self._name, pins, records)
