@@ -30,15 +30,20 @@ def summary(found: Any, links: Mapping[str, str]) -> str:
 
 
 def body(found: Any, links: Mapping[str, str]) -> str:
+    """The whole docstring of an object; see :func:`converted`."""
+    return converted(inspect.getdoc(found) or "", links)
+
+
+def converted(docstring: str, links: Mapping[str, str]) -> str:
     """A whole docstring.
 
     Args:
-        found: an object with a docstring.
+        docstring: the text, without its indentation.
         links: the place in the reference of each name that has one, such as ``#sg-windows``.
     """
     parts: list[str] = []
     section: list[str] | None = None
-    for line in inspect.cleandoc(inspect.getdoc(found) or "").split("\n"):
+    for line in inspect.cleandoc(docstring).split("\n"):
         opened = _SECTION.fullmatch(line)
         if section is not None and line and not line.startswith(" "):
             parts += _entries(section)

@@ -15,6 +15,7 @@ import api_pages  # noqa: E402
 import commands  # noqa: E402
 import metric_tables  # noqa: E402
 import option_tables  # noqa: E402
+import package_pages  # noqa: E402
 
 PAGES = ROOT / "docs" / "reference"
 
@@ -25,6 +26,7 @@ def pages() -> dict[str, str]:
         "commands.rst": commands.page(),
         "metrics.rst": metric_tables.page(),
         "options.rst": option_tables.page(),
+        "packages.rst": package_pages.page(ROOT),
         **api_pages.pages(),
     }
     return {name: text.rstrip() + "\n" for name, text in found.items()}

@@ -3,7 +3,7 @@
 A response can succeed as a whole and contain errors of single partitions, topics, groups or brokers. Such an error is not
 an absence: a partition whose committed offset cannot be read may have one. So only the codes in :attr:`Request.absent`
 count as "does not exist", and each module that reads responses takes them from this table. ``client.errors`` defines the
-error that any other code raises, ``transactions.errors`` the reaction within a transaction. ``docs/architecture.rst``
+error that any other code raises, ``transactions.errors`` the reaction within a transaction. ``docs/response-errors.rst``
 contains the same table. Source: SEMANTICS G17; Kafka's protocol guide; ``OffsetFetcher`` and
 ``ConsumerCoordinator`` of Kafka's Java client, which check the same parts.
 """
