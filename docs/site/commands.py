@@ -15,7 +15,6 @@ from markup import heading, literal, table
 from streamgroups_cli.command_line import app as command_line
 
 _PROGRAM = "streamgroups"
-_WIDTH = 100
 _INTRODUCTION = """\
 The program ``streamgroups`` needs the extra ``cli``. ``-b`` names the brokers, and ``-o json`` prints JSON for scripts.
 `groups-cli.rst <../groups-cli.rst>`_, `dlq-cli.rst <../dlq-cli.rst>`_ and `cursors-cli.rst <../cursors-cli.rst>`_ describe
@@ -42,11 +41,20 @@ def _described(command: Any, path: list[str]) -> Iterator[str]:
 
 def _command(command: Any, path: list[str]) -> str:
     title = " ".join(path)
-    with command.make_context(title, [], resilient_parsing=True, terminal_width=_WIDTH) as context:
-        usage = command.get_usage(context).removeprefix("Usage:").strip()
+    usage = " ".join([title, "[OPTIONS]", *filter(None, map(_argument, command.params))])
     text = heading(title, "-") + _prose(command.help or "") + "\n\n" + literal(usage)
     rows = [row for row in map(_parameter, command.params) if row]
     return text + (table(["Option", "Meaning"], [35, 65], rows) if rows else "")
+
+
+def _argument(parameter: Any) -> str:
+    """An argument in a usage. Releases of Typer write it in different ways."""
+    if parameter.param_type_name != "argument":
+        return ""
+    name = parameter.metavar or parameter.name.upper()
+    if name.startswith("["):
+        return str(name)
+    return (name if parameter.required else f"[{name}]") + ("..." if parameter.nargs == -1 else "")
 
 
 def _parameter(parameter: Any) -> tuple[str, str] | None:
