@@ -35,13 +35,13 @@ def decoding(bench: Bench) -> Iterator[Row]:
     source = records(bench.spark, TopicSpec(count)).select("value")
     parsed = source.select("value", F.from_json(F.col("value").cast("string"), JSON_SCHEMA).alias("record"))
     with FakeSchemaRegistry() as server:
-        registry = sg.SchemaRegistry(server.url)
+        registry = sg.schemas.SchemaRegistry(server.url)
         server.add("flights-avro", _avro())
         server.add("flights-protobuf", _protobuf(), "PROTOBUF")
-        formats: dict[str, sg.Json | sg.Avro | sg.Protobuf] = {
-            "JSON": sg.Json(JSON_SCHEMA),
-            "Avro, with a registry": sg.Avro(registry=registry, subject="flights-avro"),
-            "Protobuf, with a registry": sg.Protobuf(registry=registry, subject="flights-protobuf"),
+        formats: dict[str, sg.schemas.Json | sg.schemas.Avro | sg.schemas.Protobuf] = {
+            "JSON": sg.schemas.Json(JSON_SCHEMA),
+            "Avro, with a registry": sg.schemas.Avro(registry=registry, subject="flights-avro"),
+            "Protobuf, with a registry": sg.schemas.Protobuf(registry=registry, subject="flights-protobuf"),
         }
         stored = {
             name: (parsed if name == "JSON" else sg.encode(parsed, format)).select("value").persist()

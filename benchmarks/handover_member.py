@@ -77,7 +77,7 @@ def counted(frame: DataFrame) -> DataFrame:
 
     import streamgroups as sg
 
-    def count(state: pa.Table, records: pa.Table, _time: sg.BatchTime) -> tuple[pa.Table, pa.Table]:
+    def count(state: pa.Table, records: pa.Table, _time: sg.event_time.BatchTime) -> tuple[pa.Table, pa.Table]:
         new = records.group_by("key").aggregate([([], "count_all")]).rename_columns(["key", "n"])
         sums = pa.concat_tables([state, new]).group_by("key").aggregate([("n", "sum")])
         return sums.rename_columns(["key", "n"]), records.select(["partition"]).slice(0, 1)

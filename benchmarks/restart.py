@@ -1,7 +1,7 @@
 """The recovery time of a failed query under supervision: from the failure to the end of the next batch.
 
 A family of ``benchmarks.command``. The query reads a steady stream; its third batch fails. ``sg.supervise`` restarts
-it, or ``sg.retry_batches`` runs the batch again in the same run. Both work with our source and with Spark's own.
+it, or ``sg.supervision.retry_batches`` runs the batch again in the same run. Both work with our source and with Spark's own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FAILS_AT = 3
 #: The ways to recover, and whether they need no restart.
 _WAYS = {
     "a batch fails: until the next one is done, supervised": False,
-    "a batch fails: until it is done, with sg.retry_batches": True,
+    "a batch fails: until it is done, with sg.supervision.retry_batches": True,
 }
 
 
@@ -62,7 +62,7 @@ def _restart_s(bench: Bench, name: str, *, retries: bool) -> float:
     topic = f"restart-{uuid.uuid4().hex[:8]}"
     create(bench.bootstrap, topic, _PARTITIONS)
     batch, checkpoint = _FailsOnce(), str(bench.directory / uuid.uuid4().hex)
-    write = sg.retry_batches(batch) if retries else batch
+    write = sg.supervision.retry_batches(batch) if retries else batch
     frame = stream_frame(bench, name, topic)
     running: list[StreamingQuery] = []
 

@@ -40,7 +40,7 @@ def windows(frame: DataFrame, *, by: str, delay: str, **more: Any) -> DataFrame:
     """
     timed = frame.withWatermark("timestamp", delay)
     return sg.windows(
-        timed, on="timestamp", by=[by], window=sg.tumbling("1 minute"), aggregate={"n": "count(*)"}, **more
+        timed, on="timestamp", by=[by], window=sg.shapes.tumbling("1 minute"), aggregate={"n": "count(*)"}, **more
     )
 
 

@@ -26,7 +26,7 @@ from streamgroups.errors import (
 )
 from streamgroups.groups.membership import Owned
 from streamgroups.ledgers.commit import commit_batch, take_over_partitions
-from streamgroups.ledgers.ledger import AlreadyDone, CommitGroups
+from streamgroups.ledgers.compare_and_swap import AlreadyDone, CommitGroups
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import Ledger
 from streamgroups_postgres.ledger import PostgresLedger, PostgresTransaction

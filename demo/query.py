@@ -69,7 +69,7 @@ def delays(flights: DataFrame) -> DataFrame:
         flights.withWatermark("time_hour", WATERMARK_DELAY),
         on="time_hour",
         by=["dest"],
-        window=sg.tumbling("1 hour"),
+        window=sg.shapes.tumbling("1 hour"),
         aggregate={
             "flights": "count(*)",
             "arrived": "count(arr_delay)",

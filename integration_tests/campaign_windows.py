@@ -73,7 +73,7 @@ def windows(source: Any, *, is_direct: bool) -> Any:
         timed,
         on="timestamp",
         by=["key"],
-        window=sg.tumbling(f"{SIZE_MS} milliseconds"),
+        window=sg.shapes.tumbling(f"{SIZE_MS} milliseconds"),
         aggregate={"n": "count(*)", "total": "sum(offset)"},
         allowed_lateness=f"{LATENESS_MS} milliseconds",
     ).withColumnRenamed("key", "place")

@@ -78,7 +78,7 @@ def hours(spark: SparkSession, config: dict[str, Any]) -> None:
         flights(spark, config, f"{config['group']}-hours").withWatermark("timestamp", "1 minute"),
         on="timestamp",
         by=["key"],
-        window=sg.tumbling("1 hour"),
+        window=sg.shapes.tumbling("1 hour"),
         aggregate={"flights": "count(*)"},
         flush=True,
     )

@@ -190,17 +190,17 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def open_cursors(bootstrap: str) -> Iterator[Callable[..., sg.GroupCursors]]:
+def open_cursors(bootstrap: str) -> Iterator[Callable[..., sg.cursors.GroupCursors]]:
     """Creates instances of GroupCursors, each as if in a separate process, and closes them after the test.
 
     ``open_cursors("consumer", signing_key=..., **{"fetch.max.bytes": "2000"})``: a name with a dot is a Kafka setting.
     """
-    opened: list[sg.GroupCursors] = []
+    opened: list[sg.cursors.GroupCursors] = []
 
-    def make(protocol: str = "classic", **more: Any) -> sg.GroupCursors:
+    def make(protocol: str = "classic", **more: Any) -> sg.cursors.GroupCursors:
         settings = SETTINGS[protocol] | {name: value for name, value in more.items() if "." in name}
         arguments = {name: value for name, value in more.items() if "." not in name}
-        opened.append(sg.GroupCursors(bootstrap, settings, **arguments))
+        opened.append(sg.cursors.GroupCursors(bootstrap, settings, **arguments))
         return opened[-1]
 
     yield make

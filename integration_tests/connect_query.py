@@ -46,7 +46,7 @@ def main(bootstrap: str, topic: str, output: str, group: str, checkpoint: str) -
                     stream().withWatermark("timestamp", "10 seconds"),
                     on="timestamp",
                     by=["key"],
-                    window=sg.tumbling("5 minutes"),
+                    window=sg.shapes.tumbling("5 minutes"),
                     aggregate={"flights": "count(*)"},
                 )
             ),

@@ -23,19 +23,19 @@ SETTINGS = {
 }
 
 
-def places(messages: Iterable[sg.Message]) -> list[tuple[int, int]]:
+def places(messages: Iterable[sg.cursors.Message]) -> list[tuple[int, int]]:
     """Partition and offset of each message."""
     return [(m.partition, m.offset) for m in messages]
 
 
-def values(messages: Iterable[sg.Message]) -> list[str]:
+def values(messages: Iterable[sg.cursors.Message]) -> list[str]:
     """The values of messages, without the padding of :func:`streamgroups_testkit.queries.produce`."""
     return [(m.value or b"").decode().rstrip(".") for m in messages]
 
 
-def read_all(cursors: sg.GroupCursors, cursor: str) -> tuple[list[sg.Message], str]:
+def read_all(cursors: sg.cursors.GroupCursors, cursor: str) -> tuple[list[sg.cursors.Message], str]:
     """Reads until no message is available."""
-    found: list[sg.Message] = []
+    found: list[sg.cursors.Message] = []
     while True:
         messages, cursor = cursors.get_messages(cursor)
         found += messages
@@ -43,7 +43,7 @@ def read_all(cursors: sg.GroupCursors, cursor: str) -> tuple[list[sg.Message], s
             return found, cursor
 
 
-def holders(cursors: sg.GroupCursors, stream: str, group: str) -> dict[str, list[int]]:
+def holders(cursors: sg.cursors.GroupCursors, stream: str, group: str) -> dict[str, list[int]]:
     """The partitions of each live instance, including instances without partitions."""
     described = cursors.get_group(stream, group)
     held: dict[str, list[int]] = {name: [] for name in described.instances}
@@ -53,7 +53,7 @@ def holders(cursors: sg.GroupCursors, stream: str, group: str) -> dict[str, list
     return held
 
 
-def wait_for_sizes(cursors: sg.GroupCursors, stream: str, group: str, sizes: list[int]) -> dict[str, list[int]]:
+def wait_for_sizes(cursors: sg.cursors.GroupCursors, stream: str, group: str, sizes: list[int]) -> dict[str, list[int]]:
     """Waits until the instances of a group have these numbers of partitions; returns the assignment."""
     found: list[dict[str, list[int]]] = [{}]
 
@@ -129,7 +129,7 @@ def _respond(answer: dict[str, Any]) -> None:
 
 def _serve() -> None:
     bootstrap, settings, create = json.loads(sys.argv[1])
-    cursors = sg.GroupCursors(bootstrap, settings)
+    cursors = sg.cursors.GroupCursors(bootstrap, settings)
     cursor = cursors.create_group_cursor(**create)
     _respond({"ready": True})
     for line in sys.stdin:

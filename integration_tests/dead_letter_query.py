@@ -27,7 +27,7 @@ def priced(record: dict[str, Any]) -> dict[str, Any]:
 def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
     """Starts the query."""
     records = spark.readStream.format("streamgroups").options(**config["options"]).load()
-    decoded = sg.decode(records, sg.Json("n int, delay int, seats int, padding int"))
+    decoded = sg.decode(records, sg.schemas.Json("n int, delay int, seats int, padding int"))
     flights = decoded.select("*", "record.delay", "record.seats").withColumn("n", F.col("record.n"))
     # Letters of the function have the source record.
     prices = sg.safely(flights, priced, output="price double", columns=["delay", "seats"], takes="record")

@@ -32,7 +32,12 @@ def flights_by_hour(spark: SparkSession, options: dict[str, str], time: str) -> 
     else:
         timed = flights.withWatermark("departure", DELAY)
     return sg.windows(
-        timed, on="departure", by=["key"], window=sg.tumbling("1 hour"), aggregate={"flights": "count(*)"}, time=time
+        timed,
+        on="departure",
+        by=["key"],
+        window=sg.shapes.tumbling("1 hour"),
+        aggregate={"flights": "count(*)"},
+        time=time,
     )
 
 

@@ -120,8 +120,8 @@ _FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {"record": _of_record, "pandas"
 def checked(spark: SparkSession, config: Mapping[str, Any]) -> DataFrame:
     """The decoded records with their fee, and the dead letters of both steps."""
     records = spark.readStream.format("streamgroups").options(**config["options"]).load()
-    registry = sg.SchemaRegistry(config["registry"])
-    decoded = sg.decode(records, sg.Avro(registry=registry, subject=SUBJECT))
+    registry = sg.schemas.SchemaRegistry(config["registry"])
+    decoded = sg.decode(records, sg.schemas.Avro(registry=registry, subject=SUBJECT))
     fields = decoded.select("*", *(f"record.{name}" for name in _COLUMNS)).drop("record")
     takes = TAKES[config["sink"]]
     return sg.safely(
@@ -144,7 +144,7 @@ def _windows(records: DataFrame, sink: str) -> DataFrame:
         records.withWatermark("at", "0 seconds"),
         on="at",
         by=["key"],
-        window=sg.tumbling(f"{WINDOW_MS} milliseconds"),
+        window=sg.shapes.tumbling(f"{WINDOW_MS} milliseconds"),
         aggregate={"records": "count(*)", "total": "sum(n)", "fees": "sum(fee)", "last": "max(place)"},
         dead_letters=True,
         time="partition",

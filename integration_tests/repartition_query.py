@@ -41,7 +41,7 @@ def count(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
         flights.withWatermark("timestamp", "0 seconds"),
         on="timestamp",
         by=["airport"],
-        window=sg.tumbling(f"{SIZE_MS}ms"),
+        window=sg.shapes.tumbling(f"{SIZE_MS}ms"),
         aggregate={"n": "count(*)"},
         allowed_lateness="1 day",
     )

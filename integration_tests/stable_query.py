@@ -36,10 +36,10 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
         F.expr("uuid()").alias("chance"),
     )
 
-    def effect(found: DataFrame, batch: sg.StableBatch) -> None:
+    def effect(found: DataFrame, batch: sg.side_effects.StableBatch) -> None:
         _store(directory, name, "effect", found, ranges=[str(it) for it in batch.ranges], repeated=len(batch.repeated))
 
-    stable = sg.stable_batches(effect, checkpoint=config["checkpoint"], location=str(directory / "stable"))
+    stable = sg.side_effects.stable_batches(effect, checkpoint=config["checkpoint"], location=str(directory / "stable"))
 
     def write(found: DataFrame, batch_id: int) -> None:
         _store(directory, name, "computed", found, batch_id=batch_id)

@@ -29,7 +29,7 @@ def counts(spark: SparkSession, options: dict[str, str], time: str | None = None
         timed,
         on="timestamp",
         by=["key"],
-        window=sg.tumbling(f"{SIZE_S} seconds"),
+        window=sg.shapes.tumbling(f"{SIZE_S} seconds"),
         aggregate={"n": "count(*)", "total": "sum(cast(cast(value AS string) AS bigint))"},
         allowed_lateness=f"{LATENESS_S} seconds",
         time=time,

@@ -86,7 +86,7 @@ def test_it_resumes_where_it_failed(
     """The batches between two failures reset the count of failures; otherwise two failures would exceed the limit."""
     query = unreliable(fails_at=[0, 10, 10])
     before = signal.getsignal(signal.SIGTERM)
-    policy = sg.RestartPolicy(first_wait_ms=1, max_failures=2)
+    policy = sg.supervision.RestartPolicy(first_wait_ms=1, max_failures=2)
     with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.supervise"):
         outcome = sg.supervise(query.start, policy=policy)
     assert (outcome.was_asked, outcome.restarts, query.runs) == (False, 3, 4)
@@ -104,7 +104,7 @@ def test_a_failed_batch_runs_again_in_the_same_run(
     unreliable: Callable[..., Unreliable], bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = unreliable(fails_at=[0, 10, 10])
-    query.write = sg.retry_batches(query.write)
+    query.write = sg.supervision.retry_batches(query.write)
     with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.retry_batches"):
         query.start().awaitTermination()
     assert query.records == dict.fromkeys(all_records(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
@@ -124,7 +124,7 @@ def test_it_is_given_up_after_failures_in_a_row(unreliable: Callable[..., Unreli
         return query.start()
 
     with pytest.raises(QueryGivenUp, match="2 consecutive runs failed before they finished a batch") as given_up:
-        sg.supervise(start, policy=sg.RestartPolicy(first_wait_ms=1, max_failures=2))
+        sg.supervise(start, policy=sg.supervision.RestartPolicy(first_wait_ms=1, max_failures=2))
     assert "RuntimeError: the sink is down" in str(given_up.value)
     assert isinstance(given_up.value.__cause__, StreamingQueryException)
     assert query.runs == 1

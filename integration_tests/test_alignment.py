@@ -38,15 +38,17 @@ def write(bootstrap: str, topic: str, minutes: dict[int, range]) -> None:
 def windows(spark: SparkSession, options: dict[str, str], time: str) -> DataFrame:
     timed = spark.readStream.format("streamgroups").options(**options).load().withWatermark("timestamp", "0 seconds")
     aggregate = {"n": "count(*)"}
-    return sg.windows(timed, on="timestamp", by=["key"], window=sg.tumbling("5m"), aggregate=aggregate, time=time)
+    return sg.windows(
+        timed, on="timestamp", by=["key"], window=sg.shapes.tumbling("5m"), aggregate=aggregate, time=time
+    )
 
 
 class States:
-    """The state of a group's partitions while a query runs, by ``sg.MetricsListener``."""
+    """The state of a group's partitions while a query runs, by ``sg.reports.MetricsListener``."""
 
     def __init__(self, group: str) -> None:
         self._group, self._registry = group, CollectorRegistry()
-        self._metrics = sg.MetricsListener(registry=self._registry)
+        self._metrics = sg.reports.MetricsListener(registry=self._registry)
         self.largest, self.rows, self.batches = 0, 0, 0
 
     def write(self, batch: DataFrame, _: int) -> None:

@@ -108,13 +108,13 @@ def test_X7_each_key_has_one_content(
     produce(bootstrap, topic, N, partitions=2)
     checkpoint, fails = str(tmp_path / "charging"), [True]
 
-    def send(records: DataFrame, batch: sg.StableBatch) -> None:
+    def send(records: DataFrame, batch: sg.side_effects.StableBatch) -> None:
         for row in records.toLocalIterator():
             post(payments.url, row.idempotency_key, row.body)
             if fails[0] and payments.requests == FAILS_AFTER:
                 raise RuntimeError("the process fails")
 
-    charging = sg.stable_batches(send, checkpoint=checkpoint, location=str(tmp_path / "stable"))
+    charging = sg.side_effects.stable_batches(send, checkpoint=checkpoint, location=str(tmp_path / "stable"))
     charges = orders(spark, bootstrap, topic, group).writeStream.foreachBatch(charging)
     with failing():
         run(charges.option("checkpointLocation", checkpoint))
@@ -146,7 +146,7 @@ def test_X7_a_topic_between_two_queries_is_a_stable_input(
 
     def send(records: DataFrame, batch_id: int) -> None:
         for row in records.toLocalIterator():
-            key = sg.idempotency_key("charging", row.topic, row.partition, row.offset)
+            key = sg.side_effects.idempotency_key("charging", row.topic, row.partition, row.offset)
             post(payments.url, key, row.value.decode())
             if fails[0] and payments.requests == FAILS_AFTER:
                 raise RuntimeError("the process fails")

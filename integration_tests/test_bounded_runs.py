@@ -117,10 +117,10 @@ def bounded(spark: SparkSession, bootstrap: str, topic: Topic) -> DataFrame:
 @pytest.mark.parametrize(
     ("options_of", "windows"),
     [
-        (shared_options, {"window": sg.hopping("20s", hop="10s"), "allowed_lateness": "5s"}),
+        (shared_options, {"window": sg.shapes.hopping("20s", hop="10s"), "allowed_lateness": "5s"}),
         pytest.param(
             exclusive_options,
-            {"window": sg.session("5s"), "allowed_lateness": "5s", "time": "partition"},
+            {"window": sg.shapes.session("5s"), "allowed_lateness": "5s", "time": "partition"},
             marks=LONG,
         ),
     ],
@@ -157,7 +157,7 @@ def test_W17_a_flush_is_repeated_after_an_error_and_emits_only_changes(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
 ) -> None:
     stream = spark.readStream.format("streamgroups").options(**shared_options(bootstrap, group, topic.name, "consumer"))
-    runs = Runs(program(stream.load(), window=sg.tumbling("10s"), time="group"), tmp_path / "checkpoint")
+    runs = Runs(program(stream.load(), window=sg.shapes.tumbling("10s"), time="group"), tmp_path / "checkpoint")
     topic.write(0, 1, 15)
     topic.write(1, 3)
     runs.fails_at = "flush"
@@ -181,7 +181,7 @@ def test_X2_a_ledger_contains_each_pane_of_a_flush_once(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path, postgres: str
 ) -> None:
     stream = spark.readStream.format("streamgroups").options(**shared_options(bootstrap, group, topic.name, "consumer"))
-    rows = program(stream.load(), window=sg.tumbling("10s")).select("key", "start", "pane", "revision", "n")
+    rows = program(stream.load(), window=sg.shapes.tumbling("10s")).select("key", "start", "pane", "revision", "n")
     sink = sg.PostgresSink(conninfo=postgres, table="flushed")
     topic.write(0, 1, 15)
     for checkpoint in ("first", "second"):
@@ -194,7 +194,7 @@ def test_X2_a_ledger_contains_each_pane_of_a_flush_once(
 
 
 def test_W17_event_time_and_state_of_bounded_data(spark: SparkSession, bootstrap: str, topic: Topic) -> None:
-    def count(state: pa.Table, records: pa.Table, time: sg.BatchTime) -> tuple[pa.Table, pa.Table]:
+    def count(state: pa.Table, records: pa.Table, time: sg.event_time.BatchTime) -> tuple[pa.Table, pa.Table]:
         new = records.group_by("key").aggregate([([], "count_all")]).rename_columns(["key", "n"])
         sums = pa.concat_tables([state, new]).group_by("key").aggregate([("n", "sum")]).rename_columns(["key", "n"])
         return sums, sums
@@ -233,7 +233,7 @@ def test_W17_what_bounded_data_do_not_support_is_rejected(
     windows: dict[str, Any],
     said: str,
 ) -> None:
-    valid = {"on": "timestamp", "by": ["key"], "window": sg.tumbling("10s"), "aggregate": {"n": "count(*)"}}
+    valid = {"on": "timestamp", "by": ["key"], "window": sg.shapes.tumbling("10s"), "aggregate": {"n": "count(*)"}}
     records = change(bounded(spark, bootstrap, topic).withWatermark("timestamp", "2 seconds"))
     with pytest.raises(InvalidOption, match=said):
         sg.windows(records, **{**valid, "watermark_delay": "2s", **windows})
@@ -243,4 +243,4 @@ def test_W17_options_that_split_partitions_are_rejected(spark: SparkSession, boo
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic.name, "minPartitions": "4"}
     records = spark.read.format("streamgroups").options(**options).load()
     with pytest.raises(InvalidOption, match="Option 'minPartitions' splits partitions"):
-        program(records, window=sg.tumbling("10s"))
+        program(records, window=sg.shapes.tumbling("10s"))

@@ -33,10 +33,10 @@ UNSTARTED = ".0.6f5e7f55-0c3c-4f5e-9d5a-6c1b1a6b6a3f.tmp"
 class Positions:
     """A table of positions that nothing may read or change."""
 
-    def read(self) -> sg.LedgerPositions:
+    def read(self) -> sg.ledgers.LedgerPositions:
         raise AssertionError
 
-    def update(self, change: Callable[[sg.LedgerPositions], sg.LedgerPositions]) -> None:
+    def update(self, change: Callable[[sg.ledgers.LedgerPositions], sg.ledgers.LedgerPositions]) -> None:
         raise AssertionError
 
 
@@ -76,10 +76,15 @@ def frames(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[
     own = {**options, "membership": "exclusive", "includeWatermark": "true"}
     alone = spark.readStream.format("streamgroups").options(**own).load()
     event_time = sg.with_event_time(alone, "timestamp", watermark_delay="10 seconds")
-    decoded = sg.decode(records, sg.Json("airport string, delay int"))
-    on_time, late = sg.split_late(event_time, "timestamp", window=sg.tumbling("5 minutes"))
+    decoded = sg.decode(records, sg.schemas.Json("airport string, delay int"))
+    on_time, late = sg.event_time.split_late(event_time, "timestamp", window=sg.shapes.tumbling("5 minutes"))
     windowed = sg.windows(
-        timed, on="timestamp", by=["key"], window=sg.tumbling("5 minutes"), aggregate={"n": "count(*)"}, name="counts"
+        timed,
+        on="timestamp",
+        by=["key"],
+        window=sg.shapes.tumbling("5 minutes"),
+        aggregate={"n": "count(*)"},
+        name="counts",
     )
     return {
         "records": records,
@@ -87,8 +92,8 @@ def frames(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[
         "on time": on_time,
         "late": late,
         "decode": decoded,
-        "encode": sg.encode(decoded, sg.Json("airport string, delay int")),
-        "validate": sg.validate(records, '{"required": ["airport"]}'),
+        "encode": sg.encode(decoded, sg.schemas.Json("airport string, delay int")),
+        "validate": sg.schemas.validate(records, '{"required": ["airport"]}'),
         "safely": sg.safely(records, lambda rows: rows[["value"]], output="price binary", columns=["value"]),
         "windows": windowed,
         "stateful": sg.stateful(
@@ -154,13 +159,13 @@ def test_the_broker_receives_requests_of_metadata_only(
     if mode == "shared":
         options = shared_options(relay.bootstrap, group, topic)
         built += frames(spark, topic, options).items()
-        sg.GroupCursors(relay.bootstrap).close()
-        sg.MetricsListener()
+        sg.cursors.GroupCursors(relay.bootstrap).close()
+        sg.reports.MetricsListener()
     else:
         options = exclusive_options(relay.bootstrap, group, topic)
     assert relay.requests == [], "frames send no request"
     records = spark.readStream.format("streamgroups").options(**options).load()
-    decoded = sg.decode(records, sg.Json("airport string"))
+    decoded = sg.decode(records, sg.schemas.Json("airport string"))
     built += writers(records, decoded, sinks, checkpoint, missing)
     assert len(built) > 10
     kinds = Counter(key for key, _ in relay.requests)
@@ -207,8 +212,10 @@ def test_a_writer_that_is_not_started_does_not_affect_another_one(
 
 
 def test_a_ledger_in_foreach_batch_is_registered_as_long_as_it_is_used(tmp_path: Path, group: str) -> None:
-    ledger: Any = sg.ledger(group, checkpoint=str(tmp_path / "c"), positions=Positions())
-    stable = sg.stable_batches(lambda _rows, _batch: None, checkpoint=str(tmp_path / "c"), location=str(tmp_path / "s"))
+    ledger: Any = sg.ledgers.ledger(group, checkpoint=str(tmp_path / "c"), positions=Positions())
+    stable = sg.side_effects.stable_batches(
+        lambda _rows, _batch: None, checkpoint=str(tmp_path / "c"), location=str(tmp_path / "s")
+    )
     del ledger, stable
     ledger_registry._ledgers._forget_ended(())
     assert not any(group in it.group_ids for it in ledger_registry._ledgers._kept.values())

@@ -91,7 +91,7 @@ def test_P4_W7_windows_return_the_letters_of_earlier_steps_beside_their_own(
         records.withWatermark("timestamp", "0 seconds"),
         on="timestamp",
         by=["key"],
-        window=sg.tumbling("10s"),
+        window=sg.shapes.tumbling("10s"),
         aggregate={"n": "count(*)"},
         dead_letters=True,
     )

@@ -132,9 +132,9 @@ def test_W2_rows_with_a_dead_letter_do_not_advance_the_watermark(
         late_ms, value = (YEARS_MS, "{") if i % 5 == 0 else (0, '{"id": 1}')
         producer.produce(topic, value=value, timestamp=START_MS + i * STEP_MS + 500 + late_ms)
     assert producer.flush(30) == 0
-    decoded = sg.decode(records(spark, bootstrap, topic, f"{group}-ours"), sg.Json("id int"))
+    decoded = sg.decode(records(spark, bootstrap, topic, f"{group}-ours"), sg.schemas.Json("id int"))
     timed = sg.with_event_time(decoded, "timestamp", watermark_delay="2m")
-    sparks = sg.decode(records(spark, bootstrap, topic, f"{group}-sparks"), sg.Json("id int"))
+    sparks = sg.decode(records(spark, bootstrap, topic, f"{group}-sparks"), sg.schemas.Json("id int"))
     compare(timed.where("dead_letter IS NULL"), sparks.where("dead_letter IS NULL"))
 
 
@@ -154,7 +154,12 @@ def test_W2_windows_with_the_time_of_the_query_follow_the_rows_that_reach_them(
 def results_of_windows(timed: DataFrame) -> set[tuple[object, ...]]:
     """The results of ``sg.windows`` with the time of the query. No record is late."""
     windows = sg.windows(
-        timed, on="timestamp", by=["kind"], time="query", window=sg.tumbling("1 minute"), aggregate={"n": "count(*)"}
+        timed,
+        on="timestamp",
+        by=["kind"],
+        time="query",
+        window=sg.shapes.tumbling("1 minute"),
+        aggregate={"n": "count(*)"},
     )
     rows: list[Row] = []
 
@@ -197,7 +202,7 @@ def test_W2_the_tasks_that_read_report_times_only_if_each_row_arrives(spark: Spa
         "semi join": read.join(table, F.col("carrier") == F.col("key").cast("string"), "left_semi"),
         "map": read.mapInArrow(only_good, read.schema),
         "dedup": sg.dedup(read, id="key", horizon="1h"),
-        "dead letters": sg.decode(read, sg.Json("a int")),
+        "dead letters": sg.decode(read, sg.schemas.Json("a int")),
     }
     for name, df in removing.items():
         assert _read_column(df, "timestamp") is None, name

@@ -58,7 +58,7 @@ def test_W11_a_restarted_query_has_the_time_of_a_silent_partition(
         wait_until_closed(after, 20)
         assert after.flights == {5: 10, 10: 10, 15: 10, 20: 10}
         assert after.query is not None
-        explained = str(sg.explain_time(after.query))
+        explained = str(sg.event_time.explain_time(after.query))
         assert f"{topic}-{busy}" in explained
         assert "holds back the watermark" in explained
 

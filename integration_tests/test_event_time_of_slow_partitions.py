@@ -64,7 +64,7 @@ def test_W2_W3_a_slow_and_a_silent_partition(
     # A filter of the user that drops all punctuations.
     with closing(windows(by_partition.where("value IS NOT NULL"))) as kept, closing(windows(by_maximum)) as lost:
         assert kept.query is not None
-        recorded = sg.record_time(kept.query)
+        recorded = sg.reports.record_time(kept.query)
         wait_until_read(bootstrap, topic, 3, ours, sparks)
         # By Spark's watermark the hour has nearly ended; by ours it is the first minute.
         wait_until_closed(lost, 50)

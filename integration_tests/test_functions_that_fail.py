@@ -72,7 +72,7 @@ def test_P4_W17_windows_behind_it_have_the_records_in_order_and_the_watermark(re
         numbers.where("dead_letter IS NULL"),
         on="timestamp",
         by=["key"],
-        window=sg.tumbling("50 seconds"),
+        window=sg.shapes.tumbling("50 seconds"),
         aggregate={"numbers": "count(*)", "total": "sum(n)"},
         flush=True,
     )

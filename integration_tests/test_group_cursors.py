@@ -32,7 +32,7 @@ from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, end_offsets
 from streamgroups_testkit.waits import wait_until
 
-Open = Callable[..., sg.GroupCursors]
+Open = Callable[..., sg.cursors.GroupCursors]
 NewTopic = Callable[..., str]
 
 
@@ -46,7 +46,7 @@ def test_G1_a_group_that_begins_at_TRIM_HORIZON_gets_the_earliest_messages(
     topic = new_topic(3)
     produce(bootstrap, topic, 30, partitions=3)
     cursors = open_cursors(protocol)
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     messages, _ = read_all(cursors, cursor)
     assert sorted(places(messages)) == [(p, o) for p in range(3) for o in range(10)]
     first = min(messages, key=lambda m: (m.partition, m.offset))
@@ -63,7 +63,7 @@ def test_G1_a_group_that_begins_AT_TIME_gets_messages_from_that_time_on(
     stamped(bootstrap, topic, 0, [1_000_000, 2_000_000, 3_000_000])
     stamped(bootstrap, topic, 1, [1_000_000, 1_500_000])
     cursors = open_cursors()
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.AT_TIME, time="1970-01-01T00:33:20Z")
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.AT_TIME, time="1970-01-01T00:33:20Z")
     messages, cursor = read_all(cursors, cursor)
     assert sorted(values(messages)) == ["2000000", "3000000"]
     stamped(bootstrap, topic, 1, [2_500_000])
@@ -77,7 +77,7 @@ def test_G1_a_group_that_begins_at_LATEST_gets_what_is_published_after_its_curso
     topic = new_topic(2)
     produce(bootstrap, topic, 10, partitions=2)
     cursors = open_cursors(protocol)
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.LATEST)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.LATEST)
     produce(bootstrap, topic, 10, partitions=2, first=10)
     messages, _ = read_all(cursors, cursor)
     assert sorted(map(int, values(messages))) == list(range(10, 20))
@@ -89,10 +89,10 @@ def test_G2_the_type_is_ignored_where_the_group_has_committed_offsets(
     topic = new_topic(1)
     produce(bootstrap, topic, 20, partitions=1)
     cursors = open_cursors()
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     _, cursor = cursors.get_messages(cursor, limit=8)
     cursors.leave_group(cursors.consumer_commit(cursor))
-    for type_ in (sg.LATEST, sg.TRIM_HORIZON):
+    for type_ in (sg.cursors.LATEST, sg.cursors.TRIM_HORIZON):
         cursor = cursors.create_group_cursor(topic, group, "worker-2", type_)
         assert places(cursors.get_messages(cursor)[0]) == [(0, o) for o in range(8, 20)]
         cursors.leave_group(cursor)
@@ -104,7 +104,7 @@ def test_G2_a_partition_that_was_added_later_begins_at_its_earliest_record(
     topic = new_topic(1)
     produce(bootstrap, topic, 5, partitions=1)
     cursors = open_cursors(**{"metadata.max.age.ms": "1000"})
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.LATEST)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.LATEST)
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
     produce(bootstrap, topic, 6, partitions=2)
     found: list[tuple[int, int]] = []
@@ -128,15 +128,15 @@ def test_G3_a_second_live_member_of_one_name_is_rejected_and_the_error_names_the
 ) -> None:
     topic = new_topic(2)
     here, elsewhere = open_cursors(protocol), open_cursors(protocol)
-    cursor = here.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    cursor = here.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     with pytest.raises(GroupRejected, match=f"'worker-1' of group '{group}' is live in this process until"):
-        here.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+        here.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     with pytest.raises(GroupRejected, match=rf"a live member named 'worker-1': worker-1 \(.*owns {topic}-0, {topic}-1"):
-        elsewhere.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+        elsewhere.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     assert here.get_messages(cursor)[0] == []
     assert holders(here, topic, group) == {"worker-1": [0, 1]}
     here.leave_group(cursor)
-    elsewhere.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    elsewhere.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
 
 
 def test_G3_of_two_that_take_one_name_at_the_same_moment_one_at_most_gets_it(
@@ -145,9 +145,9 @@ def test_G3_of_two_that_take_one_name_at_the_same_moment_one_at_most_gets_it(
     topic = new_topic(2)
     both = [open_cursors(), open_cursors()]
 
-    def take(cursors: sg.GroupCursors) -> bool:
+    def take(cursors: sg.cursors.GroupCursors) -> bool:
         try:
-            cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+            cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
         except GroupRejected:
             return False
         return True
@@ -168,7 +168,7 @@ def test_G4_a_request_commits_what_the_one_before_it_returned_and_then_reads_on(
     topic = new_topic(1)
     produce(bootstrap, topic, 250, partitions=1)
     cursors = open_cursors(protocol)
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     seen = []
     for _ in range(4):
         messages, cursor = cursors.get_messages(cursor, limit=100)
@@ -183,7 +183,7 @@ def test_G4_a_cursor_that_is_used_again_gives_the_same_messages_again(
     topic = new_topic(1)
     produce(bootstrap, topic, 30, partitions=1)
     cursors = open_cursors()
-    first = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    first = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     once, second = cursors.get_messages(first, limit=10)
     assert cursors.get_messages(first, limit=10)[0] == once
     again, third = cursors.get_messages(second, limit=10)
@@ -199,7 +199,7 @@ def test_G4_a_cursor_of_three_partitions_that_is_used_again_returns_the_same_mes
     topic = new_topic(3)
     produce(bootstrap, topic, 60, partitions=3)
     cursors = open_cursors()
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, commit_on_get=False)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON, commit_on_get=False)
     chain = []
     for _ in range(4):
         messages, after = cursors.get_messages(cursor, limit=7)
@@ -224,7 +224,7 @@ def test_G13_aborted_messages_are_returned_unless_only_committed_ones_are_reques
     producer.abort_transaction(30)
     produce(bootstrap, topic, 1, partitions=1)
     cursors = open_cursors(**({"isolation.level": level} if level else {}))
-    messages, _ = cursors.get_messages(cursors.create_cursor(topic, 0, sg.TRIM_HORIZON))
+    messages, _ = cursors.get_messages(cursors.create_cursor(topic, 0, sg.cursors.TRIM_HORIZON))
     assert [m.value == b"aborted" for m in messages] == ([False] if level else [True, False])
 
 
@@ -234,7 +234,7 @@ def test_G4_by_default_a_request_returns_what_fits_one_fetch_and_never_more_than
     topic = new_topic(1)
     produce(bootstrap, topic, 11_000, partitions=1)
     cursors = open_cursors()
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     for limit in (0, 10_001, -5):
         with pytest.raises(InvalidOption, match="between 1 and 10,000"):
             cursors.get_messages(cursor, limit)
@@ -243,7 +243,7 @@ def test_G4_by_default_a_request_returns_what_fits_one_fetch_and_never_more_than
     messages, cursor = cursors.get_messages(cursor, limit=10_000)
     assert len(messages) == 1_000
     sparing = open_cursors(**{"fetch.max.bytes": "2000", "message.max.bytes": "1000"})
-    messages, _ = sparing.get_messages(sparing.create_cursor(topic, 0, sg.TRIM_HORIZON))
+    messages, _ = sparing.get_messages(sparing.create_cursor(topic, 0, sg.cursors.TRIM_HORIZON))
     assert 50 < len(messages) < 120
 
 
@@ -253,7 +253,7 @@ def test_G5_a_cursor_expires_after_five_minutes_and_the_group_is_unaffected(
     topic = new_topic(1)
     produce(bootstrap, topic, 30, partitions=1)
     cursors = open_cursors(clock=clock)
-    first = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, lease_timeout_ms=300_000)
+    first = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON, lease_timeout_ms=300_000)
     _, second = cursors.get_messages(first, limit=10)
     _, third = cursors.get_messages(second, limit=10)
     clock.advance(200_000)
@@ -270,7 +270,7 @@ def test_G5_a_cursor_that_is_not_ours_is_rejected(open_cursors: Open, new_topic:
     topic = new_topic(1)
     one, other = open_cursors(), open_cursors(signing_key=b"k" * 32)
     partner = open_cursors(signing_key=b"k" * 32)
-    cursor = other.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    cursor = other.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     with pytest.raises(InvalidCursor, match="signed with another key"):
         one.get_messages(cursor)
     with pytest.raises(InvalidCursor, match=r"'worker-1'.*does not run in this process"):
@@ -288,9 +288,9 @@ def test_G6_a_silent_instance_leaves_though_its_process_lives(
     topic = new_topic(4)
     produce(bootstrap, topic, 40, partitions=4)
     cursors = open_cursors(protocol, clock=clock)
-    silent = cursors.create_group_cursor(topic, group, "silent", sg.TRIM_HORIZON)
-    busy = cursors.create_group_cursor(topic, group, "busy", sg.TRIM_HORIZON)
-    beating = cursors.create_group_cursor(topic, group, "beating", sg.TRIM_HORIZON)
+    silent = cursors.create_group_cursor(topic, group, "silent", sg.cursors.TRIM_HORIZON)
+    busy = cursors.create_group_cursor(topic, group, "busy", sg.cursors.TRIM_HORIZON)
+    beating = cursors.create_group_cursor(topic, group, "beating", sg.cursors.TRIM_HORIZON)
     wait_for_sizes(cursors, topic, group, [1, 1, 2])
     _, silent = cursors.get_messages(silent, limit=5)
     for _ in range(2):
@@ -324,7 +324,7 @@ def test_G6_a_process_that_dies_is_noticed_by_the_broker(
         assert len(doomed.get(5)) == 5
         doomed.kill()
         cursors = open_cursors()
-        cursor = cursors.create_group_cursor(topic, group, "heir", sg.LATEST)
+        cursor = cursors.create_group_cursor(topic, group, "heir", sg.cursors.LATEST)
         wait_for_sizes(cursors, topic, group, [2])
         messages, _ = read_all(cursors, cursor)
     finally:
@@ -356,7 +356,7 @@ def test_G7_consumer_commit_commits_what_the_cursor_covers_and_reads_nothing(
     topic = new_topic(1)
     produce(bootstrap, topic, 40, partitions=1)
     cursors = open_cursors(protocol, clock=clock)
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, commit_on_get=False)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON, commit_on_get=False)
     _, first = cursors.get_messages(cursor, limit=10)
     _, second = cursors.get_messages(first, limit=10)
     _, third = cursors.get_messages(second, limit=10)
@@ -391,7 +391,7 @@ def test_G7_the_commit_of_an_instance_that_was_evicted_is_rejected_with_an_error
         assert zombie.get(10) == [str(i) for i in range(10)]
         zombie.signal(signal.SIGSTOP)
         cursors = open_cursors(protocol)
-        cursor = cursors.create_group_cursor(topic, group, "heir", sg.TRIM_HORIZON)
+        cursor = cursors.create_group_cursor(topic, group, "heir", sg.cursors.TRIM_HORIZON)
         wait_for_sizes(cursors, topic, group, [1])
         messages, cursor = cursors.get_messages(cursor, limit=25)
         assert values(messages) == [str(i) for i in range(25)]
@@ -417,7 +417,7 @@ def test_G10_every_instance_has_its_share(protocol: str, open_cursors: Open, new
     examples = {new_topic(8): [2, 2, 2, 2], new_topic(10): [2, 2, 3, 3]}
 
     def join(topic: str, instance: int) -> None:
-        cursors.create_group_cursor(topic, f"{group}-{topic}", f"worker-{instance}", sg.TRIM_HORIZON)
+        cursors.create_group_cursor(topic, f"{group}-{topic}", f"worker-{instance}", sg.cursors.TRIM_HORIZON)
 
     with ThreadPoolExecutor(8) as pool:
         for joined in [pool.submit(join, topic, i) for topic in examples for i in range(4)]:
@@ -435,8 +435,8 @@ def test_G10_more_instances_than_partitions_idle_and_take_over(
     topic = new_topic(1)
     produce(bootstrap, topic, 10, partitions=1)
     cursors = open_cursors(protocol)
-    first = cursors.create_group_cursor(topic, group, "first", sg.TRIM_HORIZON)
-    spare = cursors.create_group_cursor(topic, group, "spare", sg.TRIM_HORIZON)
+    first = cursors.create_group_cursor(topic, group, "first", sg.cursors.TRIM_HORIZON)
+    spare = cursors.create_group_cursor(topic, group, "spare", sg.cursors.TRIM_HORIZON)
     _, first = cursors.get_messages(first, limit=4)
     for _ in range(3):
         nothing, spare = cursors.get_messages(spare)
@@ -467,8 +467,8 @@ def test_G11_instances_that_come_and_go_under_load_lose_nothing_and_repeat_nothi
     lock = threading.Lock()
     enough = threading.Event()
 
-    def work(cursors: sg.GroupCursors, name: str, until: threading.Event) -> None:
-        cursor = cursors.create_group_cursor(topic, group, name, sg.TRIM_HORIZON)
+    def work(cursors: sg.cursors.GroupCursors, name: str, until: threading.Event) -> None:
+        cursor = cursors.create_group_cursor(topic, group, name, sg.cursors.TRIM_HORIZON)
         while not until.is_set():
             messages, cursor = cursors.get_messages(cursor, limit=200)
             with lock:
@@ -509,7 +509,7 @@ def test_G12_the_story_of_A_and_B(bootstrap: str, new_topic: NewTopic, group: st
     processed: Counter[int] = Counter()
 
     # A receives messages 1-100 and processes all of them.
-    a = home.create_group_cursor(topic, group, "A", sg.TRIM_HORIZON)
+    a = home.create_group_cursor(topic, group, "A", sg.cursors.TRIM_HORIZON)
     _, a = home.get_messages(a, limit=1)
     messages, a = home.get_messages(a, limit=100)
     assert [m.offset for m in messages] == list(range(1, 101))
@@ -522,7 +522,7 @@ def test_G12_the_story_of_A_and_B(bootstrap: str, new_topic: NewTopic, group: st
     processed.update(m.offset for m in messages[:15])
 
     # B receives no messages while A can return, then receives 101-200 and continues its loop.
-    b = elsewhere.create_group_cursor(topic, group, "B", sg.TRIM_HORIZON)
+    b = elsewhere.create_group_cursor(topic, group, "B", sg.cursors.TRIM_HORIZON)
     messages = []
 
     def came() -> bool:
@@ -559,7 +559,7 @@ def test_G13_offsets_that_hold_no_message_neither_stall_a_reader_nor_count_as_la
         else:
             producer.commit_transaction(30)
     cursors = open_cursors(**{"isolation.level": "read_committed"})
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON)
     messages, cursor = read_all(cursors, cursor)
     assert [(m.offset, m.value) for m in messages] == [(0, b"0"), (2, b"1"), (6, b"3"), (8, b"4")]
     assert cursors.get_messages(cursor)[0] == []

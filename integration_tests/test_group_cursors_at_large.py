@@ -31,7 +31,7 @@ from streamgroups_testkit.producing import produce, recreate_topic
 from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
 
-Open = Callable[..., sg.GroupCursors]
+Open = Callable[..., sg.cursors.GroupCursors]
 NewTopic = Callable[..., str]
 
 HOUR_MS = 3_600_000
@@ -47,14 +47,14 @@ def test_G8_a_group_is_moved_while_its_instances_consume(
     topic = new_topic(2)
     produce(bootstrap, topic, 200, partitions=2)
     one, other = open_cursors(protocol), open_cursors(protocol)
-    a = one.create_group_cursor(topic, group, "a", sg.TRIM_HORIZON)
-    b = other.create_group_cursor(topic, group, "b", sg.TRIM_HORIZON)
+    a = one.create_group_cursor(topic, group, "a", sg.cursors.TRIM_HORIZON)
+    b = other.create_group_cursor(topic, group, "b", sg.cursors.TRIM_HORIZON)
     held = wait_for_sizes(one, topic, group, [1, 1])
     _, a = one.get_messages(a, limit=60)
     _, a = one.get_messages(a, limit=10)
     _, b = other.get_messages(b, limit=50)
 
-    described = open_cursors(protocol).update_group(topic, group, sg.TRIM_HORIZON)
+    described = open_cursors(protocol).update_group(topic, group, sg.cursors.TRIM_HORIZON)
     assert [(p.partition, p.moving_to) for p in described.partitions] == [(0, 0), (1, 0)]
     # Each instance continues at the new position with its next request; no instance had to stop.
     got_a, a = one.get_messages(a, limit=5)
@@ -65,7 +65,7 @@ def test_G8_a_group_is_moved_while_its_instances_consume(
     assert [p.moving_to for p in one.get_group(topic, group).partitions] == [None, None]
 
     # The same with a reset forward; the instances continue from there, and apply it once.
-    one.update_group(topic, group, sg.LATEST)
+    one.update_group(topic, group, sg.cursors.LATEST)
     produce(bootstrap, topic, 4, partitions=2, first=200)
     got_a, a = one.get_messages(a)
     got_b, b = other.get_messages(b)
@@ -82,9 +82,9 @@ def test_G8_what_was_given_before_a_move_is_not_committed_after_it(
     topic = new_topic(1)
     produce(bootstrap, topic, 50, partitions=1)
     cursors = open_cursors()
-    cursor = cursors.create_group_cursor(topic, group, "a", sg.TRIM_HORIZON, commit_on_get=False)
+    cursor = cursors.create_group_cursor(topic, group, "a", sg.cursors.TRIM_HORIZON, commit_on_get=False)
     _, cursor = cursors.get_messages(cursor, limit=30)
-    cursors.update_group(topic, group, sg.TRIM_HORIZON)
+    cursors.update_group(topic, group, sg.cursors.TRIM_HORIZON)
     with pytest.raises(FencedMember, match="or the offsets of the group were reset"):
         cursors.consumer_commit(cursor)
     assert committed_offsets(bootstrap, group, topic) == {0: 0}
@@ -98,14 +98,14 @@ def test_G8_a_group_without_members_is_moved_too_and_a_time_is_a_place(
     stamped(bootstrap, topic, 0, [1_000_000, 2_000_000, 3_000_000])
     cursors = open_cursors()
     with pytest.raises(GroupRejected, match="no offsets to reset"):
-        cursors.update_group(topic, group, sg.LATEST)
-    cursor = cursors.create_group_cursor(topic, group, "a", sg.LATEST)
-    cursors.update_group(topic, group, sg.TRIM_HORIZON)
+        cursors.update_group(topic, group, sg.cursors.LATEST)
+    cursor = cursors.create_group_cursor(topic, group, "a", sg.cursors.LATEST)
+    cursors.update_group(topic, group, sg.cursors.TRIM_HORIZON)
     # The instance left before it applied the reset request; the next request replaces it.
     cursors.leave_group(cursor)
-    described = cursors.update_group(topic, group, sg.AT_TIME, time=1_500_000)
+    described = cursors.update_group(topic, group, sg.cursors.AT_TIME, time=1_500_000)
     assert [(p.next_offset, p.instance, p.moving_to) for p in described.partitions] == [(1, None, None)]
-    cursor = cursors.create_group_cursor(topic, group, "b", sg.LATEST)
+    cursor = cursors.create_group_cursor(topic, group, "b", sg.cursors.LATEST)
     assert values(read_all(cursors, cursor)[0]) == ["2000000", "3000000"]
 
 
@@ -119,7 +119,7 @@ def test_G8_members_of_other_clients_are_not_reset_while_they_read(
         other.subscribe([topic])
         wait_until(lambda: other.poll(0.1) or other.assignment(), "the other client joined")
         with pytest.raises(GroupRejected, match=r"cannot apply a reset request: other"):
-            cursors.update_group(topic, group, sg.TRIM_HORIZON)
+            cursors.update_group(topic, group, sg.cursors.TRIM_HORIZON)
     wait_until_group_is_empty(admin, group)
 
 
@@ -132,7 +132,7 @@ def test_G9_get_group_lists_partitions_with_offset_instance_and_until_when(
     topic = new_topic(2)
     produce(bootstrap, topic, 20, partitions=2)
     cursors = open_cursors(clock=clock)
-    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.TRIM_HORIZON, lease_timeout_ms=60_000)
+    cursor = cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.TRIM_HORIZON, lease_timeout_ms=60_000)
     _, cursor = cursors.get_messages(cursor)
     clock.advance(5_000)
     _, cursor = cursors.get_messages(cursor)
@@ -155,17 +155,17 @@ def test_G14_one_group_too_many_is_rejected_with_the_candidates_to_delete(
 ) -> None:
     topic, another = new_topic(1), new_topic(1)
     cursors = open_cursors(groups_per_stream=2)
-    cursor = cursors.create_group_cursor(topic, f"{group}-a", "x", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(topic, f"{group}-a", "x", sg.cursors.TRIM_HORIZON)
     cursors.leave_group(cursor)
-    cursors.create_group_cursor(topic, f"{group}-b", "x", sg.TRIM_HORIZON)
+    cursors.create_group_cursor(topic, f"{group}-b", "x", sg.cursors.TRIM_HORIZON)
     with pytest.raises(
         GroupRejected, match=rf"'{topic}' is already read by 2 groups.*groups without members: {group}-a\."
     ):
-        cursors.create_group_cursor(topic, f"{group}-c", "x", sg.TRIM_HORIZON)
+        cursors.create_group_cursor(topic, f"{group}-c", "x", sg.cursors.TRIM_HORIZON)
     assert committed_offsets(bootstrap, f"{group}-c", topic) == {}
     # Instances can join a group that already reads the stream, and other streams have separate limits.
-    cursors.create_group_cursor(topic, f"{group}-a", "y", sg.TRIM_HORIZON)
-    cursors.create_group_cursor(another, f"{group}-c", "x", sg.TRIM_HORIZON)
+    cursors.create_group_cursor(topic, f"{group}-a", "y", sg.cursors.TRIM_HORIZON)
+    cursors.create_group_cursor(another, f"{group}-c", "x", sg.cursors.TRIM_HORIZON)
 
 
 def test_G15_a_group_unused_for_the_retention_time_vanishes(
@@ -175,10 +175,10 @@ def test_G15_a_group_unused_for_the_retention_time_vanishes(
     produce(bootstrap, topic, 10, partitions=1)
     cursors = open_cursors(clock=clock)
     for name in (f"{group}-a", f"{group}-b"):
-        cursor = cursors.create_group_cursor(topic, name, "x", sg.TRIM_HORIZON)
+        cursor = cursors.create_group_cursor(topic, name, "x", sg.cursors.TRIM_HORIZON)
         cursors.leave_group(cursors.consumer_commit(cursors.get_messages(cursor, limit=4)[1]))
     clock.advance(HOUR_MS - 60_000)
-    cursor = cursors.create_group_cursor(topic, f"{group}-b", "x", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(topic, f"{group}-b", "x", sg.cursors.TRIM_HORIZON)
     messages, cursor = cursors.get_messages(cursor, limit=1)
     assert places(messages) == [(0, 4)]
     cursors.leave_group(cursor)
@@ -189,7 +189,7 @@ def test_G15_a_group_unused_for_the_retention_time_vanishes(
     assert committed_offsets(bootstrap, f"{group}-a", topic) == {}
     assert committed_offsets(bootstrap, f"{group}-a.streamgroups", topic) == {}
     clock.advance(HOUR_MS)
-    cursor = cursors.create_group_cursor(topic, f"{group}-b", "x", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(topic, f"{group}-b", "x", sg.cursors.TRIM_HORIZON)
     assert places(cursors.get_messages(cursor, limit=1)[0]) == [(0, 0)]
 
 
@@ -207,17 +207,17 @@ def test_G16_cursors_of_one_partition_begin_anywhere_and_commit_nothing(
         cursor = cursors.create_cursor(topic, 1, *args, **more)  # type: ignore[arg-type]
         return places(cursors.get_messages(cursor, limit=2)[0])
 
-    assert first(sg.TRIM_HORIZON) == [(1, 0), (1, 1)]
-    assert first(sg.AT_OFFSET, offset=7) == first(AtOffset(7)) == [(1, 7), (1, 8)]
-    assert first(sg.AFTER_OFFSET, offset=7) == first(AfterOffset(7)) == [(1, 8), (1, 9)]
-    assert first(sg.AT_TIME, time=4_500_000) == [(1, 4), (1, 5)]
-    latest = cursors.create_cursor(topic, 1, sg.LATEST)
+    assert first(sg.cursors.TRIM_HORIZON) == [(1, 0), (1, 1)]
+    assert first(sg.cursors.AT_OFFSET, offset=7) == first(AtOffset(7)) == [(1, 7), (1, 8)]
+    assert first(sg.cursors.AFTER_OFFSET, offset=7) == first(AfterOffset(7)) == [(1, 8), (1, 9)]
+    assert first(sg.cursors.AT_TIME, time=4_500_000) == [(1, 4), (1, 5)]
+    latest = cursors.create_cursor(topic, 1, sg.cursors.LATEST)
     nothing, latest = cursors.get_messages(latest)
     assert nothing == []
     stamped(bootstrap, topic, 1, [99_000_000])
     assert places(cursors.get_messages(latest)[0]) == [(1, 20)]
 
-    cursor = cursors.create_cursor(topic, 1, sg.TRIM_HORIZON)
+    cursor = cursors.create_cursor(topic, 1, sg.cursors.TRIM_HORIZON)
     found, cursor = read_all(cursors, cursor)
     assert places(found) == [(1, o) for o in range(21)]
     groups = [g.group_id for g in admin.list_consumer_groups().result(30).valid]
@@ -234,15 +234,17 @@ def test_G16_a_missing_stream_is_rejected(
     produce(bootstrap, topic, 10, partitions=1)
     cursors = open_cursors()
     with pytest.raises(InvalidOption, match=rf"{topic}-0 has no offset 11: the available offsets are \[0, 10\)"):
-        cursors.create_cursor(topic, 0, sg.AT_OFFSET, offset=11)
+        cursors.create_cursor(topic, 0, sg.cursors.AT_OFFSET, offset=11)
     with pytest.raises(UnknownTopic, match="has no partition 1"):
-        cursors.create_cursor(topic, 1, sg.TRIM_HORIZON)
-    cursor = cursors.create_cursor(topic, 0, sg.AT_OFFSET, offset=2)
+        cursors.create_cursor(topic, 1, sg.cursors.TRIM_HORIZON)
+    cursor = cursors.create_cursor(topic, 0, sg.cursors.AT_OFFSET, offset=2)
     five = TopicPartition(topic, 0, 5)
     admin.delete_records([five])[five].result(30)
     with pytest.raises(DataLoss, match=rf"{topic}-0 no longer has offset 2: it contains \[5, 10\)"):
         cursors.get_messages(cursor)
-    assert places(cursors.get_messages(cursors.create_cursor(topic, 0, sg.TRIM_HORIZON), limit=1)[0]) == [(0, 5)]
+    assert places(cursors.get_messages(cursors.create_cursor(topic, 0, sg.cursors.TRIM_HORIZON), limit=1)[0]) == [
+        (0, 5)
+    ]
 
 
 def test_G16_processes_with_one_key_read_on_with_each_others_partition_cursors(
@@ -251,7 +253,7 @@ def test_G16_processes_with_one_key_read_on_with_each_others_partition_cursors(
     topic = new_topic(1)
     produce(bootstrap, topic, 10, partitions=1)
     one, other = open_cursors(signing_key=b"k" * 32), open_cursors(signing_key=b"k" * 32)
-    _, cursor = one.get_messages(one.create_cursor(topic, 0, sg.TRIM_HORIZON), limit=6)
+    _, cursor = one.get_messages(one.create_cursor(topic, 0, sg.cursors.TRIM_HORIZON), limit=6)
     assert places(other.get_messages(cursor)[0]) == [(0, o) for o in range(6, 10)]
     with pytest.raises(InvalidCursor, match="signing_key"):
         open_cursors().get_messages(cursor)
@@ -270,7 +272,7 @@ def test_an_iteration_commits_what_is_done_and_leaves(
     topic = new_topic(1)
     produce(bootstrap, topic, 30, partitions=1)
     cursors = open_cursors()
-    messages = cursors.messages(topic, group, "worker-1", sg.TRIM_HORIZON, limit=10)
+    messages = cursors.messages(topic, group, "worker-1", sg.cursors.TRIM_HORIZON, limit=10)
     for message in messages:
         if message.offset == 14:
             break
@@ -279,7 +281,7 @@ def test_an_iteration_commits_what_is_done_and_leaves(
     # The message at which the loop ended is not processed.
     assert committed_offsets(bootstrap, group, topic) == {0: 14}
     assert holders(cursors, topic, group) == {}
-    rest = cursors.messages(topic, group, "worker-1", sg.TRIM_HORIZON, idle_timeout_ms=300)
+    rest = cursors.messages(topic, group, "worker-1", sg.cursors.TRIM_HORIZON, idle_timeout_ms=300)
     assert [m.offset for m in rest] == list(range(14, 30))
     assert committed_offsets(bootstrap, group, topic) == {0: 30}
     assert holders(cursors, topic, group) == {}
@@ -291,7 +293,7 @@ def test_an_iteration_sends_a_heartbeat_with_each_request_for_a_message(
     topic = new_topic(1)
     produce(bootstrap, topic, 5, partitions=1)
     cursors = open_cursors(clock=clock)
-    messages = cursors.messages(topic, group, "worker-1", sg.TRIM_HORIZON, idle_timeout_ms=0)
+    messages = cursors.messages(topic, group, "worker-1", sg.cursors.TRIM_HORIZON, idle_timeout_ms=0)
     for _ in range(4):
         next(messages)
         clock.advance(20_000)
@@ -310,32 +312,32 @@ def test_bad_input_is_rejected_before_anything_changes(
     topic = new_topic(1)
     cursors = open_cursors()
     with pytest.raises(UnknownTopic, match="'nowhere' does not exist"):
-        cursors.create_group_cursor("nowhere", group, "worker-1", sg.LATEST)
+        cursors.create_group_cursor("nowhere", group, "worker-1", sg.cursors.LATEST)
     with pytest.raises(InvalidOption, match="AT_TIME requires 'time'"):
-        cursors.create_group_cursor(topic, group, "worker-1", sg.AT_TIME)
+        cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.AT_TIME)
     with pytest.raises(InvalidOption, match="requires a partition"):
         cursors.create_group_cursor(topic, group, "worker-1", "AT_OFFSET")
     with pytest.raises(InvalidOption, match="instance_name"):
-        cursors.create_group_cursor(topic, group, "", sg.LATEST)
+        cursors.create_group_cursor(topic, group, "", sg.cursors.LATEST)
     with pytest.raises(InvalidOption, match=r"sesion\.timeout\.ms"):
-        sg.GroupCursors(bootstrap, {"sesion.timeout.ms": "6000"})
+        sg.cursors.GroupCursors(bootstrap, {"sesion.timeout.ms": "6000"})
     with pytest.raises(InvalidOption, match=r"group\.id"):
-        sg.GroupCursors(bootstrap, {"kafka.group.id": "billing"})
+        sg.cursors.GroupCursors(bootstrap, {"kafka.group.id": "billing"})
     with pytest.raises(InvalidOption, match="at least 16 are required"):
-        sg.GroupCursors(bootstrap, signing_key=b"short")
+        sg.cursors.GroupCursors(bootstrap, signing_key=b"short")
     assert group not in [g.group_id for g in admin.list_consumer_groups().result(30).valid]
     cursors.close()
     cursors.close()
     with pytest.raises(StreamGroupsError, match="closed"):
-        cursors.create_group_cursor(topic, group, "worker-1", sg.LATEST)
+        cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.LATEST)
 
 
 def test_a_group_that_reads_another_stream_is_rejected(open_cursors: Open, new_topic: NewTopic, group: str) -> None:
     topic, another = new_topic(1), new_topic(1)
     cursors = open_cursors()
-    cursors.create_group_cursor(topic, group, "worker-1", sg.LATEST)
+    cursors.create_group_cursor(topic, group, "worker-1", sg.cursors.LATEST)
     with pytest.raises(GroupRejected, match="in use by another subscription"):
-        cursors.create_group_cursor(another, group, "worker-2", sg.LATEST)
+        cursors.create_group_cursor(another, group, "worker-2", sg.cursors.LATEST)
 
 
 # ---- the documents ---------------------------------------------------------------------------------------------------

@@ -82,9 +82,9 @@ SHIFTS = {"forward": "2", "back": "-2", "far forward": "1000", "far back": "-100
 
 def test_O1_python_describes_a_group_as_the_command_does(bootstrap: str, group: str, topic: str) -> None:
     with pytest.raises(UnknownGroup, match=f"'{group}' does not exist"):
-        sg.describe_group(group, bootstrap_servers=bootstrap)
+        sg.groups.describe_group(group, bootstrap_servers=bootstrap)
     assert ours(bootstrap, "reset", group, "--topic", topic, "--to-offset", "4", "--execute").returncode == 0
-    described = sg.describe_group(group, bootstrap_servers=bootstrap, settings={"client.id": "notebook"})
+    described = sg.groups.describe_group(group, bootstrap_servers=bootstrap, settings={"client.id": "notebook"})
     (document,) = json.loads(ours(bootstrap, "describe", group, "-o", "json").stdout)["groups"]
     names = ("partition", "committed_offset", "end_offset", "lag")
     in_python = [

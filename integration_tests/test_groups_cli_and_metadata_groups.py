@@ -18,14 +18,14 @@ def listed(bootstrap: str, *arguments: str) -> set[str]:
 
 
 def test_O1_a_group_of_cursors_is_one_group(
-    bootstrap: str, new_topic: Callable[..., str], group: str, open_cursors: Callable[..., sg.GroupCursors]
+    bootstrap: str, new_topic: Callable[..., str], group: str, open_cursors: Callable[..., sg.cursors.GroupCursors]
 ) -> None:
     stream = new_topic(2)
     produce(bootstrap, stream, 20, partitions=2)
     cursors = open_cursors()
-    cursor = cursors.create_group_cursor(stream, group, "worker-1", sg.TRIM_HORIZON)
+    cursor = cursors.create_group_cursor(stream, group, "worker-1", sg.cursors.TRIM_HORIZON)
     _, cursor = cursors.get_messages(cursor, 10)
-    cursors.update_group(stream, group, sg.TRIM_HORIZON)
+    cursors.update_group(stream, group, sg.cursors.TRIM_HORIZON)
     _, cursor = cursors.get_messages(cursor, 10)
     cursor = cursors.consumer_commit(cursor)
     cursors.leave_group(cursor)
@@ -41,5 +41,5 @@ def test_O1_a_group_of_cursors_is_one_group(
     assert result.returncode == 0, result.stderr
     assert not {group, *entries} & listed(bootstrap, "--internal")
     # A recreated group of this name applies no reset request of the deleted group.
-    cursor = cursors.create_group_cursor(stream, group, "worker-1", sg.LATEST)
+    cursor = cursors.create_group_cursor(stream, group, "worker-1", sg.cursors.LATEST)
     assert cursors.get_messages(cursor)[0] == []

@@ -50,8 +50,8 @@ def test_O3_what_an_instance_was_given_and_has_not_committed(
 ) -> None:
     topic = new_topic(1)
     produce(bootstrap, topic, 30, partitions=1)
-    with sg.GroupCursors(bootstrap) as cursors:
-        cursor = cursors.create_group_cursor(topic, group, "worker", sg.TRIM_HORIZON)
+    with sg.cursors.GroupCursors(bootstrap) as cursors:
+        cursor = cursors.create_group_cursor(topic, group, "worker", sg.cursors.TRIM_HORIZON)
         _, cursor = cursors.get_messages(cursor, limit=12)
 
         def reported() -> bool:

@@ -141,7 +141,7 @@ USUAL_SEED = 11
 
 def decoded(spark: SparkSession, values: list[bytes], schema: str, options: dict[str, str] | None = None) -> list[Any]:
     frame = spark.createDataFrame(list(enumerate(values)), "n int, value binary")
-    rows = sg.decode(frame, sg.Json(schema, options or {}))
+    rows = sg.decode(frame, sg.schemas.Json(schema, options or {}))
     return sorted(in_micros(rows, schema).collect(), key=lambda row: row.n)
 
 
@@ -189,7 +189,7 @@ def test_a_number_in_a_variant_is_finite(spark: SparkSession) -> None:
         b'{"v":{"a":1.50,"b":[12345678901234567890.5]},"l":[{"v":null},null]}': None,
     }
     schema = "s string, v variant, l array<struct<v:variant>>"
-    rows = sg.decode(spark.createDataFrame(list(enumerate(values)), "n int, value binary"), sg.Json(schema))
+    rows = sg.decode(spark.createDataFrame(list(enumerate(values)), "n int, value binary"), sg.schemas.Json(schema))
     found = rows.orderBy("n").select("dead_letter.error_class", F.col("record.v").cast("string").alias("v")).collect()
     assert [it.error_class for it in found] == list(values.values())
     assert [it.v for it in found[4:]] == [
@@ -199,7 +199,7 @@ def test_a_number_in_a_variant_is_finite(spark: SparkSession) -> None:
     ]
     (row,) = sg.decode(
         spark.createDataFrame([(b'{"v":1e400}',)], "value binary"),
-        sg.Json("v variant", {"allowNonNumericNumbers": "true"}),
+        sg.schemas.Json("v variant", {"allowNonNumericNumbers": "true"}),
     ).collect()
     assert row.dead_letter is None
 
@@ -214,9 +214,9 @@ def test_dates_need_the_policy_of_spark(spark: SparkSession, policy: str, type_:
     try:
         if policy != "CORRECTED" and type_ != "string":
             with pytest.raises(InvalidOption, match=f"{name} is '{policy.upper()}'.* Set it to 'CORRECTED'"):
-                sg.decode(rows, sg.Json(f"at {type_}"))
+                sg.decode(rows, sg.schemas.Json(f"at {type_}"))
         else:
-            (row,) = sg.decode(rows, sg.Json(f"at {type_}")).collect()
+            (row,) = sg.decode(rows, sg.schemas.Json(f"at {type_}")).collect()
             assert (row.dead_letter is None) == (type_ == "string")
     finally:
         spark.conf.set(name, str(before))
@@ -224,9 +224,9 @@ def test_dates_need_the_policy_of_spark(spark: SparkSession, policy: str, type_:
 
 def test_decimals_need_the_usual_locale(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(b'{"c":"1,234.5"}',)], "value binary")
-    with pytest.raises(InvalidOption, match=r"'locale' of sg.Json is 'sv', and the schema has decimals"):
-        sg.decode(rows, sg.Json("c decimal(5,1)", {"LOCALE": "sv"}))
-    (row,) = sg.decode(rows, sg.Json("c decimal(5,1)", {"locale": "en-us"})).collect()
+    with pytest.raises(InvalidOption, match=r"'locale' of sg.schemas.Json is 'sv', and the schema has decimals"):
+        sg.decode(rows, sg.schemas.Json("c decimal(5,1)", {"LOCALE": "sv"}))
+    (row,) = sg.decode(rows, sg.schemas.Json("c decimal(5,1)", {"locale": "en-us"})).collect()
     assert row.record.c == Decimal("1234.5")
 
 

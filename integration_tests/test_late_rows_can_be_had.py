@@ -1,4 +1,4 @@
-"""W7, W9, X8: ``sg.split_late`` returns exactly the rows that Spark's operators drop, also after a restart."""
+"""W7, W9, X8: ``sg.event_time.split_late`` returns exactly the rows that Spark's operators drop, also after a restart."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_W7_X8_rows_are_late_if_spark_drops_them(
 
     def run_again() -> StreamingQuery:
         timed = sg.with_event_time(departures(spark, options), "eventTime", watermark_delay="0s")
-        on_time, late = sg.split_late(timed, "eventTime", window=sg.tumbling(WINDOW))
+        on_time, late = sg.event_time.split_late(timed, "eventTime", window=sg.shapes.tumbling(WINDOW))
         counted = on_time.groupBy(F.window("eventTime", WINDOW)).count()
         # Here Spark drops late rows itself. Each one is a group of its own, so Spark counts each one.
         own = timed.groupBy(F.window("eventTime", WINDOW), "partition", "offset").count()
@@ -126,7 +126,7 @@ def test_W7_X8_late_rows_of_windows_reach_a_topic_of_their_own(
 
     def run_again() -> StreamingQuery:
         timed = sg.with_event_time(departures(spark, options), "eventTime", watermark_delay="0s")
-        on_time, late = sg.split_late(timed, "eventTime", window=sg.tumbling(WINDOW))
+        on_time, late = sg.event_time.split_late(timed, "eventTime", window=sg.shapes.tumbling(WINDOW))
         counted = on_time.groupBy(F.window("eventTime", WINDOW)).count()
         # Here Spark drops late rows itself. Each one is a group of its own, so Spark counts each one.
         own = timed.groupBy(F.window("eventTime", WINDOW), "partition", "offset").count()
@@ -197,7 +197,7 @@ def test_X8_late_rows_of_other_operators_on_sparks_own_watermark(
         timed = read.select(F.col("offset").alias(name), "timestamp", "watermark").withWatermark(
             "timestamp", "0 seconds"
         )
-        return timed, sg.split_late(timed, "timestamp")[1]
+        return timed, sg.event_time.split_late(timed, "timestamp")[1]
 
     (left, late_left), (right, late_right) = stream("of_left"), stream("of_right")
     once = left.dropDuplicatesWithinWatermark(["of_left"]).select(F.lit("once"), "of_left")
@@ -235,7 +235,9 @@ def test_W17_no_row_of_bounded_data_is_late(spark: SparkSession, bootstrap: str,
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "eventTimeHeader": "dep_ms"}
     rows = spark.read.format("streamgroups").options(**options, includeWatermark="true").load()
     unknown = F.when(F.col("offset") != 1, F.col("eventTime")).alias("at")
-    on_time, late = sg.split_late(rows.select("offset", unknown, "watermark"), "at", window=sg.tumbling(WINDOW))
+    on_time, late = sg.event_time.split_late(
+        rows.select("offset", unknown, "watermark"), "at", window=sg.shapes.tumbling(WINDOW)
+    )
     assert [(r.offset, r.watermark) for r in on_time.orderBy("offset").collect()] == [(0, None), (2, None)]
     (letter,) = sg.dead_letters(late).collect()
     assert (letter.offset, letter.details.keys()) == (1, {"why", "record"})
@@ -256,7 +258,8 @@ def judged_rows(spark: SparkSession) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    "window", [pytest.param(sg.tumbling("5s"), marks=LONG), sg.hopping("10s", hop="4s"), sg.session("3s")]
+    "window",
+    [pytest.param(sg.shapes.tumbling("5s"), marks=LONG), sg.shapes.hopping("10s", hop="4s"), sg.shapes.session("3s")],
 )
 def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, window: Shape) -> None:
     rows = judged_rows(spark)
@@ -277,7 +280,9 @@ def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, win
     assert 0 < len(expected) < rows.count()
 
 
-@pytest.mark.parametrize("window", [None, sg.tumbling("5s"), sg.hopping("400 days", hop="3 days"), sg.session("3s")])
+@pytest.mark.parametrize(
+    "window", [None, sg.shapes.tumbling("5s"), sg.shapes.hopping("400 days", hop="3 days"), sg.shapes.session("3s")]
+)
 def test_a_time_beyond_the_bound_is_no_event_time(spark: SparkSession, window: Shape | None) -> None:
     """Sums of a time and a window would overflow, which fails the query in ANSI mode."""
     bound_us = MAX_TIME_MS * 1_000
@@ -341,19 +346,25 @@ def test_the_error_names_what_cannot_work(spark: SparkSession) -> None:
     with_column = timed(includeWatermark="true")
     dropping = timed(includeWatermark="true", onViolation="adjust")
     rejected: list[tuple[Callable[[], Any], str]] = [
-        (lambda: sg.split_late(timed(), "timestamp"), "Set the option includeWatermark=true on the source"),
-        (lambda: sg.split_late(with_column.drop("watermark"), "timestamp"), "no column 'watermark'.* Keep it"),
-        (lambda: sg.split_late(with_column, "time"), "Column 'time' does not exist"),
-        (lambda: sg.split_late(with_column, "watermark"), "Column 'watermark' has no watermark"),
-        (lambda: sg.split_late(with_column, "timestamp", window="5m"), "Option 'window' is '5m'"),  # type: ignore[arg-type]
-        (lambda: sg.split_late(with_column, "timestamp", on_violation="skip"), "Option 'on_violation' is 'skip'"),
-        (lambda: sg.split_late(with_column, "timestamp", on_violation="adjust"), "'until' is missing"),
-        (lambda: sg.split_late(dropping, "timestamp"), "'until' is missing"),
-        (lambda: sg.split_late(with_column, "timestamp", until="timestamp"), "'until' requires"),
-        (lambda: sg.split_late(spark.range(1), "id"), "reads the source 'Range'"),
+        (lambda: sg.event_time.split_late(timed(), "timestamp"), "Set the option includeWatermark=true on the source"),
         (
-            lambda: sg.split_late(with_column.dropDuplicatesWithinWatermark(["offset"]), "timestamp"),
-            "DeduplicateWithinWatermark precedes sg.split_late",
+            lambda: sg.event_time.split_late(with_column.drop("watermark"), "timestamp"),
+            "no column 'watermark'.* Keep it",
+        ),
+        (lambda: sg.event_time.split_late(with_column, "time"), "Column 'time' does not exist"),
+        (lambda: sg.event_time.split_late(with_column, "watermark"), "Column 'watermark' has no watermark"),
+        (lambda: sg.event_time.split_late(with_column, "timestamp", window="5m"), "Option 'window' is '5m'"),  # type: ignore[arg-type]
+        (
+            lambda: sg.event_time.split_late(with_column, "timestamp", on_violation="skip"),
+            "Option 'on_violation' is 'skip'",
+        ),
+        (lambda: sg.event_time.split_late(with_column, "timestamp", on_violation="adjust"), "'until' is missing"),
+        (lambda: sg.event_time.split_late(dropping, "timestamp"), "'until' is missing"),
+        (lambda: sg.event_time.split_late(with_column, "timestamp", until="timestamp"), "'until' requires"),
+        (lambda: sg.event_time.split_late(spark.range(1), "id"), "reads the source 'Range'"),
+        (
+            lambda: sg.event_time.split_late(with_column.dropDuplicatesWithinWatermark(["offset"]), "timestamp"),
+            "DeduplicateWithinWatermark precedes sg.event_time.split_late",
         ),
         (
             lambda: sg.with_event_time(
@@ -362,14 +373,14 @@ def test_the_error_names_what_cannot_work(spark: SparkSession) -> None:
             "Set the option includeWatermark=true on the source",
         ),
         (
-            lambda: sg.windows(dropping, on="timestamp", window=sg.tumbling("5m"), aggregate={"n": "count(*)"}),
+            lambda: sg.windows(dropping, on="timestamp", window=sg.shapes.tumbling("5m"), aggregate={"n": "count(*)"}),
             "'until' is missing",
         ),
     ]
     for wrong, named in rejected:
         with pytest.raises(InvalidOption, match=named):
             wrong()
-    sg.split_late(dropping, "timestamp", on_violation="keep")
+    sg.event_time.split_late(dropping, "timestamp", on_violation="keep")
     # The options of bounded data do not apply to the stream that is joined with them.
     names = spark.read.format("streamgroups").options(**base, endingOffsets="latest", onViolation="drop").load()
-    sg.split_late(with_column.join(names.select("key"), "key"), "timestamp")
+    sg.event_time.split_late(with_column.join(names.select("key"), "key"), "timestamp")

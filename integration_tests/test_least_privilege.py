@@ -220,8 +220,8 @@ def _a_letter_without_the_ids(place: Place) -> None:
 
 
 def _cursors(place: Place) -> None:
-    with sg.GroupCursors(place.listeners.login, LOGIN) as cursors:
-        cursor = cursors.create_group_cursor("flights", place.name, "worker-1", sg.TRIM_HORIZON)
+    with sg.cursors.GroupCursors(place.listeners.login, LOGIN) as cursors:
+        cursor = cursors.create_group_cursor("flights", place.name, "worker-1", sg.cursors.TRIM_HORIZON)
         messages, cursor = cursors.get_messages(cursor)
         assert messages
         cursors.consumer_commit(cursor)

@@ -1,4 +1,4 @@
-"""X2, X4: ``sg.ledger`` makes a sink in ``foreachBatch`` exactly once, here with SQLite, also after loss of the
+"""X2, X4: ``sg.ledgers.ledger`` makes a sink in ``foreachBatch`` exactly once, here with SQLite, also after loss of the
 checkpoint.
 """
 
@@ -32,21 +32,21 @@ class SqlitePositions:
 
     path: str
 
-    def read(self) -> sg.LedgerPositions:
+    def read(self) -> sg.ledgers.LedgerPositions:
         with closing(sqlite3.connect(self.path)) as db:
             return positions_in(db)
 
-    def update(self, change: Callable[[sg.LedgerPositions], sg.LedgerPositions]) -> None:
+    def update(self, change: Callable[[sg.ledgers.LedgerPositions], sg.ledgers.LedgerPositions]) -> None:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db, db:
             db.execute("BEGIN IMMEDIATE")
             move(db, change(positions_in(db)))
 
 
-def positions_in(db: sqlite3.Connection) -> sg.LedgerPositions:
-    return {(t, p): sg.LedgerPosition(*row) for t, p, *row in db.execute("SELECT * FROM positions")}
+def positions_in(db: sqlite3.Connection) -> sg.ledgers.LedgerPositions:
+    return {(t, p): sg.ledgers.LedgerPosition(*row) for t, p, *row in db.execute("SELECT * FROM positions")}
 
 
-def move(db: sqlite3.Connection, positions: sg.LedgerPositions) -> None:
+def move(db: sqlite3.Connection, positions: sg.ledgers.LedgerPositions) -> None:
     db.executemany("REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", [(t, p, *row) for (t, p), row in positions.items()])
 
 
@@ -65,7 +65,7 @@ class Board:
             db.execute("CREATE TABLE board (value)")
 
     def run(self) -> None:
-        ledger = sg.ledger(self.group, checkpoint=str(self.checkpoint), positions=SqlitePositions(self.path))
+        ledger = sg.ledgers.ledger(self.group, checkpoint=str(self.checkpoint), positions=SqlitePositions(self.path))
 
         def write(rows: DataFrame, batch_id: int) -> None:
             batch = ledger.batch(batch_id)
@@ -148,7 +148,7 @@ def test_F1_a_batch_of_a_frozen_process_is_not_written_after_another_owner_has_t
     after = SqlitePositions(board.path).read()
     assert all(after[key].next_offset > epoch for key, epoch in before.items())
     assert board.values == list(range(N + 10))
-    frozen = sg.LedgerBatch(
+    frozen = sg.ledgers.LedgerBatch(
         board.group,
         tuple(OffsetRange(TopicPartition(board.topic, p), 105, 106) for p in range(2)),
         epochs={TopicPartition(board.topic, p): before[f"streamgroups.epoch.{board.topic}", p] for p in range(2)},
@@ -160,7 +160,7 @@ def test_F1_a_batch_of_a_frozen_process_is_not_written_after_another_owner_has_t
 @LONG
 def test_a_ledger_that_was_set_back_with_its_output_is_the_truth(board: Board) -> None:
     board.run()
-    SqlitePositions(board.path).update(lambda _: {(board.topic, 0): sg.LedgerPosition(7)})
+    SqlitePositions(board.path).update(lambda _: {(board.topic, 0): sg.ledgers.LedgerPosition(7)})
     with closing(sqlite3.connect(board.path)) as db, db:
         db.execute("DELETE FROM board")
     board.run()

@@ -1,4 +1,4 @@
-"""O3: ``sg.MetricsListener`` exports the same figures of a running query as Kafka's tool and ``groups describe`` show
+"""O3: ``sg.reports.MetricsListener`` exports the same figures of a running query as Kafka's tool and ``groups describe`` show
 for its group.
 """
 
@@ -30,14 +30,14 @@ IDLE_MS = "500"
 
 
 @pytest.fixture
-def listen(spark: SparkSession) -> Iterator[Callable[..., sg.MetricsListener]]:
+def listen(spark: SparkSession) -> Iterator[Callable[..., sg.reports.MetricsListener]]:
     """Creates and adds listeners; removes them after the test."""
-    made: list[sg.MetricsListener] = []
+    made: list[sg.reports.MetricsListener] = []
     before = spark.conf.get("spark.sql.streaming.noDataProgressEventInterval")
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", IDLE_MS)
 
-    def make(**arguments: object) -> sg.MetricsListener:
-        made.append(sg.MetricsListener(port=0, registry=CollectorRegistry(), **arguments))  # type: ignore[arg-type]
+    def make(**arguments: object) -> sg.reports.MetricsListener:
+        made.append(sg.reports.MetricsListener(port=0, registry=CollectorRegistry(), **arguments))  # type: ignore[arg-type]
         spark.streams.addListener(made[-1])
         return made[-1]
 
@@ -48,7 +48,7 @@ def listen(spark: SparkSession) -> Iterator[Callable[..., sg.MetricsListener]]:
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", str(before))
 
 
-def scrape(metrics: sg.MetricsListener) -> Samples:
+def scrape(metrics: sg.reports.MetricsListener) -> Samples:
     """The whole response: values by name and labels, without ids."""
     with urllib.request.urlopen(f"http://{metrics.address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
@@ -99,7 +99,7 @@ def test_O3_figures_agree_once_the_batch_is_committed(
     new_topic: Callable[..., str],
     group: str,
     spark: SparkSession,
-    listen: Callable[..., sg.MetricsListener],
+    listen: Callable[..., sg.reports.MetricsListener],
 ) -> None:
     topic, other = new_topic(2), new_topic(1)
     produce(bootstrap, topic, 40, partitions=2)
@@ -158,7 +158,7 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
     group: str,
     spark: SparkSession,
     tmp_path: Path,
-    listen: Callable[..., sg.MetricsListener],
+    listen: Callable[..., sg.reports.MetricsListener],
 ) -> None:
     topic = new_topic(1)
     produce(bootstrap, topic, 1_000, partitions=1)
@@ -204,7 +204,7 @@ def test_G11_queries_that_share_a_group_report_each_partition_once(
     new_topic: Callable[..., str],
     group: str,
     spark: SparkSession,
-    listen: Callable[..., sg.MetricsListener],
+    listen: Callable[..., sg.reports.MetricsListener],
 ) -> None:
     topic = new_topic(4)
     metrics = listen()

@@ -44,7 +44,7 @@ class Programs:
             timed,
             on="timestamp",
             by=["key"],
-            window=sg.tumbling("10s"),
+            window=sg.shapes.tumbling("10s"),
             aggregate={"records": "count(*)"},
             name="minutes",
         )
@@ -128,8 +128,8 @@ def test_S14_windows_do_not_join_a_running_stateless_query(
             said = rejected(programs.windows, group, **options)
             assert "was committed by 'none'" in said
             assert "live members are streamgroups-" in said
-        with sg.GroupCursors(bootstrap) as cursors, pytest.raises(ProgramMismatch, match="'cursors'"):
-            cursors.create_group_cursor(programs._topic, group, "worker", sg.TRIM_HORIZON)
+        with sg.cursors.GroupCursors(bootstrap) as cursors, pytest.raises(ProgramMismatch, match="'cursors'"):
+            cursors.create_group_cursor(programs._topic, group, "worker", sg.cursors.TRIM_HORIZON)
         programs.write(10, 20)
         wait_until(lambda: len(sink.records) == 20 * PARTITIONS, "the query keeps its partitions")
 

@@ -43,12 +43,12 @@ class Topic:
     def _write(self, partition: int, second: int, value: str, watermark_s: int | None = None) -> None:
         headers: list[tuple[str, str | bytes | None]] = []
         if watermark_s is not None:
-            headers.append(sg.watermark_header(START_MS + watermark_s * 1_000))
+            headers.append(sg.event_time.watermark_header(START_MS + watermark_s * 1_000))
         key, timestamp = f"key-{partition}", START_MS + second * 1_000
         self._producer.produce(self.name, value, key, partition, timestamp=timestamp, headers=headers)
 
     def _mark(self, second: int, partitions: list[int] | None = None) -> None:
-        sg.emit_watermark(self._producer, self.name, START_MS + second * 1_000, partitions=partitions)
+        sg.event_time.emit_watermark(self._producer, self.name, START_MS + second * 1_000, partitions=partitions)
 
     def mark(self, second: int) -> None:
         """Emits a watermark for both partitions, and nothing else."""
@@ -85,7 +85,7 @@ def test_W15_windows_of_partitions_follow_producers_however_batches_cut_the_reco
         rows = windows.define(
             lambda df: df.where("value = 'in'").select("key", "timestamp", "partition", "offset"),
             delay=None,
-            window=sg.tumbling("10s"),
+            window=sg.shapes.tumbling("10s"),
             dead_letters=True,
         )
         windows.run(name, rows)
@@ -112,7 +112,7 @@ def test_W15_windows_of_spark_follow_the_producer_of_a_silent_partition(
         # The watermark is the minimum of 20 and 30 seconds; a watermark at the end of a window does not close it in Spark.
         wait_until(lambda: closed == [(0, 4)] or not query.isActive, "the first window is closed")
         assert query.isActive, query.exception()
-        explained = str(sg.explain_time(query)).splitlines()
+        explained = str(sg.event_time.explain_time(query)).splitlines()
         assert explained[0].endswith("the watermark is 2025-06-15T15:07:00.000Z.")
         assert [line.split()[2] for line in explained[2:]] == ["2025-06-15T15:07:00.000Z", "2025-06-15T15:07:10.000Z"]
         topic.mark(41)
@@ -140,4 +140,6 @@ def test_W15_windows_that_do_not_follow_producers_are_rejected(spark: SparkSessi
         (bounded, "windows of bounded data do not follow it. Read the records with spark.readStream"),
     ):
         with pytest.raises(sg.errors.InvalidOption, match=problem):
-            sg.windows(flights, on="timestamp", by=["key"], window=sg.tumbling("10s"), aggregate={"n": "count(*)"})
+            sg.windows(
+                flights, on="timestamp", by=["key"], window=sg.shapes.tumbling("10s"), aggregate={"n": "count(*)"}
+            )

@@ -1,6 +1,6 @@
 """O3: a real Prometheus accepts the alert rules, and finds series for each query of the Grafana dashboard.
 
-It scrapes ``streamgroups metrics`` and ``sg.MetricsListener`` while queries run. The test needs ``prometheus`` and
+It scrapes ``streamgroups metrics`` and ``sg.reports.MetricsListener`` while queries run. The test needs ``prometheus`` and
 ``promtool`` on ``PATH`` (Debian's package ``prometheus``), and is skipped without them.
 ``unit_tests/streamgroups_cli/test_promql_names.py`` checks names and labels without Prometheus.
 """
@@ -57,7 +57,7 @@ def queries(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> Iterator[str]:
     """Runs queries that have all metrics, and one that fails. Returns the address of their metrics."""
-    metrics = sg.MetricsListener(port=0, registry=CollectorRegistry())
+    metrics = sg.reports.MetricsListener(port=0, registry=CollectorRegistry())
     spark.streams.addListener(metrics)
     spark.conf.set(STATE_STORE, ROCKSDB)
     started: list[StreamingQuery] = []
@@ -77,7 +77,7 @@ def queries(
         read("windows", flights, maxDrift="1h").withWatermark("timestamp", "1 second"),
         on="timestamp",
         by=["key"],
-        window=sg.tumbling("5 seconds"),
+        window=sg.shapes.tumbling("5 seconds"),
         aggregate={"flights": "count(*)"},
         time="group",
     )

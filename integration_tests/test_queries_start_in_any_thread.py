@@ -110,7 +110,7 @@ def test_supervise_starts_a_query_in_another_thread(
         with sg.session_active(spark):
             return stream.writeStream.format("streamgroups").options(**options).trigger(availableNow=True).start()
 
-    policy = sg.RestartPolicy(first_wait_ms=1, max_failures=1)
+    policy = sg.supervision.RestartPolicy(first_wait_ms=1, max_failures=1)
     assert in_thread(lambda: sg.supervise(start, policy=policy)).restarts == 0
     assert len(read_committed(bootstrap, output)) == RECORDS
 

@@ -296,7 +296,7 @@ def test_S12_operators_accept_the_keys_and_other_keys_fail(
     assert found.columns == ["flight", "airport", "key", "topic", "partition", "offset", "timestamp"]
 
     def counted(df: DataFrame, by: list[str]) -> DataFrame:
-        windows: dict[str, Any] = {"window": sg.tumbling("5s"), "aggregate": {"n": "count(*)"}}
+        windows: dict[str, Any] = {"window": sg.shapes.tumbling("5s"), "aggregate": {"n": "count(*)"}}
         return sg.windows(df, by=by, boundary="processingTime", **windows)
 
     counted(found.withColumnRenamed("airport", "origin"), ["origin", "flight"])

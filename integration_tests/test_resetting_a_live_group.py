@@ -136,12 +136,12 @@ def test_G8_update_group_resets_a_group_of_queries(
     topic = new_topic(2)
     produce(bootstrap, topic, 200, partitions=2)
     with (
-        sg.GroupCursors(bootstrap, SETTINGS["classic"]) as cursors,
+        sg.cursors.GroupCursors(bootstrap, SETTINGS["classic"]) as cursors,
         running_query(spark, shared_options(bootstrap, group, topic, "classic")) as sink,
     ):
         wait_until(lambda: len(sink.records) >= 200, "the query reads everything")
         sink.records.clear()
-        cursors.update_group(topic, group, sg.TRIM_HORIZON)
+        cursors.update_group(topic, group, sg.cursors.TRIM_HORIZON)
         wait_until(lambda: len(sink.records) >= 200, "the query reads everything again")
         wait_until(
             lambda: {p.moving_to for p in cursors.get_group(topic, group).partitions} == {None},

@@ -212,7 +212,7 @@ def test_S10_a_running_query_continues_with_the_states_that_the_plan_of_its_rese
         return committed_offsets(bootstrap, group, topic) == records.ends
 
     registry = CollectorRegistry()
-    with sg.MetricsListener(registry=registry):
+    with sg.reports.MetricsListener(registry=registry):
         records.write(600)
         query = runs.start("live")
         try:
@@ -282,7 +282,11 @@ class TestRejected:
     def test_when_the_query_is_built(
         self, shared: DataFrame, change: Callable[[DataFrame], DataFrame], more: dict[str, Any], said: str
     ) -> None:
-        arguments: dict[str, Any] = {"window": sg.tumbling("5s"), "aggregate": {"n": "count(*)"}, "on": "timestamp"}
+        arguments: dict[str, Any] = {
+            "window": sg.shapes.tumbling("5s"),
+            "aggregate": {"n": "count(*)"},
+            "on": "timestamp",
+        }
         with pytest.raises(InvalidOption, match=said):
             sg.windows(change(shared), **arguments | more)
 
@@ -293,7 +297,9 @@ class TestRejected:
 
     def test_a_sink_that_does_not_read_its_batch(self, shared: DataFrame, records: Records, tmp_path: Path) -> None:
         records.write(10)
-        counted = sg.windows(shared, window=sg.tumbling("5s"), aggregate={"n": "count(*)"}, on="timestamp", by=["key"])
+        counted = sg.windows(
+            shared, window=sg.shapes.tumbling("5s"), aggregate={"n": "count(*)"}, on="timestamp", by=["key"]
+        )
         writer = counted.writeStream.foreachBatch(lambda _batch, _id: None)
         query = writer.option("checkpointLocation", str(tmp_path / "c")).start()
         with pytest.raises(StreamingQueryException, match="no task has written the states"):

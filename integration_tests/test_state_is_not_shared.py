@@ -110,7 +110,7 @@ def test_functions_of_ours_reject_it_when_they_are_called(spark: SparkSession, g
         sg.windows(
             flights.withWatermark("timestamp", "1 second"),
             on="timestamp",
-            window=sg.tumbling("5m"),
+            window=sg.shapes.tumbling("5m"),
             aggregate={"n": "count(*)"},
         )
 

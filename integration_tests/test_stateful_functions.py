@@ -64,7 +64,7 @@ class Records:
         self._written += count
 
 
-def add(state: pa.Table, records: pa.Table, _time: sg.BatchTime) -> tuple[pa.Table, pa.Table]:
+def add(state: pa.Table, records: pa.Table, _time: sg.event_time.BatchTime) -> tuple[pa.Table, pa.Table]:
     """The number of records of each key, and the sum of their values."""
     new = records.group_by("key").aggregate([([], "count_all"), ("value", "sum")])
     rows = pa.concat_tables([state, new.rename_columns(["key", "n", "total"])])
@@ -166,7 +166,7 @@ def test_S10_a_coalesce_behind_an_operator_keeps_the_states_of_all_tasks(
     assert any(StateFileName.parse(file.name).task for file in tmp_path.rglob("*.state"))
 
 
-def nothing(state: pa.Table, _records: pa.Table, _time: sg.BatchTime) -> tuple[pa.Table, pa.Table]:
+def nothing(state: pa.Table, _records: pa.Table, _time: sg.event_time.BatchTime) -> tuple[pa.Table, pa.Table]:
     return state, state
 
 
@@ -180,7 +180,7 @@ def test_S10_the_error_of_a_function_fails_the_query(
 ) -> None:
     Records(bootstrap, topic).write(1)
 
-    def reject(_state: pa.Table, _records: pa.Table, _time: sg.BatchTime) -> tuple[pa.Table, pa.Table]:
+    def reject(_state: pa.Table, _records: pa.Table, _time: sg.event_time.BatchTime) -> tuple[pa.Table, pa.Table]:
         raise ValueError("no such flight")
 
     rows = sg.stateful(stream, reject, by=["key"], state="n bigint", output="n bigint")

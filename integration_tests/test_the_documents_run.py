@@ -181,7 +181,7 @@ TOPICS = {
 BEFORE = {
     "README.rst": {1: "ended.set()"},
     "cursors.rst": {
-        1: 'cursors = sg.GroupCursors("localhost:9092"); cursors.update_group("flights", "billing", sg.TRIM_HORIZON)'
+        1: 'cursors = sg.cursors.GroupCursors("localhost:9092"); cursors.update_group("flights", "billing", sg.cursors.TRIM_HORIZON)'
     },
     "event-time.rst": {
         8: 'prices = read("prices", membership="exclusive", includeWatermark="true").withColumn("valid_until", F.col("timestamp"))'

@@ -136,8 +136,8 @@ class Run:
 
     @property
     def explained(self) -> tuple[str, list[list[str]]]:
-        """The watermark of the group, and event time, watermark and state of each partition (``sg.explain_time``)."""
-        heading, _, *lines = str(sg.explain_time(self.query)).splitlines()
+        """The watermark of the group, and event time, watermark and state of each partition (``sg.event_time.explain_time``)."""
+        heading, _, *lines = str(sg.event_time.explain_time(self.query)).splitlines()
         cells = [re.split(r"\s{2,}", line)[1:] for line in lines]
         return _short(heading), [[_short(a), _short(b), state] for a, b, state in cells]
 
@@ -213,7 +213,7 @@ def topic(bootstrap: str, new_topic: Callable[..., str]) -> Callable[[int], Topi
 def test_W1_W6_windows_by_the_watermark_and_by_the_clock(
     tables: Tables, topic: Callable[[int], Topic], clock: ControlledClock
 ) -> None:
-    five, source = sg.tumbling("5 minutes"), topic(1)
+    five, source = sg.shapes.tumbling("5 minutes"), topic(1)
     with (
         tables.running("event", source, window=five) as by_event,
         tables.running("clock", source, window=five, boundary="processingTime") as by_clock,
@@ -247,7 +247,7 @@ def test_W4_allowed_lateness_delays_when_a_window_closes(
     tables: Tables, topic: Callable[[int], Topic], clock: ControlledClock
 ) -> None:
     source = topic(1)
-    with tables.running("late", source, window=sg.tumbling("5 minutes"), allowed_lateness="2 minutes") as run:
+    with tables.running("late", source, window=sg.shapes.tumbling("5 minutes"), allowed_lateness="2 minutes") as run:
         emitted = {}
         for event, watermark, closed, windows in table("event", "watermark", "minus 2 minutes", "open windows"):
             assert ms(watermark) - ms(closed) == 2 * MINUTE_MS
@@ -273,7 +273,7 @@ def test_W5_the_idle_timeout_closes_a_window_and_advances_the_watermark(
     tables: Tables, topic: Callable[[int], Topic], clock: ControlledClock
 ) -> None:
     source = topic(1)
-    with tables.running("idle", source, window=sg.tumbling("3 minutes"), idle_timeout="1 minute") as run:
+    with tables.running("idle", source, window=sg.shapes.tumbling("3 minutes"), idle_timeout="1 minute") as run:
         emitted, states = {}, {}
         for now, event, watermark, windows in table("clock", "event", "watermark", "open window"):
             with clock.moved_to(ms(now)):
@@ -317,7 +317,7 @@ def test_W2_W3_the_watermark_of_a_group_is_the_minimum_without_idle_partitions(
 ) -> None:
     source = topic(2)
     options = {"partitionIdleTimeout": "2 minutes", "kafka.isolation.level": "read_committed"}
-    with tables.running("group", source, options, window=sg.tumbling("5 minutes"), time="group") as run:
+    with tables.running("group", source, options, window=sg.shapes.tumbling("5 minutes"), time="group") as run:
         for fast, slow, watermark in table("fast partition", "slow partition", "watermark"):
             source.write(fast)
             if slow != "no record":
@@ -383,7 +383,7 @@ def test_W9_records_before_the_watermark_are_kept_dropped_or_adjusted(
             )
             once = {"availableNow": True}
             runs[policy] = stack.enter_context(
-                tables.running(policy, source, trigger=once, window=sg.tumbling("5 minutes"), **arguments)
+                tables.running(policy, source, trigger=once, window=sg.shapes.tumbling("5 minutes"), **arguments)
             )
         for policy, run in runs.items():
             assert run.query.awaitTermination(60)

@@ -49,7 +49,7 @@ class Board:
             departures(self._spark, self._options).withWatermark("timestamp", "0 seconds"),
             on="timestamp",
             by=["partition"],
-            window=sg.tumbling("5 minutes"),
+            window=sg.shapes.tumbling("5 minutes"),
             aggregate={"flights": "count(*)"},
             time=time,
             prepartitioned=True,
@@ -99,7 +99,7 @@ def test_W10_streams_follow_the_watermark_of_a_group_of_another_application(
         depart(bootstrap, prices, {0: [13]})
         wait_until_read(bootstrap, prices, 1, slow, shared)
         assert (closed.flights, board.rows) == ({0: 2}, [(0, 2)])
-        explained = str(sg.explain_time(closed.query))
+        explained = str(sg.event_time.explain_time(closed.query))
         assert f"Watermark of group '{fast}', which is imported: 2013-01-01T05:12:00.000Z, unchanged for" in explained
 
 
@@ -147,7 +147,7 @@ def test_O1_two_groups_are_reset_to_one_time(
     topic.write(1, 2, 25, 14, 33)
     plain, counts = f"{group}-plain", f"{group}-counts"
     counted = Windows(spark, tmp_path, shared_options(bootstrap, counts, topic.name, "consumer"))
-    rows = counted.define(window=sg.tumbling("10s"), time="group")
+    rows = counted.define(window=sg.shapes.tumbling("10s"), time="group")
     offsets: list[tuple[int, int]] = []
 
     def write(batch: DataFrame, _: int) -> None:

@@ -62,9 +62,9 @@ def test_P4_json_values_of_a_topic(spark: SparkSession, bootstrap: str, new_topi
     topic = new_topic(1)
     send(bootstrap, topic, [value for value, _ in JSON_VALUES])
 
-    decoded = sg.decode(read(spark, bootstrap, topic), sg.Json(SCHEMA))
+    decoded = sg.decode(read(spark, bootstrap, topic), sg.schemas.Json(SCHEMA))
     # The second step has another schema, and does not change earlier letters.
-    rows = by_offset(sg.decode(decoded, sg.Json("delay string"), into="again", step="second"))
+    rows = by_offset(sg.decode(decoded, sg.schemas.Json("delay string"), into="again", step="second"))
 
     assert rows[0].record.asDict(True) == {"airport": "JFK", "delay": 4, "gate": {"number": 7}}
     assert rows[0].again.delay == "4"
@@ -99,7 +99,7 @@ def test_P4_each_json_value_is_decoded_or_a_letter(spark: SparkSession) -> None:
             value = value[:at] + chance.choice(pieces) + value[at + chance.randrange(2) :]
         values.append(value)
     rows = sg.decode(
-        spark.createDataFrame([(v,) for v in values], "value binary"), sg.Json("a int, b string")
+        spark.createDataFrame([(v,) for v in values], "value binary"), sg.schemas.Json("a int, b string")
     ).collect()
     assert len(rows) == len(values)
     for row in rows:
@@ -124,12 +124,12 @@ def test_P4_avro_values_of_a_registry(spark: SparkSession, bootstrap: str, new_t
     topic = new_topic(1)
     settings = {"basic.auth.user.info": "carol:hunter2", "max.retries": "0"}
     with FakeSchemaRegistry("carol:hunter2") as server:
-        registry = sg.SchemaRegistry(server.url, settings)
+        registry = sg.schemas.SchemaRegistry(server.url, settings)
         subject = f"{topic}-value"
         rows = spark.createDataFrame(
             [(1, ("JFK", 4)), (2, None), (3, ("LAX", None))], f"n int, record struct<{FIELDS}>"
         )
-        format = sg.Avro(avro(airport="string", delay="int"), registry=registry, subject=subject, register=True)
+        format = sg.schemas.Avro(avro(airport="string", delay="int"), registry=registry, subject=subject, register=True)
         encoded = sg.encode(rows, format).orderBy("n").collect()
         # The schema has no null, so the third row is not encodable.
         assert [row.dead_letter and row.dead_letter.error_class for row in encoded] == [None, None, "NotEncodable"]
@@ -149,7 +149,7 @@ def test_P4_avro_values_of_a_registry(spark: SparkSession, bootstrap: str, new_t
             (header(1) + b"\x02\xff\x00", "NotUtf8"),
         ]
         send(bootstrap, topic, [value for value, _ in values])
-        reader = sg.Avro(avro(airport="string", delay="long"), registry=registry)
+        reader = sg.schemas.Avro(avro(airport="string", delay="long"), registry=registry)
         decoded = sg.decode(read(spark, bootstrap, topic), reader)
         assert "hunter2" not in decoded._jdf.queryExecution().toString()
         found = by_offset(decoded)
@@ -161,7 +161,7 @@ def test_P4_avro_values_of_a_registry(spark: SparkSession, bootstrap: str, new_t
 
         server.fails_with = 503
         # Workers have cached the schemas of the first URL.
-        down = sg.Avro(reader.schema, registry=replace(registry, url=server.url + "/"))
+        down = sg.schemas.Avro(reader.schema, registry=replace(registry, url=server.url + "/"))
         with pytest.raises(PythonException, match="failed with HTTP status 503") as error:
             sg.decode(read(spark, bootstrap, topic), down).collect()
         assert "RegistryUnreachable" in str(error.value)
@@ -178,7 +178,7 @@ def test_P4_other_formats_without_a_broker(spark: SparkSession) -> None:
         )
         with FakeSchemaRegistry() as server:
             server.add("flights-value", flight_descriptor(), "PROTOBUF")
-            format = sg.Protobuf(registry=sg.SchemaRegistry(server.url), subject="flights-value")
+            format = sg.schemas.Protobuf(registry=sg.schemas.SchemaRegistry(server.url), subject="flights-value")
             written = sg.encode(rows, format).drop("record")
             first, second = sg.decode(written, format).orderBy("n").collect()
             assert (second.value, second.record, second.dead_letter) == (None, None, None)
@@ -193,15 +193,15 @@ def test_P4_other_formats_without_a_broker(spark: SparkSession) -> None:
         logical = [("at", "timestamp-millis"), ("wall", "local-timestamp-micros")]
         schema = [{"name": n, "type": {"type": "long", "logicalType": it}} for n, it in logical]
         for times_format in (
-            sg.Avro(json.dumps({"type": "record", "name": "Times", "fields": schema})),
-            sg.Json("at timestamp, wall timestamp_ntz"),
+            sg.schemas.Avro(json.dumps({"type": "record", "name": "Times", "fields": schema})),
+            sg.schemas.Json("at timestamp, wall timestamp_ntz"),
         ):
             again = sg.decode(sg.encode(times, times_format).drop("record"), times_format)
             assert again.collect()[0].record == times.collect()[0].record
 
         texts = spark.createDataFrame([(b'{"delay": 1}',), (b'{"delay": -1}',), (b"{",)], "value binary")
-        checked = sg.validate(texts, '{"properties": {"delay": {"minimum": 0}}}')
-        decoded = sg.decode(checked, sg.Json("delay int")).collect()
+        checked = sg.schemas.validate(texts, '{"properties": {"delay": {"minimum": 0}}}')
+        decoded = sg.decode(checked, sg.schemas.Json("delay int")).collect()
         assert [row.record and row.record.delay for row in decoded] == [1, None, None]
         letters = [row.dead_letter and (row.dead_letter.step, row.dead_letter.error_class) for row in decoded]
         assert letters == [None, ("validate", "InvalidDocument"), ("validate", "Malformed")]
@@ -223,23 +223,26 @@ def flight_descriptor() -> str:
 
 def test_invalid_arguments_are_rejected_before_a_query_starts(spark: SparkSession) -> None:
     df = spark.createDataFrame([(b"", 1, ("x",))], "value binary, n int, record struct<a: string>")
-    in_avro = sg.Avro(avro(a="int"))
-    no_subject = sg.Avro(avro(a="string"), registry=sg.SchemaRegistry("http://localhost:1"))
+    in_avro = sg.schemas.Avro(avro(a="int"))
+    no_subject = sg.schemas.Avro(avro(a="string"), registry=sg.schemas.SchemaRegistry("http://localhost:1"))
     attempts: list[tuple[str, Callable[[], object]]] = [
-        ("no column 'vale'", lambda: sg.decode(df, sg.Json("a int"), column="vale", into="x")),
-        ("has the type int", lambda: sg.decode(df, sg.Json("a int"), column="n", into="x")),
-        ("already has a column 'Record'", lambda: sg.decode(df, sg.Json("a int"), into="Record")),
-        ("already has a column 'dead_letter'", lambda: sg.decode(df, sg.Json("a int"), into="dead_letter")),
-        ("which Spark cannot parse", lambda: sg.decode(df, sg.Json("a nonsense"), into="x")),
-        ("names no fields", lambda: sg.decode(df, sg.Json(), into="x")),
+        ("no column 'vale'", lambda: sg.decode(df, sg.schemas.Json("a int"), column="vale", into="x")),
+        ("has the type int", lambda: sg.decode(df, sg.schemas.Json("a int"), column="n", into="x")),
+        ("already has a column 'Record'", lambda: sg.decode(df, sg.schemas.Json("a int"), into="Record")),
+        ("already has a column 'dead_letter'", lambda: sg.decode(df, sg.schemas.Json("a int"), into="dead_letter")),
+        ("which Spark cannot parse", lambda: sg.decode(df, sg.schemas.Json("a nonsense"), into="x")),
+        ("names no fields", lambda: sg.decode(df, sg.schemas.Json(), into="x")),
         ("Option 'format'", lambda: sg.decode(df, "json", into="x")),  # type: ignore[arg-type]
-        ("cannot be parsed", lambda: sg.decode(df, sg.Avro("flight.avsc"), into="x")),
-        ("no dead letter", lambda: sg.decode(df.withColumn("dead_letter", F.lit(1)), sg.Json("a int"), into="x")),
+        ("cannot be parsed", lambda: sg.decode(df, sg.schemas.Avro("flight.avsc"), into="x")),
+        (
+            "no dead letter",
+            lambda: sg.decode(df.withColumn("dead_letter", F.lit(1)), sg.schemas.Json("a int"), into="x"),
+        ),
         ("no column 'flight' that is a struct", lambda: sg.encode(df, in_avro, column="flight")),
         ("the schema requires int", lambda: sg.encode(df, in_avro)),
-        ("no field 'b'", lambda: sg.encode(df, sg.Avro(avro(a="string", b="int")))),
+        ("no field 'b'", lambda: sg.encode(df, sg.schemas.Avro(avro(a="string", b="int")))),
         ("needs a subject", lambda: sg.encode(df, no_subject)),
-        ("The JSON Schema is invalid", lambda: sg.validate(df, "{")),
+        ("The JSON Schema is invalid", lambda: sg.schemas.validate(df, "{")),
     ]
     for names, attempt in attempts:
         with pytest.raises(InvalidOption) as error:

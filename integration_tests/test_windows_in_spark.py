@@ -129,7 +129,7 @@ def test_a_late_record_updates_and_a_later_one_is_emitted_with_the_window_that_i
         stream.frame(),
         on="timestamp",
         by=["key"],
-        window=sg.tumbling("10s"),
+        window=sg.shapes.tumbling("10s"),
         aggregate=COUNT,
         buckets=4,
         allowed_lateness="10s",
@@ -152,7 +152,7 @@ def test_W9_what_is_before_the_watermark_is_lifted_to_it_or_given_up(stream: Str
     windowed = sg.windows(
         frame,
         on="timestamp",
-        window=sg.tumbling("10s"),
+        window=sg.shapes.tumbling("10s"),
         aggregate={"records": "count(*)", "key": "max(key)"},
         on_violation="adjust",
         until="until",
@@ -176,7 +176,7 @@ def test_a_session_merges_across_batches_and_survives_a_restart(stream: Stream) 
             stream.frame(),
             on="timestamp",
             by=["key"],
-            window=sg.session("10s"),
+            window=sg.shapes.session("10s"),
             aggregate=COUNT,
             buckets=4,
             allowed_lateness="30s",
@@ -198,7 +198,7 @@ def test_an_idle_window_closes_by_the_clock(stream: Stream, dead_letters: bool) 
         stream.frame(),
         on="timestamp",
         by=["key"],
-        window=sg.tumbling("10s"),
+        window=sg.shapes.tumbling("10s"),
         aggregate=COUNT,
         idle_timeout="1s",
         dead_letters=dead_letters,
@@ -223,20 +223,20 @@ def test_W7_python_aggregates_and_the_dead_letters_beside_them(stream: Stream) -
     windowed = sg.windows(
         stream.frame(),
         on="timestamp",
-        window=sg.tumbling("10s"),
+        window=sg.shapes.tumbling("10s"),
         aggregate={
             "records": "count(*)",
-            "median": sg.python_aggregate(statistics.median, "offset", returns="double"),
-            "keys": sg.python_aggregate(lambda keys: separator.join(sorted(keys)), "key", returns="string"),
-            "offsets": sg.python_aggregate(sorted, "offset", returns="array<bigint>"),
-            "nothing": sg.python_aggregate(lambda _: None, "offset", returns="int"),
+            "median": sg.shapes.python_aggregate(statistics.median, "offset", returns="double"),
+            "keys": sg.shapes.python_aggregate(lambda keys: separator.join(sorted(keys)), "key", returns="string"),
+            "offsets": sg.shapes.python_aggregate(sorted, "offset", returns="array<bigint>"),
+            "nothing": sg.shapes.python_aggregate(lambda _: None, "offset", returns="int"),
         },
         dead_letters=True,
     )
     letters: list[Row] = []
 
     def keep(batch: DataFrame, _batch_id: int) -> None:
-        stream.rows += sg.window_results(batch).collect()
+        stream.rows += sg.shapes.window_results(batch).collect()
         letters.extend(sg.dead_letters(batch).collect())
 
     stream.query = windowed.writeStream.foreachBatch(keep).option("checkpointLocation", str(stream.checkpoint)).start()
@@ -267,8 +267,11 @@ def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) 
     windowed = sg.windows(
         stream.frame(),
         by=["key"],
-        window=sg.tumbling("2s"),
-        aggregate={"records": "count(*)", "offsets": sg.python_aggregate(sorted, "offset", returns="array<bigint>")},
+        window=sg.shapes.tumbling("2s"),
+        aggregate={
+            "records": "count(*)",
+            "offsets": sg.shapes.python_aggregate(sorted, "offset", returns="array<bigint>"),
+        },
         boundary="processingTime",
         dead_letters=True,
     )
@@ -294,7 +297,9 @@ def test_W6_windows_by_the_clock_count_by_when_records_are_read(stream: Stream) 
 
 
 @LONG
-@pytest.mark.parametrize("window", [sg.hopping("20s", hop="5s"), sg.session("4s")], ids=["hopping", "session"])
+@pytest.mark.parametrize(
+    "window", [sg.shapes.hopping("20s", hop="5s"), sg.shapes.session("4s")], ids=["hopping", "session"]
+)
 def test_both_ways_give_the_same(
     window: Any, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], rocksdb: None, tmp_path: Path
 ) -> None:
@@ -315,7 +320,7 @@ def test_both_ways_give_the_same(
         )
         plan = windowed._jdf.queryExecution().analyzed().toString()
         assert ("TransformWithState" in plan) == own_state
-        stream.start(sg.window_results(windowed), availableNow=True)
+        stream.start(sg.shapes.window_results(windowed), availableNow=True)
         assert stream.query is not None
         stream.query.awaitTermination(60)
         reported.append(sorted(tuple(row) for row in stream.rows))
@@ -325,7 +330,7 @@ def test_both_ways_give_the_same(
 
 def test_the_error_names_what_cannot_work(stream: Stream, spark: SparkSession) -> None:
     frame = stream.frame().withColumn("list", F.array("key"))
-    good: dict[str, Any] = {"on": "timestamp", "window": sg.tumbling("5m"), "aggregate": {"n": "count(*)"}}
+    good: dict[str, Any] = {"on": "timestamp", "window": sg.shapes.tumbling("5m"), "aggregate": {"n": "count(*)"}}
     rejected: list[tuple[dict[str, Any], str]] = [
         ({"on": "timestmp"}, "Column 'timestmp' does not exist"),
         ({"on": "offset"}, "Column 'offset' is of type bigint"),

@@ -79,7 +79,7 @@ def shared(spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_pa
 def test_W5_the_windows_of_an_idle_partition_close_and_a_filter_closes_none(
     shared: Windows, topic: Topic, bootstrap: str, group: str
 ) -> None:
-    rows = shared.define(lambda df: df.where("value != 'out'"), window=sg.tumbling("10s"), idle_timeout="2s")
+    rows = shared.define(lambda df: df.where("value != 'out'"), window=sg.shapes.tumbling("10s"), idle_timeout="2s")
     topic.write(0, 1, 2)
     topic.write(1, 3)
     stop = threading.Event()
@@ -112,7 +112,7 @@ def test_W5_the_idle_timeout_waits_for_transactions_and_continues_in_the_next_qu
     transaction = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic.name})
     transaction.init_transactions(30)
     with controlled_clock(spark, START_MS) as clock:
-        rows = shared.define(window=sg.tumbling("10s"), idle_timeout="20s")
+        rows = shared.define(window=sg.shapes.tumbling("10s"), idle_timeout="20s")
 
         def rows_at(time_s: int, write: Callable[[], object] = lambda: None) -> list[Row]:
             """The rows after a poll at this time, when the records of the function arrive."""
@@ -157,7 +157,7 @@ def test_W5_the_idle_timeout_waits_for_transactions_and_continues_in_the_next_qu
 def test_S10_spark_counts_records_that_the_operator_receives_directly(
     shared: Windows, topic: Topic, prepare: Callable[[DataFrame], DataFrame], is_direct: bool
 ) -> None:
-    rows = shared.define(prepare, window=sg.tumbling("10s"))
+    rows = shared.define(prepare, window=sg.shapes.tumbling("10s"))
     assert (_passed(rows) is not None) == is_direct
     topic.write(0, 1, 2, 12)
     topic.write(1, 3, 27)
@@ -174,7 +174,7 @@ def test_S10_another_branch_of_a_query_receives_its_records(shared: Windows, top
     frame = spark.readStream.format("streamgroups").options(**shared.options).load()
     timed = frame.withColumn("key", F.expr("cast(key AS string)")).withWatermark("timestamp", "0 seconds")
     columns = ("window_start", "window_end", "key", "pane", "n")
-    whole = sg.windows(timed, on="timestamp", by=["key"], window=sg.tumbling("10s"), aggregate={"n": "count(*)"})
+    whole = sg.windows(timed, on="timestamp", by=["key"], window=sg.shapes.tumbling("10s"), aggregate={"n": "count(*)"})
     records = timed.selectExpr("timestamp", "timestamp", "key", "'record'", "1L").toDF(*columns)
     topic.write(0, 1, 12)
     with shared.running("checkpoint", whole.select(*columns).union(records)) as query:
@@ -189,7 +189,7 @@ def _passed(rows: DataFrame) -> PassedColumns | None:
 
 
 def test_W6_windows_by_the_clock_are_emitted_without_new_records(shared: Windows, topic: Topic) -> None:
-    rows = shared.define(window=sg.tumbling("1s"), boundary="processingTime")
+    rows = shared.define(window=sg.shapes.tumbling("1s"), boundary="processingTime")
     topic.write(0, 1, 2, 3)
     with shared.running("checkpoint", rows) as query:
         wait_until(lambda: len(shared.rows) == 1 and query.isActive, "the window is emitted")
@@ -215,7 +215,7 @@ def test_S10_sessions_continue_in_a_query_with_a_new_checkpoint_and_another_time
     def rows() -> DataFrame:
         aggregate = {"n": "count(*)", "last": "max(timestamp)"}
         return shared.define(
-            day, window=sg.session("5s"), by=["key", "day"], aggregate=aggregate, allowed_lateness="30s"
+            day, window=sg.shapes.session("5s"), by=["key", "day"], aggregate=aggregate, allowed_lateness="30s"
         )
 
     topic.write(0, 1, 4, 20)
@@ -240,7 +240,7 @@ def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
     # W11: the option of the source is the default of the argument.
     options = exclusive_options(bootstrap, group, topic.name) | {"onViolation": "drop"}
     windows = Windows(spark, tmp_path, options)
-    rows = windows.define(window=sg.tumbling("10s"), time="partition")
+    rows = windows.define(window=sg.shapes.tumbling("10s"), time="partition")
     topic.write(0, 1, 5)
     topic.write(1, 1)
     windows.run("first", rows)
@@ -256,7 +256,7 @@ def test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint(
 def test_X2_a_ledger_contains_the_states_of_windows_that_the_clock_closes(
     shared: Windows, topic: Topic, postgres: str, tmp_path: Path
 ) -> None:
-    rows = shared.define(window=sg.tumbling("10s"), idle_timeout="1s")
+    rows = shared.define(window=sg.shapes.tumbling("10s"), idle_timeout="1s")
     out = rows.select("key", F.unix_millis("window_start").alias("start"), "pane", "n")
     sink = sg.PostgresSink(conninfo=postgres, table="board")
 

@@ -111,9 +111,9 @@ def output(spark: SparkSession, tmp_path: Path) -> Output:
 
 def peaks(df: DataFrame, **windows: Any) -> DataFrame:
     """The most records of a minute, for each five minutes."""
-    minutes = sg.windows(df, on="timestamp", by=["key"], window=sg.tumbling("1 minute"), aggregate={"n": "count(*)"},
+    minutes = sg.windows(df, on="timestamp", by=["key"], window=sg.shapes.tumbling("1 minute"), aggregate={"n": "count(*)"},
                          name="minutes", chained=True, **windows)  # fmt: skip
-    found = sg.windows(minutes, on="window_start", by=["key"], window=sg.tumbling("5 minutes"),
+    found = sg.windows(minutes, on="window_start", by=["key"], window=sg.shapes.tumbling("5 minutes"),
                        aggregate={"n": "max(n)"}, name="peaks")  # fmt: skip
     return found.withColumnRenamed("window_start", "start")
 
@@ -153,7 +153,7 @@ def test_W13_S10_windows_of_windows_follow_their_partitions(
 def test_W13_a_function_processes_the_results_of_hopping_windows_with_the_time_of_the_group(
     records: Records, output: Output, bootstrap: str, group: str
 ) -> None:
-    def growth(state: pa.Table, rows: pa.Table, time: sg.BatchTime) -> tuple[pa.Table, pa.Table]:
+    def growth(state: pa.Table, rows: pa.Table, time: sg.event_time.BatchTime) -> tuple[pa.Table, pa.Table]:
         counts = {row["key"]: row["last"] for row in state.to_pylist()}
         found = []
         for row in rows.to_pylist():
@@ -163,14 +163,14 @@ def test_W13_a_function_processes_the_results_of_hopping_windows_with_the_time_o
         return keys, pa.Table.from_pylist(found, pa.schema([(it.name, it.type) for it in OUTPUT]))
 
     options = shared_options(bootstrap, group, records.topic, "consumer")
-    minutes = sg.windows(output.read(options), on="timestamp", by=["key"], window=sg.hopping("2 minutes", hop="1 minute"),
+    minutes = sg.windows(output.read(options), on="timestamp", by=["key"], window=sg.shapes.hopping("2 minutes", hop="1 minute"),
                          aggregate={"n": "count(*)"}, time="group", name="minutes", chained=True)  # fmt: skip
     rows = sg.stateful(minutes, growth, by=["key"], state="last bigint", output="key string, start timestamp, n bigint")
     records.write(0, 300)
     with output.running("growth", rows) as query:
         expected = records.growths(4)
         output.wait(query, expected)
-        assert "minutes" not in str(sg.explain_time(query)), "the time is that of the partitions"
+        assert "minutes" not in str(sg.event_time.explain_time(query)), "the time is that of the partitions"
         records.write(300, 421)
         output.wait(query, records.growths(7))
 
@@ -185,7 +185,7 @@ def test_W13_a_join_joins_the_results_of_windows(
     left, right = (Records(bootstrap, new_topic(PARTITIONS, retention_ms="-1")) for _ in range(2))
     options = shared_options(bootstrap, group, f"{left.topic},{right.topic}", "consumer")
     options |= {"kafka.group.remote.assignor": "range", "maxOffsetsPerTrigger": "60"}
-    minutes = sg.windows(output.read(options), on="timestamp", by=["key"], window=sg.tumbling("1 minute"),
+    minutes = sg.windows(output.read(options), on="timestamp", by=["key"], window=sg.shapes.tumbling("1 minute"),
                          aggregate={"n": "count(*)"}, name="minutes", chained=True)  # fmt: skip
     both = sg.join(minutes, left=left.topic, right=right.topic, by=["key"], on="window_start", within="0 seconds",
                    how="left", name="both")  # fmt: skip
@@ -207,8 +207,8 @@ def test_W13_a_join_joins_the_results_of_windows(
     ("first", "then"),
     [
         pytest.param("count(*)", "spark", marks=pytest.mark.long),
-        pytest.param(sg.python_aggregate(len, "offset", returns="bigint"), "max(n)", marks=pytest.mark.long),
-        pytest.param("count(*)", sg.python_aggregate(max, "n", returns="bigint"), marks=pytest.mark.long),
+        pytest.param(sg.shapes.python_aggregate(len, "offset", returns="bigint"), "max(n)", marks=pytest.mark.long),
+        pytest.param("count(*)", sg.shapes.python_aggregate(max, "n", returns="bigint"), marks=pytest.mark.long),
     ],
     ids=["spark", "python-spark", "spark-python"],
 )
@@ -216,13 +216,13 @@ def test_W13_operators_of_spark_process_the_results_of_windows_of_the_query(
     records: Records, output: Output, bootstrap: str, group: str, rocksdb: None, first: Any, then: Any
 ) -> None:
     options = exclusive_options(bootstrap, group, records.topic)
-    minutes = sg.windows(output.read(options), on="timestamp", by=["key"], window=sg.tumbling("1 minute"),
+    minutes = sg.windows(output.read(options), on="timestamp", by=["key"], window=sg.shapes.tumbling("1 minute"),
                          aggregate={"n": first}, buckets=2, chained=True)  # fmt: skip
     if then == "spark":
         found = minutes.groupBy(F.window("window_time", "5 minutes"), "key").agg(F.max("n").alias("n"))
         rows = found.select("key", F.col("window.start").alias("start"), "n")
     else:
-        found = sg.windows(minutes, on="window_time", by=["key"], window=sg.tumbling("5 minutes"),
+        found = sg.windows(minutes, on="window_time", by=["key"], window=sg.shapes.tumbling("5 minutes"),
                            aggregate={"n": then}, buckets=2)  # fmt: skip
         rows = found.withColumnRenamed("window_start", "start")
     records.write(0, 470)
@@ -236,7 +236,12 @@ def test_W13_operators_of_spark_process_the_results_of_windows_of_the_query(
 def test_W13_what_has_no_correct_result_is_rejected(output: Output, bootstrap: str, group: str) -> None:
     options = shared_options(bootstrap, group, "flights", "consumer")
     df = output.read(options)
-    first: dict[str, Any] = {"on": "timestamp", "by": ["key"], "window": sg.tumbling("1 minute"), "name": "minutes"}
+    first: dict[str, Any] = {
+        "on": "timestamp",
+        "by": ["key"],
+        "window": sg.shapes.tumbling("1 minute"),
+        "name": "minutes",
+    }
     first |= {"aggregate": {"n": "count(*)"}, "chained": True}
     for changed, said in (
         ({"allowed_lateness": "1 minute"}, "'chained' of sg.windows cannot be combined with 'allowed_lateness'"),
@@ -249,7 +254,12 @@ def test_W13_what_has_no_correct_result_is_rejected(output: Output, bootstrap: s
             sg.windows(df, **{**first, **changed})
     minutes = sg.windows(df, **first)
     idle = sg.windows(df, **first, idle_timeout="2 minutes")
-    second: dict[str, Any] = {"on": "window_start", "by": ["key"], "window": sg.tumbling("5 minutes"), "name": "peaks"}
+    second: dict[str, Any] = {
+        "on": "window_start",
+        "by": ["key"],
+        "window": sg.shapes.tumbling("5 minutes"),
+        "name": "peaks",
+    }
     second |= {"aggregate": {"n": "max(n)"}}
     plain = sg.windows(df, **{**first, "chained": False})
     watermarked = minutes.withWatermark("window_start", "1 minute")
@@ -279,7 +289,7 @@ def test_W13_what_has_no_correct_result_is_rejected(output: Output, bootstrap: s
     exclusive = output.read(exclusive_options(bootstrap, group, "flights"))
     with pytest.raises(InvalidOption, match="for windows of the query"):
         sg.windows(exclusive, **{**first, "idle_timeout": "1 minute"})
-    assert "window_time" in sg.windows(exclusive, **{**first, "window": sg.session("1 minute")}).columns
+    assert "window_time" in sg.windows(exclusive, **{**first, "window": sg.shapes.session("1 minute")}).columns
     once = sg.dedup(exclusive, id="offset", horizon="1 minute").withWatermark("timestamp", "0 seconds")
     assert "partition" not in sg.windows(once, **{**second, "on": "timestamp", "aggregate": {"n": "count(*)"}}).columns
     with pytest.raises(InvalidOption, match="'dedup', which has no event time for another operator"):

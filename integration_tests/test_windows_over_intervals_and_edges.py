@@ -47,7 +47,7 @@ def test_W19_windows_count_intervals_and_edges(
             until="until",
             event_shape=event_shape,
             by=["key"],
-            window=sg.tumbling("10s"),
+            window=sg.shapes.tumbling("10s"),
             aggregate={"n": "count(*)"},
             dead_letters=True,
         )

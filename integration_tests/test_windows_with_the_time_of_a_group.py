@@ -34,7 +34,7 @@ def test_W2_two_queries_close_a_window_when_the_slowest_partition_has_passed_it(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
 ) -> None:
     windows = Windows(spark, tmp_path, shared_options(bootstrap, group, topic.name, "consumer"))
-    rows = windows.define(window=sg.tumbling("10s"), dead_letters=True, time="group")
+    rows = windows.define(window=sg.shapes.tumbling("10s"), dead_letters=True, time="group")
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
@@ -101,7 +101,7 @@ def test_W3_an_exclusive_query_with_a_ledger_closes_windows_although_a_partition
 ) -> None:
     options = exclusive_options(bootstrap, group, topic.name, "consumer") | {"partitionIdleTimeout": "2s"}
     windows = Windows(spark, tmp_path, options)
-    rows = windows.define(window=sg.tumbling("10s"), time="group")
+    rows = windows.define(window=sg.shapes.tumbling("10s"), time="group")
     out = rows.select("key", F.unix_millis("window_start").alias("start"), "pane", "n")
     sink = sg.PostgresSink(conninfo=postgres, table="closed")
 

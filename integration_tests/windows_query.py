@@ -26,7 +26,7 @@ def flights_by_departure(spark: SparkSession, config: dict[str, Any]) -> DataFra
     return sg.windows(
         timed,
         on="departure",
-        window=sg.tumbling("5 minutes"),
+        window=sg.shapes.tumbling("5 minutes"),
         aggregate={"flights": "count(*)"},
         dead_letters=True,
         buckets=2,

@@ -43,7 +43,7 @@ EXTRAS = {
     "markupsafe": "reports",
 }
 #: The extra of a name that needs a package of another extra too.
-_OWN_EXTRA = {("google.protobuf", "sg.Protobuf"): "protobuf"}
+_OWN_EXTRA = {("google.protobuf", "sg.schemas.Protobuf"): "protobuf"}
 
 
 def load(module: str, *, needed_by: str) -> ModuleType:

@@ -469,7 +469,7 @@ class LedgerTransaction(Protocol[_Output]):
 
 
 class Ledger(Protocol[_Output]):
-    """The positions that a sink stores beside its output, for one group: :mod:`streamgroups.ledgers.ledger`."""
+    """The positions that a sink stores beside its output, for one group: :mod:`streamgroups.ledgers.compare_and_swap`."""
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The current positions of the ledger. Partitions without a position are left out.

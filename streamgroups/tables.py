@@ -1,6 +1,6 @@
 """Tables: as lines of text and as HTML for people, and as CSV for programs.
 
-The command line (``streamgroups_cli.output``) and the results of ``sg.explain_time`` and ``sg.describe_group`` use it.
+The command line (``streamgroups_cli.output``) and the results of ``sg.event_time.explain_time`` and ``sg.groups.describe_group`` use it.
 Source: IPython's rich display (``_repr_html_``).
 """
 

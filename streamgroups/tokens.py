@@ -62,11 +62,12 @@ def checked_token(answer: object, source: str, now_ms: int) -> OAuthBearerToken:
     >>> checked_token(("eyJhbGciOi", 1_764_000_000_000), "The token provider 'board:token'", 0)
     Traceback (most recent call last):
     ...
-    streamgroups.errors.InvalidOption: The token provider 'board:token' returned a tuple. Return sg.OAuthBearerToken(token, expires_at_ms).
+    streamgroups.errors.InvalidOption: The token provider 'board:token' returned a tuple. Return OAuthBearerToken(token, expires_at_ms).
     """
     if not isinstance(answer, OAuthBearerToken):
         raise InvalidOption(
-            f"{source} returned a {type(answer).__name__}.", remedy="Return sg.OAuthBearerToken(token, expires_at_ms)."
+            f"{source} returned a {type(answer).__name__}.",
+            remedy="Return OAuthBearerToken(token, expires_at_ms).",
         )
     if not isinstance(answer.token, str) or _TOKEN.fullmatch(answer.token) is None:
         raise InvalidOption(

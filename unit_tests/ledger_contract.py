@@ -19,8 +19,8 @@ from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.compare_and_swap import CommitGroups
 from streamgroups.ledgers.fences import epoch_partition, fence_partitions, stored_resets
-from streamgroups.ledgers.ledger import CommitGroups
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Ledger
 from streamgroups.query.ledger_positions import LedgerPositions

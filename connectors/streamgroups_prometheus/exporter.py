@@ -1,6 +1,6 @@
 """Exports groups to Prometheus: the same values as ``groups describe`` and ``groups watch``.
 
-``streamgroups metrics`` uses it, and ``sg.MetricsListener`` if it polls the cluster. The groups are polled at a fixed
+``streamgroups metrics`` uses it, and ``sg.reports.MetricsListener`` if it polls the cluster. The groups are polled at a fixed
 interval, not at each scrape. Lag states require samples at equal intervals, and a scrape returns at once in any state
 of the cluster. Source: SEMANTICS O3.
 """

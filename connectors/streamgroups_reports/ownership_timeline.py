@@ -1,4 +1,4 @@
-"""``sg.ownership_timeline``: the ownership timeline of a group, from the files of the option ``historyDir``.
+"""``sg.reports.ownership_timeline``: the ownership timeline of a group, from the files of the option ``historyDir``.
 
 Called by users in notebooks, and by ``streamgroups groups timeline``. :mod:`streamgroups_reports.ownership` draws it.
 Source: SEMANTICS G11, G12; IPython's rich display (``_repr_html_``).
@@ -92,7 +92,7 @@ def ownership_timeline(
 
     Example::
 
-        timeline = sg.ownership_timeline("/var/lib/flight-board/history")
+        timeline = sg.reports.ownership_timeline("/var/lib/flight-board/history")
         timeline.write_html("owners.html")
     """
     shown = parse_clock(clock)

@@ -19,7 +19,7 @@ therefore a function of the records before its offset, and any file for the offs
 two batches loads an earlier state and reads the records in between without output.
 
 The state of windows by event time reports the latest event time and the watermark of its partition, and the commit names
-them (``streamgroups/state/state_time``). ``groups watch``, ``groups describe --state`` and ``sg.explain_time`` show them
+them (``streamgroups/state/state_time``). ``groups watch``, ``groups describe --state`` and ``sg.event_time.explain_time`` show them
 (``streamgroups/event_time/state_times``).
 
 With ``time="group"`` a batch has one watermark, that of the group when the batch was planned. A state also reports this

@@ -36,7 +36,7 @@ class ApicurioRegistry:
     Example::
 
         with ApicurioRegistry() as server:
-            registry = sg.SchemaRegistry(server.url)
+            registry = sg.schemas.SchemaRegistry(server.url)
     """
 
     def __init__(self) -> None:

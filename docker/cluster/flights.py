@@ -9,7 +9,7 @@ import streamgroups as sg
 
 spark = SparkSession.builder.appName("flights").getOrCreate()
 sg.register(spark)
-spark.streams.addListener(sg.MetricsListener(port=int(os.environ["METRICS_PORT"]), host="0.0.0.0"))
+spark.streams.addListener(sg.reports.MetricsListener(port=int(os.environ["METRICS_PORT"]), host="0.0.0.0"))
 brokers = os.environ["BROKERS"]
 
 

@@ -29,7 +29,7 @@ def start() -> StreamingQuery:
         flights.withWatermark("timestamp", "1 minute"),
         on="timestamp",
         by=["key"],
-        window=sg.tumbling("1 hour"),
+        window=sg.shapes.tumbling("1 hour"),
         aggregate={"flights": "count(*)"},
     )
     rows = hours.selectExpr("window_start AS hour", "CAST(key AS STRING) AS carrier", "flights")

@@ -72,7 +72,7 @@ def main(path: Path) -> int:
         counts = timed.groupBy(F.window("timestamp", "5 minutes")).count()
         writer = counts.writeStream.format("noop").queryName("flight-board").option("checkpointLocation", checkpoint)
         query = writer.trigger(processingTime="500 milliseconds").start()
-        with sg.record_time(query, interval_s=0.25) as recorded:
+        with sg.reports.record_time(query, interval_s=0.25) as recorded:
             _produce(kafka.bootstrap_servers)
             query.processAllAvailable()
         query.stop()

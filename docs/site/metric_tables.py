@@ -40,7 +40,7 @@ _EXPORTER = """\
 
 """
 _LISTENER = """\
-``sg.MetricsListener`` exports them for the queries of an application (`metrics.rst <../metrics.rst>`_). Metrics of polls, of
+``sg.reports.MetricsListener`` exports them for the queries of an application (`metrics.rst <../metrics.rst>`_). Metrics of polls, of
 gaps and of whole groups need its argument ``bootstrap_servers``. ``streamgroups_query_event_errors_total`` counts the events
 of Spark that could not be parsed, and has no labels.
 

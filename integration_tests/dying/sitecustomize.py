@@ -149,7 +149,7 @@ def _all_is_new(judge: Callable[..., Any]) -> Callable[..., Any]:
     """Accepts every batch, independently of the ledger."""
 
     def commit_all(ranges: Any, positions: Any, foreign: Any) -> Any:
-        from streamgroups.ledgers.ledger import NothingRead
+        from streamgroups.ledgers.compare_and_swap import NothingRead
 
         # The result for a ledger with positions at the start of each batch.
         return judge(ranges, {r.topic_partition: r.next_offset for r in ranges}) if ranges else NothingRead()
@@ -161,7 +161,7 @@ def _only_done_is_done(judge: Callable[..., Any]) -> Callable[..., Any]:
     """Detects a batch that is already written, but not a batch of a fenced member."""
 
     def not_fenced(ranges: Any, positions: Any, foreign: Any) -> Any:
-        from streamgroups.ledgers.ledger import Fenced
+        from streamgroups.ledgers.compare_and_swap import Fenced
 
         verdict = judge(ranges, positions, foreign)
         return _all_is_new(judge)(ranges, positions, foreign) if isinstance(verdict, Fenced) else verdict

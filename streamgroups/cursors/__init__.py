@@ -7,4 +7,44 @@ that were returned and not committed are the member's batch in flight, for which
 thread. A second thread checks leases five times a second and ends instances without requests. On the command line an
 instance is a background process, to which the commands pass their cursors
 (``streamgroups_cli/cursors/instance_process``).
+
+Users import the names below as ``sg.cursors``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamgroups._lazy import loaded, places
+
+if TYPE_CHECKING:
+    from streamgroups.cursors.starting_position import CursorType as CursorType
+    from streamgroups.cursors.state import GroupState as GroupState
+    from streamgroups.message import Message as Message
+    from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
+
+    AFTER_OFFSET = CursorType.AFTER_OFFSET
+    AT_OFFSET = CursorType.AT_OFFSET
+    AT_TIME = CursorType.AT_TIME
+    LATEST = CursorType.LATEST
+    TRIM_HORIZON = CursorType.TRIM_HORIZON
+
+_PLACES = places(
+    {
+        "streamgroups.cursors.starting_position:CursorType": "AFTER_OFFSET AT_OFFSET AT_TIME LATEST TRIM_HORIZON",
+        "streamgroups.cursors.starting_position": "CursorType",
+        "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
+        "streamgroups.cursors.state": "GroupState",
+        "streamgroups.message": "Message",
+    }
+)
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    return loaded(__name__, name, _PLACES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -39,7 +39,7 @@ class Json:
     'airport string, delay int'
     >>> Json("delay int", {"mode": "DROPMALFORMED"})
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: The options of sg.Json contain 'mode'. Remove it. A malformed value becomes a \
+    streamgroups.errors.InvalidOption: The options of sg.schemas.Json contain 'mode'. Remove it. A malformed value becomes a \
 dead letter.
     """
 
@@ -50,7 +50,7 @@ dead letter.
         for name in self.options:
             if name.lower() in _OURS:
                 raise InvalidOption(
-                    f"The options of sg.Json contain '{name}'.", remedy=f"Remove it. {_OURS[name.lower()]}"
+                    f"The options of sg.schemas.Json contain '{name}'.", remedy=f"Remove it. {_OURS[name.lower()]}"
                 )
 
 
@@ -72,8 +72,8 @@ class Avro:
     'flights-value'
     >>> Avro()
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: sg.Avro has neither a schema nor a registry. Pass schema='{...}', or \
-registry=sg.SchemaRegistry(...) and subject='<topic>-value'.
+    streamgroups.errors.InvalidOption: sg.schemas.Avro has neither a schema nor a registry. Pass schema='{...}', or \
+registry=sg.schemas.SchemaRegistry(...) and subject='<topic>-value'.
     """
 
     schema: str | None = None
@@ -82,7 +82,9 @@ registry=sg.SchemaRegistry(...) and subject='<topic>-value'.
     register: bool = False
 
     def __post_init__(self) -> None:
-        _check_registered("sg.Avro", "schema='{...}'", self.schema, self.registry, self.subject, register=self.register)
+        _check_registered(
+            "sg.schemas.Avro", "schema='{...}'", self.schema, self.registry, self.subject, register=self.register
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,8 @@ class Protobuf:
 
     >>> Protobuf("board.Flight")
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: sg.Protobuf has neither a schema nor a registry. Pass descriptor_set=..., or \
-registry=sg.SchemaRegistry(...) and subject='<topic>-value'.
+    streamgroups.errors.InvalidOption: sg.schemas.Protobuf has neither a schema nor a registry. Pass descriptor_set=..., or \
+registry=sg.schemas.SchemaRegistry(...) and subject='<topic>-value'.
     """
 
     message: str | None = None
@@ -114,14 +116,14 @@ registry=sg.SchemaRegistry(...) and subject='<topic>-value'.
     def __post_init__(self) -> None:
         if self.descriptor_set is not None and not isinstance(self.descriptor_set, bytes):
             raise InvalidOption(
-                "The descriptor set of sg.Protobuf is not bytes.",
+                "The descriptor set of sg.schemas.Protobuf is not bytes.",
                 remedy="Pass the content of the file, as in open('board.desc', 'rb').read().",
             )
         given, example = self.descriptor_set, "descriptor_set=..."
-        _check_registered("sg.Protobuf", example, given, self.registry, self.subject, register=False)
+        _check_registered("sg.schemas.Protobuf", example, given, self.registry, self.subject, register=False)
         if self.descriptor_set is not None and self.message is None:
             raise InvalidOption(
-                "sg.Protobuf has a descriptor set, but not the name of a message.",
+                "sg.schemas.Protobuf has a descriptor set, but not the name of a message.",
                 remedy="Pass message, such as message='board.Flight'.",
             )
 
@@ -132,10 +134,12 @@ def _check_registered(
     if schema is None and registry is None:
         raise InvalidOption(
             f"{called} has neither a schema nor a registry.",
-            remedy=f"Pass {example}, or registry=sg.SchemaRegistry(...) and subject='<topic>-value'.",
+            remedy=f"Pass {example}, or registry=sg.schemas.SchemaRegistry(...) and subject='<topic>-value'.",
         )
     if registry is None and (subject is not None or register):
-        raise InvalidOption(f"{called} has a subject but no registry.", remedy="Pass registry=sg.SchemaRegistry(...).")
+        raise InvalidOption(
+            f"{called} has a subject but no registry.", remedy="Pass registry=sg.schemas.SchemaRegistry(...)."
+        )
     if schema is None and subject is None:
         raise InvalidOption(
             f"{called} has neither a schema nor a subject.",

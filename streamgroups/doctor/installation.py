@@ -127,7 +127,7 @@ def judge_packages(packages: Iterable[Package]) -> list[Finding]:
     for package in packages:
         about = "spark" if package.name == "pyspark" else "packages"
         if package.installed is None and package.extra == "spark":
-            what = "PySpark is not installed: there are no queries here, only sg.GroupCursors and the command line."
+            what = "PySpark is not installed: there are no queries here, only sg.cursors.GroupCursors and the command line."
             remedy = "Use the Python of your Spark distribution, or install the extra 'spark' of streamgroups."
             findings.append(warning(about, what, remedy))
         elif package.installed is None:

@@ -1,1 +1,39 @@
-"""Decisions about event time: the watermark, the partitions that hold it back, windows and late records."""
+"""Decisions about event time: the watermark, the partitions that hold it back, windows and late records.
+
+Users import the names below as ``sg.event_time``. Source: SEMANTICS W1 to W18.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamgroups._lazy import loaded, places
+
+if TYPE_CHECKING:
+    from streamgroups.event_time.explanation import TimeExplanation as TimeExplanation
+    from streamgroups.event_time.producer_watermarks import watermark_header as watermark_header
+    from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
+    from streamgroups_spark.event_time.explain import explain_time as explain_time
+    from streamgroups_spark.event_time.split_late import split_late as split_late
+    from streamgroups_state.operator import BatchTime as BatchTime
+
+_PLACES = places(
+    {
+        "streamgroups_state.operator": "BatchTime",
+        "streamgroups.event_time.explanation": "TimeExplanation",
+        "streamgroups_kafka.write.watermark_markers": "emit_watermark",
+        "streamgroups_spark.event_time.explain": "explain_time",
+        "streamgroups_spark.event_time.split_late": "split_late",
+        "streamgroups.event_time.producer_watermarks": "watermark_header",
+    }
+)
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    return loaded(__name__, name, _PLACES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -99,7 +99,7 @@ def parse_aggregate(name: str, text: str) -> SqlAggregate:
         raise InvalidOption(
             f"Aggregate '{name}' is '{text}'. With late records, updates, an idle timeout, Python aggregates or processing time, "
             f"an aggregate must be one call of {', '.join(f.value for f in Function)}.",
-            remedy="Combine such aggregates in a later step, or write a Python aggregate with sg.python_aggregate.",
+            remedy="Combine such aggregates in a later step, or write a Python aggregate with sg.shapes.python_aggregate.",
         )
     if argument == _EVERYTHING:
         if function is not Function.COUNT:

@@ -50,7 +50,7 @@ Set 'until' to the column with the end of an event.
     if isinstance(windowing.shape, Session):
         raise InvalidOption(
             f"Option 'event_shape' is '{shape.value}', which cannot be combined with session windows.",
-            remedy="Use sg.tumbling(...) or sg.hopping(...).",
+            remedy="Use sg.shapes.tumbling(...) or sg.shapes.hopping(...).",
         )
     if isinstance(windowing.boundary, ProcessingTime):
         raise InvalidOption(

@@ -97,7 +97,7 @@ class StreamExplanation:
 
 @dataclass(frozen=True, slots=True)
 class TimeExplanation:
-    """The event time of a query. :func:`streamgroups.explain_time` returns it.
+    """The event time of a query. :func:`streamgroups.event_time.explain_time` returns it.
 
     ``print`` shows it as tables of text, and a notebook displays it as tables.
 

@@ -1,4 +1,4 @@
-"""The window definitions of the public API: ``sg.tumbling("5 minutes")`` and others, and settings of ``sg.windows``.
+"""The window definitions of the public API: ``sg.shapes.tumbling("5 minutes")`` and others, and settings of ``sg.windows``.
 
 Users call these functions on the driver, and so does ``streamgroups_spark.windows.api``. Source: SEMANTICS W4-W6, W9.
 """
@@ -92,11 +92,12 @@ def check_shape(shape: Shape) -> None:
 
     >>> check_shape("5 minutes")
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'window' is '5 minutes'. Use sg.tumbling(...), sg.hopping(...) or sg.session(...).
+    streamgroups.errors.InvalidOption: Option 'window' is '5 minutes'. Use sg.shapes.tumbling(...), sg.shapes.hopping(...) or sg.shapes.session(...).
     """
     if not isinstance(shape, Hopping | Session):
         raise InvalidOption(
-            f"Option 'window' is {shape!r}.", remedy="Use sg.tumbling(...), sg.hopping(...) or sg.session(...)."
+            f"Option 'window' is {shape!r}.",
+            remedy="Use sg.shapes.tumbling(...), sg.shapes.hopping(...) or sg.shapes.session(...).",
         )
 
 

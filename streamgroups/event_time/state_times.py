@@ -1,7 +1,7 @@
 """The event time of windows of partitions for people, from the states that the commits of a group name.
 
 :mod:`streamgroups.monitoring.monitor` (``groups watch``) and ``groups describe --state`` call :func:`group_time_of`.
-:mod:`streamgroups.query.operator_states` calls :func:`explain_partitions` for ``sg.explain_time``. Source: SEMANTICS W2,
+:mod:`streamgroups.query.operator_states` calls :func:`explain_partitions` for ``sg.event_time.explain_time``. Source: SEMANTICS W2,
 W3, W5, O3. A commit contains the watermark of its partition and, with ``time="group"``, the watermark of the group that
 its batch has used. The idle timeouts of the query are not in a commit. But a partition that is behind a watermark of the
 group did not hold it back, so the group has excluded it as idle.

@@ -14,4 +14,36 @@ for this batch.
 **Paused processes.** A paused process (a suspended laptop, a frozen VM) does not detect that the group has removed it. Two mechanisms protect
 the group. The broker rejects its commits by their generation. The member's thread detects a pause of more than three
 seconds. It then plans no batch until the group has accepted a commit again.
+
+Users import the names below as ``sg.groups``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamgroups._lazy import loaded, places
+
+if TYPE_CHECKING:
+    from streamgroups.monitoring.group_tables import DescribedGroup as DescribedGroup
+    from streamgroups.partitions import OffsetRange as OffsetRange
+    from streamgroups.partitions import TopicPartition as TopicPartition
+    from streamgroups_kafka.admin.describe_group import describe_group as describe_group
+
+_PLACES = places(
+    {
+        "streamgroups.monitoring.group_tables": "DescribedGroup",
+        "streamgroups.partitions": "OffsetRange TopicPartition",
+        "streamgroups_kafka.admin.describe_group": "describe_group",
+    }
+)
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    return loaded(__name__, name, _PLACES)
+
+
+def __dir__() -> list[str]:
+    return __all__

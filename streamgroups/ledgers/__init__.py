@@ -24,4 +24,36 @@ A state-space search tests these rules: ``unit_tests/streamgroups/test_exactly_o
 every step of a commit and lose responses. They restart with and without checkpoints, hand over during batches, and
 continue as zombies. The same search finds the errors that occur without the ledger, without its rejections, and with
 batch ids as keys.
+
+Users import the names below as ``sg.ledgers``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamgroups._lazy import loaded, places
+
+if TYPE_CHECKING:
+    from streamgroups_spark.sinks.foreach_ledger import BatchLedger as BatchLedger
+    from streamgroups_spark.sinks.foreach_ledger import LedgerBatch as LedgerBatch
+    from streamgroups_spark.sinks.foreach_ledger import LedgerPosition as LedgerPosition
+    from streamgroups_spark.sinks.foreach_ledger import LedgerPositions as LedgerPositions
+    from streamgroups_spark.sinks.foreach_ledger import LedgerTable as LedgerTable
+    from streamgroups_spark.sinks.foreach_ledger import ledger as ledger
+
+_PLACES = places(
+    {
+        "streamgroups_spark.sinks.foreach_ledger": "BatchLedger LedgerBatch LedgerPosition LedgerPositions LedgerTable ledger",
+    }
+)
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    return loaded(__name__, name, _PLACES)
+
+
+def __dir__() -> list[str]:
+    return __all__

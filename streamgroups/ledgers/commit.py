@@ -17,8 +17,7 @@ from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import FencedBatch
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
-from streamgroups.ledgers.fences import epoch_partition, fence_partitions, fences, new_epochs, stored_resets
-from streamgroups.ledgers.ledger import (
+from streamgroups.ledgers.compare_and_swap import (
     AlreadyDone,
     CommitGroups,
     NothingRead,
@@ -27,6 +26,7 @@ from streamgroups.ledgers.ledger import (
     foreign_positions,
     judge,
 )
+from streamgroups.ledgers.fences import epoch_partition, fence_partitions, fences, new_epochs, stored_resets
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.recovery import TakeOver, take_over
 from streamgroups.ledgers.states import StateChange, fingerprints, state_partition, stored_state
@@ -51,7 +51,7 @@ def commit_batch(
     """Writes the output of a batch and advances the ledger in one transaction.
 
     It may be called again after any failure. If the first call has committed, the second one returns
-    :class:`~streamgroups.ledgers.ledger.AlreadyDone`.
+    :class:`~streamgroups.ledgers.compare_and_swap.AlreadyDone`.
 
     Args:
         ledger: the ledger of the sink.
@@ -66,7 +66,7 @@ def commit_batch(
         epochs: for each group, the ownership epochs of its partitions when the batch was planned.
 
     Returns:
-        The verdict of the ledger. Output is written only with :class:`~streamgroups.ledgers.ledger.CommitGroups`.
+        The verdict of the ledger. Output is written only with :class:`~streamgroups.ledgers.compare_and_swap.CommitGroups`.
 
     Raises:
         FencedBatch: if the batch does not begin at the position of the ledger, another owner has taken a partition over, or a later

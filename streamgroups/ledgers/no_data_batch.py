@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from streamgroups.errors import FencedBatch
 from streamgroups.json_values import string, whole
-from streamgroups.ledgers.ledger import AlreadyDone, Commit
+from streamgroups.ledgers.compare_and_swap import AlreadyDone, Commit
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 

@@ -1,6 +1,6 @@
 """The states of positions in a ledger: the position and its state change together.
 
-Called by ``streamgroups.ledgers.commit`` and by ``sg.ledger``. A ledger stores integers, so it contains a fingerprint of
+Called by ``streamgroups.ledgers.commit`` and by ``sg.ledgers.ledger``. A ledger stores integers, so it contains a fingerprint of
 the file that contains the state. It is stored as the position of a partition that does not exist in Kafka. An operator
 can run without new records, and so change the state and not the position. Then only the fingerprint distinguishes the
 batch from its replay. Source: SEMANTICS S10, X2-X4.

@@ -1,6 +1,6 @@
 """How long a batch is in flight, and the limits for it.
 
-The source of a running query reports it, and ``sg.MetricsListener`` exports it
+The source of a running query reports it, and ``sg.reports.MetricsListener`` exports it
 (:mod:`streamgroups.monitoring.metrics`). It is separate from the metrics, because sources run without the extra
 ``metrics``. Source: SEMANTICS S3.
 """

@@ -1,6 +1,6 @@
 """The tables of a group: its state in a line, and the lag of each of its partitions.
 
-``groups describe`` of the command line and :func:`streamgroups.describe_group` show the same lines. Source: SEMANTICS O1, O3;
+``groups describe`` of the command line and :func:`streamgroups.groups.describe_group` show the same lines. Source: SEMANTICS O1, O3;
 ``kafka-consumer-groups.sh --describe``.
 """
 
@@ -36,7 +36,7 @@ PARTITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A group at one moment. :func:`streamgroups.describe_group` returns it.
+    """A group at one moment. :func:`streamgroups.groups.describe_group` returns it.
 
     ``print`` shows it as ``streamgroups groups describe`` does, and a notebook displays it as a table.
 

@@ -1,6 +1,6 @@
 """Polls groups repeatedly: their state, lag and lag states.
 
-``groups watch``, ``metrics`` and ``sg.MetricsListener`` call this module. It combines a
+``groups watch``, ``metrics`` and ``sg.reports.MetricsListener`` call this module. It combines a
 :func:`~streamgroups.monitoring.snapshots.survey` with the samples of earlier ones, by the rules of
 :mod:`streamgroups.monitoring.lag_states`. Source: SEMANTICS O3.
 """

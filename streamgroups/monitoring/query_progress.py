@@ -24,7 +24,7 @@ from streamgroups.supervision.failures import failure_in
 
 #: The prefix of the names under which ``sg.windows`` and ``sg.join`` have Spark observe the counts of their own state.
 WINDOW_COUNTS = "streamgroups-windows"
-#: The prefix of the names under which ``sg.split_late`` and ``sg.with_event_time`` have Spark observe late rows.
+#: The prefix of the names under which ``sg.event_time.split_late`` and ``sg.with_event_time`` have Spark observe late rows.
 LATE_COUNTS = "streamgroups-late"
 #: The prefix of the names under which ``sg.dedup`` has Spark observe its counts.
 DEDUP_COUNTS = "streamgroups-dedup"

@@ -1,6 +1,6 @@
 """The states of a query with an operator of this library.
 
-The source of a running query reports them, and ``sg.MetricsListener`` exports them
+The source of a running query reports them, and ``sg.reports.MetricsListener`` exports them
 (:mod:`streamgroups.monitoring.metrics`). It is separate from the metrics, because sources run without the extra
 ``metrics``. Source: SEMANTICS S10, O3.
 """

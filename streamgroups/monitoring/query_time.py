@@ -1,7 +1,7 @@
 """Reports of the queries of an application about their event time, for metrics.
 
 The source of a running query reports the partitions that wait by ``maxDrift``, and tasks report watermarks of producers
-that they cannot read. ``sg.MetricsListener`` exports both (:mod:`streamgroups.monitoring.time_metrics`). It is separate
+that they cannot read. ``sg.reports.MetricsListener`` exports both (:mod:`streamgroups.monitoring.time_metrics`). It is separate
 from the metrics, because sources run without the extra ``metrics``. Source: SEMANTICS W15, W16, O3.
 """
 

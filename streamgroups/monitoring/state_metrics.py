@@ -1,6 +1,6 @@
 """The Prometheus metrics of states that follow their partitions.
 
-``sg.MetricsListener`` exports them beside those of :mod:`streamgroups.monitoring.metrics`. The sources of running
+``sg.reports.MetricsListener`` exports them beside those of :mod:`streamgroups.monitoring.metrics`. The sources of running
 queries report the values (:mod:`streamgroups.monitoring.query_states`). Source: SEMANTICS S10, O3.
 """
 

@@ -1,6 +1,6 @@
 """The Prometheus metrics of the event time of queries.
 
-``sg.MetricsListener`` exports them beside those of :mod:`streamgroups.monitoring.metrics`. Source: SEMANTICS W15, W16,
+``sg.reports.MetricsListener`` exports them beside those of :mod:`streamgroups.monitoring.metrics`. Source: SEMANTICS W15, W16,
 O3.
 """
 

@@ -1,6 +1,6 @@
 """The idempotency key of a record: other systems use it to ignore a repeated request.
 
-Called by users as ``sg.idempotency_key``, and by ``streamgroups_state.pinned_records`` for the column of that name. Source:
+Called by users as ``sg.side_effects.idempotency_key``, and by ``streamgroups_state.pinned_records`` for the column of that name. Source:
 SEMANTICS X7; RFC 9562 (UUID version 5).
 """
 
@@ -28,7 +28,7 @@ def idempotency_key(
         offset: its offset.
         n: the number of the row, if a record has several rows, from 0.
         topic_id: the id of the topic. With it a recreated topic, whose offsets begin at 0 again, has other keys. The
-            column of ``sg.stable_batches`` contains it.
+            column of ``sg.side_effects.stable_batches`` contains it.
 
     Returns:
         A UUID as text: 36 characters.

@@ -1,6 +1,6 @@
 """Figures about states: their sizes, and the work of tasks for them.
 
-Tasks report them (``streamgroups_spark.state.stage``), and ``sg.MetricsListener`` exports those of the last batch.
+Tasks report them (``streamgroups_spark.state.stage``), and ``sg.reports.MetricsListener`` exports those of the last batch.
 Source: SEMANTICS S10, O3.
 """
 

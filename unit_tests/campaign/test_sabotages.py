@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamgroups.ledgers import commit
-from streamgroups.ledgers.ledger import AlreadyDone, Commit, Fenced
+from streamgroups.ledgers.compare_and_swap import AlreadyDone, Commit, Fenced
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0 = TopicPartition("flights", 0)

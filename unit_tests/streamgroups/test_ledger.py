@@ -1,4 +1,4 @@
-"""X2-X4: the decision of a ledger about a batch, row by row of the table in ``ledgers.ledger``, and how a sink acts on it."""
+"""X2-X4: the decision of a ledger about a batch, row by row of the table in ``ledgers.compare_and_swap``, and how a sink acts on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
 from streamgroups.ledgers.commit import commit_batch
-from streamgroups.ledgers.ledger import (
+from streamgroups.ledgers.compare_and_swap import (
     AlreadyDone,
     Commit,
     CommitGroups,

@@ -12,7 +12,7 @@ from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import UNKNOWN
 from streamgroups.ledgers.commit import commit_batch, take_over_partitions
-from streamgroups.ledgers.ledger import AlreadyDone, CommitGroups, Fenced, RangeStatus, judge
+from streamgroups.ledgers.compare_and_swap import AlreadyDone, CommitGroups, Fenced, RangeStatus, judge
 from streamgroups.ledgers.states import StateChange, changes, fingerprints, state_partition
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.lookup import Empty, OnMissingState, Position, choose

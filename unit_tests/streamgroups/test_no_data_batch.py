@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
 from streamgroups.ledgers.commit import commit_batch
-from streamgroups.ledgers.ledger import AlreadyDone, Commit
+from streamgroups.ledgers.compare_and_swap import AlreadyDone, Commit
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from unit_tests.examples import examples
 

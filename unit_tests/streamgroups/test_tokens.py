@@ -9,13 +9,12 @@ import types
 
 import pytest
 
-import streamgroups as sg
 from streamgroups.errors import InvalidOption, StreamGroupsError, TokenUnavailable
-from streamgroups.tokens import checked_token, renew_at_ms
+from streamgroups.tokens import OAuthBearerToken, checked_token, renew_at_ms
 from unit_tests.documents import ROOT, blocks
 
 NOW_MS = 1_764_000_000_000
-GOOD = sg.OAuthBearerToken("eyJhbGciOi.x.y", NOW_MS + 1_000, "ann", {"logicalCluster": "lkc-1"})
+GOOD = OAuthBearerToken("eyJhbGciOi.x.y", NOW_MS + 1_000, "ann", {"logicalCluster": "lkc-1"})
 
 
 def test_a_token_is_not_shown() -> None:
@@ -37,18 +36,18 @@ def test_a_valid_token_is_returned() -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "text"),
     [
-        (None, InvalidOption, "returned a NoneType. Return sg.OAuthBearerToken"),
+        (None, InvalidOption, "returned a NoneType. Return OAuthBearerToken"),
         ("eyJhbGciOi", InvalidOption, "returned a str."),
-        (sg.OAuthBearerToken("", NOW_MS + 1), InvalidOption, "empty"),
-        (sg.OAuthBearerToken("eyJ\n", NOW_MS + 1), InvalidOption, "without a line end"),
-        (sg.OAuthBearerToken("Bearer eyJ", NOW_MS + 1), InvalidOption, "without 'Bearer'"),
-        (sg.OAuthBearerToken("eyJ", NOW_MS + 0.5), InvalidOption, "expires_at_ms as float"),  # type: ignore[arg-type]
-        (sg.OAuthBearerToken("eyJ", True), InvalidOption, "expires_at_ms as bool"),
-        (sg.OAuthBearerToken("eyJ", NOW_MS + 1, extensions={"auth": "x"}), InvalidOption, "malformed extensions"),
-        (sg.OAuthBearerToken("eyJ", NOW_MS + 1, extensions={"a": "\x01b"}), InvalidOption, "malformed extensions"),
-        (sg.OAuthBearerToken("eyJ", NOW_MS), TokenUnavailable, "expired 0 s ago. Request a new token"),
-        (sg.OAuthBearerToken("eyJ", NOW_MS - 2_000), TokenUnavailable, "expired 2 s ago"),
-        (sg.OAuthBearerToken("eyJ", NOW_MS // 1_000 + 900), TokenUnavailable, "it seems to be in seconds"),
+        (OAuthBearerToken("", NOW_MS + 1), InvalidOption, "empty"),
+        (OAuthBearerToken("eyJ\n", NOW_MS + 1), InvalidOption, "without a line end"),
+        (OAuthBearerToken("Bearer eyJ", NOW_MS + 1), InvalidOption, "without 'Bearer'"),
+        (OAuthBearerToken("eyJ", NOW_MS + 0.5), InvalidOption, "expires_at_ms as float"),  # type: ignore[arg-type]
+        (OAuthBearerToken("eyJ", True), InvalidOption, "expires_at_ms as bool"),
+        (OAuthBearerToken("eyJ", NOW_MS + 1, extensions={"auth": "x"}), InvalidOption, "malformed extensions"),
+        (OAuthBearerToken("eyJ", NOW_MS + 1, extensions={"a": "\x01b"}), InvalidOption, "malformed extensions"),
+        (OAuthBearerToken("eyJ", NOW_MS), TokenUnavailable, "expired 0 s ago. Request a new token"),
+        (OAuthBearerToken("eyJ", NOW_MS - 2_000), TokenUnavailable, "expired 2 s ago"),
+        (OAuthBearerToken("eyJ", NOW_MS // 1_000 + 900), TokenUnavailable, "it seems to be in seconds"),
     ],
 )
 def test_an_invalid_token_is_rejected(answer: object, error: type[StreamGroupsError], text: str) -> None:

@@ -166,7 +166,7 @@ def test_the_dashboard_shows_all_that_is_exported(exporter: Exporter) -> None:
             shown |= set(re.findall(r"\bstreamgroups_\w+", target["expr"]))
     for variable in dashboard["templating"]["list"]:
         shown |= set(re.findall(r"\bstreamgroups_\w+", json.dumps(variable["query"])))
-    # Its other metrics come from sg.MetricsListener.
+    # Its other metrics come from sg.reports.MetricsListener.
     assert exported <= shown
 
 
@@ -190,7 +190,7 @@ def test_the_dashboard_can_be_printed_without_a_cluster(cli: CommandLine) -> Non
 
 
 def test_O3_alert_rules_use_metrics_of_the_dashboard(exporter: Exporter) -> None:
-    """The dashboard shows exactly the metrics of the exporter and of sg.MetricsListener; other tests check that."""
+    """The dashboard shows exactly the metrics of the exporter and of sg.reports.MetricsListener; other tests check that."""
     known = set(re.findall(r"\bstreamgroups_\w+", dashboard_json()))
     rules = {group["name"]: group["rules"] for group in yaml.safe_load(alert_rules_yaml())["groups"]}
     assert set(rules) == {"streamgroups-groups", "streamgroups-queries"}

@@ -1,4 +1,4 @@
-"""``groups timeline`` and ``sg.ownership_timeline``: from the files of ``historyDir`` to a page and an image."""
+"""``groups timeline`` and ``sg.reports.ownership_timeline``: from the files of ``historyDir`` to a page and an image."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def test_invalid_arguments_are_rejected(cli: CommandLine, history: Path, tmp_pat
 
 
 def test_a_notebook_displays_the_page_in_a_frame(history: Path) -> None:
-    frame = sg.ownership_timeline(history, group_id="board")._repr_html_()
+    frame = sg.reports.ownership_timeline(history, group_id="board")._repr_html_()
     element = ElementTree.fromstring(frame)
     assert element.tag == "iframe"
     assert "bob owned flights-0" in element.attrib["srcdoc"]
     assert html.escape("<!DOCTYPE html>") in frame
     with pytest.raises(sg.errors.InvalidOption, match="Argument clock is 'GMT'"):
-        sg.ownership_timeline(history, group_id="board", clock="GMT")
+        sg.reports.ownership_timeline(history, group_id="board", clock="GMT")

@@ -52,7 +52,7 @@ class Producer:
 
 
 def send(producer: Producer, **arguments: Any) -> tuple[int, ...]:
-    return sg.emit_watermark(producer, "flights", TIME, **arguments)  # type: ignore[arg-type]
+    return sg.event_time.emit_watermark(producer, "flights", TIME, **arguments)  # type: ignore[arg-type]
 
 
 def test_W15_a_marker_has_a_header_and_neither_key_nor_value() -> None:
@@ -79,7 +79,7 @@ def test_W15_named_partitions_and_headers() -> None:
 
 def test_W15_a_marker_of_a_later_time_is_not_in_the_future() -> None:
     producer, before_ms = Producer(), time.time_ns() // 1_000_000
-    sg.emit_watermark(producer, "flights", before_ms + 3_600_000, partitions=[0])  # type: ignore[arg-type]
+    sg.event_time.emit_watermark(producer, "flights", before_ms + 3_600_000, partitions=[0])  # type: ignore[arg-type]
     [(_, record)] = producer.records
     assert before_ms <= record["timestamp"] <= time.time_ns() // 1_000_000
     assert record["headers"][0][1] == str(before_ms + 3_600_000).encode()

@@ -1,4 +1,4 @@
-"""X2, X3: the decision of ``sg.ledger`` about a batch, by the positions in the user's table."""
+"""X2, X3: the decision of ``sg.ledgers.ledger`` about a batch, by the positions in the user's table."""
 
 from __future__ import annotations
 

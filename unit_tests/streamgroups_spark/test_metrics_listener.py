@@ -1,4 +1,4 @@
-"""``sg.MetricsListener`` receives recorded events of real queries, and Prometheus reads the metrics."""
+"""``sg.reports.MetricsListener`` receives recorded events of real queries, and Prometheus reads the metrics."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ListenerWithEvents:
 
     def __init__(self, **arguments: Any) -> None:
         self.registry = CollectorRegistry()
-        self.listener = sg.MetricsListener(registry=self.registry, **arguments)
+        self.listener = sg.reports.MetricsListener(registry=self.registry, **arguments)
 
     def send(self, event: dict[str, Any]) -> None:
         listener = self.listener
@@ -412,23 +412,23 @@ def test_the_dashboard_shows_all_exported_metrics_and_no_others(
 
 
 def test_it_answers_at_a_port_until_it_is_closed() -> None:
-    with sg.MetricsListener(port=0) as listener:
+    with sg.reports.MetricsListener(port=0) as listener:
         assert listener.address is not None
         with urllib.request.urlopen(f"http://{listener.address}/metrics", timeout=10) as answer:
             assert b"streamgroups_query_event_errors_total 0.0" in answer.read()
         with pytest.raises(InvalidOption, match=r"cannot be served at 127\.0\.0\.1:\d+: .*in use"):
-            sg.MetricsListener(port=int(listener.address.rpartition(":")[2]), bootstrap_servers="nowhere:9092")
+            sg.reports.MetricsListener(port=int(listener.address.rpartition(":")[2]), bootstrap_servers="nowhere:9092")
     with pytest.raises(OSError, match=r"refused"):
         urllib.request.urlopen(f"http://{listener.address}/metrics", timeout=10)
     listener.close()
 
 
 def test_by_default_it_is_in_the_default_registry_once() -> None:
-    with sg.MetricsListener() as listener:
+    with sg.reports.MetricsListener() as listener:
         assert listener.address is None
         assert b"streamgroups_query_event_errors_total" in generate_latest(REGISTRY)
         with pytest.raises(InvalidOption, match="already contains these metrics"):
-            sg.MetricsListener()
+            sg.reports.MetricsListener()
     assert b"streamgroups_query_event_errors_total" not in generate_latest(REGISTRY)
 
 

@@ -59,7 +59,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def test_a_failed_batch_runs_again_after_growing_waits(slept: list[float], running: list[bool]) -> None:
     write, batch = Write(OSError("down"), SinkUnreachable("Still down.")), Batch()
-    sg.retry_batches(write)(batch, 7)  # type: ignore[arg-type]
+    sg.supervision.retry_batches(write)(batch, 7)  # type: ignore[arg-type]
     assert write.calls == [(batch, 7)] * 3
     assert sum(slept) == pytest.approx(0.2 + 0.4)
 
@@ -69,7 +69,7 @@ def test_the_last_error_fails_the_query(
 ) -> None:
     write = Write(OSError("first"), OSError("second"), OSError("third"))
     with pytest.raises(OSError, match="second"):
-        sg.retry_batches(write, max_attempts=2)(Batch(), 7)  # type: ignore[arg-type]
+        sg.supervision.retry_batches(write, max_attempts=2)(Batch(), 7)  # type: ignore[arg-type]
     lines = [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
     assert lines == [
         "Batch 7 runs again in 0.2 s, because attempt 1 of 2 has failed: OSError: first",
@@ -80,7 +80,7 @@ def test_the_last_error_fails_the_query(
 def test_a_fenced_batch_has_no_other_attempt(slept: list[float], running: list[bool]) -> None:
     write = Write(FencedBatch("The ledger is ahead."))
     with pytest.raises(FencedBatch):
-        sg.retry_batches(write)(Batch(), 7)  # type: ignore[arg-type]
+        sg.supervision.retry_batches(write)(Batch(), 7)  # type: ignore[arg-type]
     assert (len(write.calls), slept) == (1, [])
 
 
@@ -91,10 +91,10 @@ def test_a_query_that_is_being_stopped_has_no_other_attempt(
     running += checks
     write = Write(OSError("interrupted"))
     with pytest.raises(OSError, match="interrupted"):
-        sg.retry_batches(write)(Batch(), 7)  # type: ignore[arg-type]
+        sg.supervision.retry_batches(write)(Batch(), 7)  # type: ignore[arg-type]
     assert len(write.calls) == 1
 
 
 def test_zero_attempts_are_rejected() -> None:
     with pytest.raises(InvalidOption, match="max_attempts is 0"):
-        sg.retry_batches(Write(), max_attempts=0)
+        sg.supervision.retry_batches(Write(), max_attempts=0)

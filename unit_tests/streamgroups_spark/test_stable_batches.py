@@ -1,4 +1,4 @@
-"""X7: what ``sg.stable_batches`` does before an effect, in which order, and which queries it rejects."""
+"""X7: what ``sg.side_effects.stable_batches`` does before an effect, in which order, and which queries it rejects."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Effects:
         self.repeated: list[list[str]] = []
         self.keys: dict[int, set[str]] = {}
 
-    def __call__(self, records: Any, batch: sg.StableBatch) -> None:
+    def __call__(self, records: Any, batch: sg.side_effects.StableBatch) -> None:
         rows = records.collect()
         self.received.append({row.offset: row.value for row in rows})
         self.repeated.append([str(it) for it in batch.repeated])
@@ -140,20 +140,22 @@ class Effects:
 
 
 @pytest.fixture
-def stable(tmp_path: Path, source: Source) -> Callable[[Effects], sg.StableBatches]:
-    def make(effects: Effects) -> sg.StableBatches:
-        return sg.stable_batches(effects, checkpoint=str(tmp_path / "c"), location=str(tmp_path / "stable"))
+def stable(tmp_path: Path, source: Source) -> Callable[[Effects], sg.side_effects.StableBatches]:
+    def make(effects: Effects) -> sg.side_effects.StableBatches:
+        return sg.side_effects.stable_batches(
+            effects, checkpoint=str(tmp_path / "c"), location=str(tmp_path / "stable")
+        )
 
     return make
 
 
-def run(batches: sg.StableBatches, frame: FakeFrame) -> FakeFrame:
+def run(batches: sg.side_effects.StableBatches, frame: FakeFrame) -> FakeFrame:
     batches(frame, 0)  # type: ignore[arg-type]
     return frame
 
 
 def test_X7_a_replay_computes_nothing_and_other_batches_the_rest(
-    source: Source, stable: Callable[[Effects], sg.StableBatches]
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches]
 ) -> None:
     effects = Effects()
     source.reads(10, 14, generation=3)
@@ -177,7 +179,7 @@ def test_X7_a_replay_computes_nothing_and_other_batches_the_rest(
 
 
 def test_X7_a_member_without_confirmation_has_no_effect_and_its_pin_is_not_used_against_the_owner(
-    source: Source, stable: Callable[[Effects], sg.StableBatches]
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches]
 ) -> None:
     effects, zombie, owner = Effects(), stable(Effects()), stable(Effects())
     owner._effect = effects
@@ -191,7 +193,9 @@ def test_X7_a_member_without_confirmation_has_no_effect_and_its_pin_is_not_used_
     assert effects.received == [dict.fromkeys((10, 11), "owner")]
 
 
-def test_X7_filtered_records_are_pinned_too(source: Source, stable: Callable[[Effects], sg.StableBatches]) -> None:
+def test_X7_filtered_records_are_pinned_too(
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches]
+) -> None:
     effects = Effects()
     source.reads(10, 14, generation=3)
     run(stable(effects), FakeFrame(10, 10))
@@ -200,7 +204,7 @@ def test_X7_filtered_records_are_pinned_too(source: Source, stable: Callable[[Ef
 
 
 def test_a_replay_without_partitions_has_no_effect(
-    source: Source, stable: Callable[[Effects], sg.StableBatches]
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches]
 ) -> None:
     effects = Effects()
     run(stable(effects), FakeFrame(10, 14))
@@ -217,14 +221,14 @@ def test_a_replay_without_partitions_has_no_effect(
     ],
 )
 def test_batches_that_cannot_be_attributed_are_rejected(
-    schema: StructType, message: str, stable: Callable[[Effects], sg.StableBatches]
+    schema: StructType, message: str, stable: Callable[[Effects], sg.side_effects.StableBatches]
 ) -> None:
     with pytest.raises(InvalidOption, match=message):
         run(stable(Effects()), FakeFrame(schema=schema))
 
 
 def test_a_query_with_state_is_rejected(
-    source: Source, stable: Callable[[Effects], sg.StableBatches], tmp_path: Path
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches], tmp_path: Path
 ) -> None:
     source.reads(10, 14, generation=3)
     (tmp_path / "c" / "state").mkdir(parents=True)
@@ -237,7 +241,7 @@ def test_a_query_with_state_is_rejected(
 
 
 def test_pinned_records_with_other_columns_are_rejected(
-    source: Source, stable: Callable[[Effects], sg.StableBatches]
+    source: Source, stable: Callable[[Effects], sg.side_effects.StableBatches]
 ) -> None:
     source.reads(10, 14, generation=3)
     run(stable(Effects()), FakeFrame(10, 14, "first"))
@@ -262,14 +266,14 @@ def test_invalid_arguments_are_rejected(
 ) -> None:
     given: dict[str, Any] = {"effect": Effects(), "checkpoint": "c", "location": str(tmp_path)} | arguments
     with pytest.raises(error, match=message):
-        sg.stable_batches(given.pop("effect"), **given)
+        sg.side_effects.stable_batches(given.pop("effect"), **given)
 
 
 def test_the_first_batch_reports_a_location_that_cannot_be_written_to(source: Source, tmp_path: Path) -> None:
     source.reads(10, 14, generation=3)
     effects, location = Effects(), tmp_path / "stable"
     frame = FakeFrame(10, 14, "first")
-    denied = sg.stable_batches(effects, checkpoint=str(tmp_path / "c"), location=str(location))
+    denied = sg.side_effects.stable_batches(effects, checkpoint=str(tmp_path / "c"), location=str(location))
     assert not location.exists(), "the call writes nothing"
     location.touch()
     with pytest.raises(SinkUnreachable, match="cannot be used"):

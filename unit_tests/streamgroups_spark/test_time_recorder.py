@@ -1,4 +1,4 @@
-"""``sg.record_time`` records each batch once, and continues after errors."""
+"""``sg.reports.record_time`` records each batch once, and continues after errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``streamgroups cursors``: group cursors and partition cursors for scripts, a command per call of ``sg.GroupCursors``.
+"""``streamgroups cursors``: group cursors and partition cursors for scripts, a command per call of ``sg.cursors.GroupCursors``.
 
 Part of the command line (``streamgroups_cli``). A member of a Kafka group is a live connection, and a command ends at
 once. So ``create`` starts a background process, which is the instance, and the other commands send requests to it

@@ -1,4 +1,4 @@
-"""``sg.describe_group``: the state, the members and the lag of a group, for notebooks and programs.
+"""``sg.groups.describe_group``: the state, the members and the lag of a group, for notebooks and programs.
 
 Called by users. It makes the snapshot of ``streamgroups groups describe`` (:mod:`streamgroups.monitoring.snapshots`). Source:
 SEMANTICS O1, O3.
@@ -43,7 +43,7 @@ def describe_group(
 
     Example::
 
-        group = sg.describe_group("flight-board", bootstrap_servers="localhost:9092")
+        group = sg.groups.describe_group("flight-board", bootstrap_servers="localhost:9092")
         print(group)
         behind = [it.topic_partition for it in group.partitions if it.records]
 

@@ -1,4 +1,4 @@
-"""Group cursors: the consumer groups of OCI Streaming, on Kafka. The public name is ``sg.GroupCursors``.
+"""Group cursors: the consumer groups of OCI Streaming, on Kafka. The public name is ``sg.cursors.GroupCursors``.
 
 The composition root of cursors, called by the user: it decodes arguments and tokens, and forwards each request to the
 session of the cursor. Threads: any number of threads of the user; one for each instance (``session``) and one for its

@@ -50,7 +50,7 @@ class RegistryClient:
             from cachetools import TTLCache
             from confluent_kafka.schema_registry import SchemaRegistryClient
         except ImportError as e:
-            raise explained(e, "sg.SchemaRegistry") from e
+            raise explained(e, "sg.schemas.SchemaRegistry") from e
         self._url = registry.url
         self._secrets = secrets_of(registry.configuration())
         try:
@@ -60,7 +60,7 @@ class RegistryClient:
         except (ValueError, TypeError, OSError) as e:
             raise InvalidOption(
                 f"The settings of the schema registry '{self._url}' are rejected: {self._text(e)}.",
-                remedy="Correct the settings of sg.SchemaRegistry.",
+                remedy="Correct the settings of sg.schemas.SchemaRegistry.",
             ) from None
         self._has_answered = False
         self._unknown: Any = TTLCache(_MAX_UNKNOWN_IDS, _UNKNOWN_S, timer)
@@ -211,7 +211,7 @@ class RegistryClient:
         if status in (401, 403):
             return NotAuthorized(
                 f"The schema registry '{self._url}' rejected the login: {text}.",
-                remedy="Set 'basic.auth.user.info' or 'bearer.auth.token' in the settings of sg.SchemaRegistry.",
+                remedy="Set 'basic.auth.user.info' or 'bearer.auth.token' in the settings of sg.schemas.SchemaRegistry.",
             )
         if status >= 500 or status in _PASSING:
             return RegistryUnreachable(

@@ -1,6 +1,6 @@
 """Sends marker records: watermarks of a producer without data.
 
-Called by producers as ``sg.emit_watermark``, with their own client of confluent-kafka. It needs no Spark. Source:
+Called by producers as ``sg.event_time.emit_watermark``, with their own client of confluent-kafka. It needs no Spark. Source:
 SEMANTICS W15; confluent-kafka's ``Producer.produce`` and ``Producer.list_topics``.
 """
 
@@ -38,7 +38,7 @@ def emit_watermark(
 ) -> tuple[int, ...]:
     """Sends a marker record to partitions: no later record of the partition has an event time before ``time``.
 
-    A marker has the header of :func:`streamgroups.watermark_header`, and neither key nor value. A source with the option
+    A marker has the header of :func:`streamgroups.event_time.watermark_header`, and neither key nor value. A source with the option
     ``watermarkHeader`` advances its watermark, and does not return the marker as a row. A marker is sent after the
     records that the producer has already sent. It applies to the records of all producers of the partition.
 
@@ -68,7 +68,7 @@ def emit_watermark(
     Example::
 
         producer.produce("flights", key="UA", value=flight)
-        sg.emit_watermark(producer, "flights", datetime.now(timezone.utc) - timedelta(seconds=10))
+        sg.event_time.emit_watermark(producer, "flights", datetime.now(timezone.utc) - timedelta(seconds=10))
         producer.flush()
     """
     name, value = watermark_header(time, name=header)

@@ -48,7 +48,7 @@ def decode(
 
     Example::
 
-        flights = sg.decode(records, sg.Json("airport string, delay int"))
+        flights = sg.decode(records, sg.schemas.Json("airport string, delay int"))
         delays = flights.select("key", "record.airport", "record.delay", "dead_letter")
     """
     check_letters(df)
@@ -85,8 +85,8 @@ def encode(
 
     Example::
 
-        registry = sg.SchemaRegistry("http://localhost:8081")
-        delays = sg.encode(delays, sg.Avro(registry=registry, subject="delays-value"), column="delay")
+        registry = sg.schemas.SchemaRegistry("http://localhost:8081")
+        delays = sg.encode(delays, sg.schemas.Avro(registry=registry, subject="delays-value"), column="delay")
     """
     check_letters(df)
     _check_format(format)
@@ -121,7 +121,8 @@ def _python_values(format: Avro | Protobuf) -> Any:
 def _check_format(format: object) -> None:
     if not isinstance(format, (Json, Avro, Protobuf)):
         raise InvalidOption(
-            f"Option 'format' is {format!r}.", remedy="Pass sg.Json(...), sg.Avro(...) or sg.Protobuf(...)."
+            f"Option 'format' is {format!r}.",
+            remedy="Pass sg.schemas.Json(...), sg.schemas.Avro(...) or sg.schemas.Protobuf(...).",
         )
 
 

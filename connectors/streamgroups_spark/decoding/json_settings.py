@@ -30,12 +30,12 @@ def check_settings(spark: SparkSession, json: Json, schema: StructType) -> None:
     policy = str(spark.conf.get(_POLICY, _EXACT)).upper()
     if policy != _EXACT and has(schema, (DateType, TimestampType, TimestampNTZType)):
         raise InvalidOption(
-            f"{_POLICY} is '{policy}', and the schema of sg.Json has dates or timestamps.",
+            f"{_POLICY} is '{policy}', and the schema of sg.schemas.Json has dates or timestamps.",
             remedy=f"Set it to '{_EXACT}', or decode these fields as strings.",
         )
     locale = next((it for name, it in json.options.items() if name.lower() == "locale"), _LOCALE)
     if locale.lower() != _LOCALE.lower() and has(schema, (DecimalType,)):
         raise InvalidOption(
-            f"The option 'locale' of sg.Json is '{locale}', and the schema has decimals.",
+            f"The option 'locale' of sg.schemas.Json is '{locale}', and the schema has decimals.",
             remedy="Remove it, or decode these fields as strings.",
         )

@@ -106,17 +106,18 @@ def json_schema(json: Json) -> StructType:
     Raises:
         InvalidOption: if it is missing, not valid, or no struct.
     """
-    remedy = "Write fields with their types, as in sg.Json('airport string, delay int')."
+    remedy = "Write fields with their types, as in sg.schemas.Json('airport string, delay int')."
     given = json.schema
     if isinstance(given, str):
         try:
             given = StructType.fromDDL(given)
         except PySparkException as e:
             raise InvalidOption(
-                f"The schema of sg.Json is '{given}', which Spark cannot parse ({e.getCondition()}).", remedy=remedy
+                f"The schema of sg.schemas.Json is '{given}', which Spark cannot parse ({e.getCondition()}).",
+                remedy=remedy,
             ) from None
     if not isinstance(given, StructType) or not given.fields:
-        raise InvalidOption("The schema of sg.Json names no fields.", remedy=remedy)
+        raise InvalidOption("The schema of sg.schemas.Json names no fields.", remedy=remedy)
     return given
 
 

@@ -70,7 +70,7 @@ def encoder(protobuf: Protobuf, type_: DataType) -> Codec:
         schema = MessageSchema(protobuf.message, protobuf.descriptor_set)
     elif protobuf.descriptor_set is not None:
         raise InvalidOption(
-            "sg.encode with a registry uses the latest schema of the subject, and sg.Protobuf has a descriptor set.",
+            "sg.encode with a registry uses the latest schema of the subject, and sg.schemas.Protobuf has a descriptor set.",
             remedy="Remove 'descriptor_set'.",
         )
     else:

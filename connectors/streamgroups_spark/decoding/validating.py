@@ -1,4 +1,4 @@
-"""``sg.validate``: dead letters for JSON values that violate a JSON Schema.
+"""``sg.schemas.validate``: dead letters for JSON values that violate a JSON Schema.
 
 Called by users on the driver. Source: SEMANTICS P4.
 """
@@ -48,8 +48,8 @@ def validate(df: DataFrame, schema: str, *, column: str = "value", step: str = "
 
     Example::
 
-        checked = sg.validate(records, '{"required": ["airport"], "properties": {"delay": {"minimum": 0}}}')
-        flights = sg.decode(checked, sg.Json("airport string, delay int"))
+        checked = sg.schemas.validate(records, '{"required": ["airport"], "properties": {"delay": {"minimum": 0}}}')
+        flights = sg.decode(checked, sg.schemas.Json("airport string, delay int"))
     """
     check_letters(df)
     check_column(df, column, binary_only=False)

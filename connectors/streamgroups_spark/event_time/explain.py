@@ -1,4 +1,4 @@
-"""``sg.explain_time(query)``: the event time of a running query, and the partitions that hold back its watermark.
+"""``sg.event_time.explain_time(query)``: the event time of a running query, and the partitions that hold back its watermark.
 
 Called by users on the driver. The progress of the query names its groups, and their sources reply by driver RPC
 (``bridge.rpc``): those with ``sg.with_event_time`` with their watermark, and those with windows of partitions with an
@@ -41,7 +41,7 @@ def explain_time(query: StreamingQuery) -> TimeExplanation:
 
     Example::
 
-        explanation = sg.explain_time(query)
+        explanation = sg.event_time.explain_time(query)
         print(explanation)
         slow = [it for stream in explanation.streams for it in stream.partitions if it.holds_back]
     """

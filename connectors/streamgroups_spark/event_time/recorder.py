@@ -1,4 +1,4 @@
-"""``sg.record_time(query)``: records the event time of a running query for a report.
+"""``sg.reports.record_time(query)``: records the event time of a running query for a report.
 
 Called by users on the driver. A thread reads the progress of the query, and requests the watermarks of its sources by
 driver RPC (``bridge.rpc``). :mod:`streamgroups_reports.event_time` renders the report. Source: SEMANTICS W1-W3;
@@ -158,7 +158,7 @@ def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecord
 
     Example::
 
-        with sg.record_time(query) as recorded:
+        with sg.reports.record_time(query) as recorded:
             query.awaitTermination(600)
         recorded.write_html("time.html")
     """

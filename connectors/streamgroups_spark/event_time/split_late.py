@@ -1,4 +1,4 @@
-"""``sg.split_late(df, "ts", ...)``: the rows that Spark's operators keep, and those that they drop as late.
+"""``sg.event_time.split_late(df, "ts", ...)``: the rows that Spark's operators keep, and those that they drop as late.
 
 Called by users on the driver, between the watermark and the operator. ``event_time.late_rows`` has the rules. Source:
 SEMANTICS W7, W9, W11, X8.
@@ -67,7 +67,7 @@ def split_late(
     Example::
 
         timed = sg.with_event_time(flights, "timestamp", watermark_delay="10s")
-        on_time, late = sg.split_late(timed, "timestamp", window=sg.tumbling("5 minutes"))
+        on_time, late = sg.event_time.split_late(timed, "timestamp", window=sg.shapes.tumbling("5 minutes"))
         counts = on_time.groupBy(F.window("timestamp", "5 minutes")).count()
     """
     _check_plan(df)
@@ -77,7 +77,7 @@ def split_late(
             f"Column '{column}' has no watermark, so no row is late.",
             remedy=f"Call sg.with_event_time(df, '{column}', ...) or df.withWatermark('{column}', ...) before.",
         )
-    check_watermark_column(df, "sg.split_late")
+    check_watermark_column(df, "sg.event_time.split_late")
     if window is not None:
         check_shape(window)
     policy = source_policy(df) if on_violation is None else parse_policy(on_violation)
@@ -123,11 +123,11 @@ def _check_plan(df: DataFrame) -> None:
     if foreign:
         raise InvalidOption(
             f"The DataFrame reads the source '{min(foreign)}', whose rows have no column 'watermark'.",
-            remedy='Call sg.split_late on a read of format("streamgroups"), before a union or join.',
+            remedy='Call sg.event_time.split_late on a read of format("streamgroups"), before a union or join.',
         )
     operators = {name for stream in read_streams(plan) for name in stream.operators}
     if operators:
         raise InvalidOption(
-            f"The stateful operator {', '.join(sorted(operators))} precedes sg.split_late. It has dropped late rows.",
-            remedy="Call sg.split_late before it.",
+            f"The stateful operator {', '.join(sorted(operators))} precedes sg.event_time.split_late. It has dropped late rows.",
+            remedy="Call sg.event_time.split_late before it.",
         )

@@ -1,4 +1,4 @@
-"""``sg.MetricsListener``: exports metrics of the streaming queries of an application to Prometheus.
+"""``sg.reports.MetricsListener``: exports metrics of the streaming queries of an application to Prometheus.
 
 Added by users with ``spark.streams.addListener``. It exports the metrics of ``streamgroups metrics`` for the groups of
 queries. Spark calls it on the thread of its listener bus, which all other listeners share. It therefore only records
@@ -76,7 +76,7 @@ class MetricsListener(StreamingQueryListener):
 
     Example::
 
-        metrics = sg.MetricsListener(port=9309)
+        metrics = sg.reports.MetricsListener(port=9309)
         spark.streams.addListener(metrics)
     """
 

@@ -1,4 +1,4 @@
-"""``sg.retry_batches(write)``: calls a function of ``foreachBatch`` again after it has failed, in the same run of the query.
+"""``sg.supervision.retry_batches(write)``: calls a function of ``foreachBatch`` again after it has failed, in the same run of the query.
 
 Called by users when they start a query. :mod:`streamgroups.supervision.batch_retries` decides about attempts. Spark
 computes the batch again from the same offsets for each of them, as for each action on the batch. Source: Spark's
@@ -35,7 +35,7 @@ def retry_batches(
     function the query fails, and a restart (:func:`supervise`) takes a second or more. If all attempts fail, the query fails
     with the last error. The waits between attempts are 0.2 s, 0.4 s and so on, at most 10 s.
 
-    An attempt can have written a part of the batch before it failed, as with a restart. A function with ``sg.ledger`` skips
+    An attempt can have written a part of the batch before it failed, as with a restart. A function with ``sg.ledgers.ledger`` skips
     a batch that is written. Errors of this library that are not transient, such as ``fenced_batch``, fail the query at once.
 
     Args:
@@ -50,14 +50,14 @@ def retry_batches(
         def write(batch, batch_id):
             batch.write.format("jdbc").options(**database).mode("append").save()
 
-        departures.writeStream.foreachBatch(sg.retry_batches(write)).option("checkpointLocation", "/data/departures").start()
+        departures.writeStream.foreachBatch(sg.supervision.retry_batches(write)).option("checkpointLocation", "/data/departures").start()
     """
     if max_attempts < 1:
         raise InvalidOption(f"max_attempts is {max_attempts}.", remedy="It must be at least 1.")
 
     @wraps(write)
     def retried(batch: DataFrame, batch_id: int) -> None:
-        require_classic(batch, "sg.retry_batches")
+        require_classic(batch, "sg.supervision.retry_batches")
         query_id = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
         attempts = 0
         while True:

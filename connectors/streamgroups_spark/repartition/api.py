@@ -145,7 +145,7 @@ def read_repartitioned(
             spark, topic="delays-by-airport", by=["airport"], columns="timestamp timestamp, airport string, delay int",
             options={"kafka.bootstrap.servers": "localhost:9092", "group.id": "delays"})
         worst = sg.windows(delays.withWatermark("timestamp", "10 seconds"), on="timestamp", by=["airport"],
-                           window=sg.tumbling("5 minutes"), aggregate={"worst": "max(delay)"})
+                           window=sg.shapes.tumbling("5 minutes"), aggregate={"worst": "max(delay)"})
     """
     schema = columns if isinstance(columns, StructType) else _parsed(columns)
     _check(schema, by)

@@ -1,9 +1,9 @@
-"""``sg.ledger(...)``: makes the user's own sink in ``foreachBatch`` exactly once.
+"""``sg.ledgers.ledger(...)``: makes the user's own sink in ``foreachBatch`` exactly once.
 
 Called by users on the driver. They store the positions in a table beside their output and change both in one
 transaction. This module returns the ranges of a batch and whether it is written. The source reads the positions when
 partitions are assigned, as from the built-in ledgers (``streamgroups.query.ledger_positions``). Source: SEMANTICS X2-X4;
-:mod:`streamgroups.ledgers.ledger`.
+:mod:`streamgroups.ledgers.compare_and_swap`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from streamgroups.errors import InvalidOption, LedgerConflict
 from streamgroups.groups.membership import States
 from streamgroups.identity import UNKNOWN, TopicIdentity
-from streamgroups.ledgers.ledger import AlreadyDone, Fenced, foreign_positions, judge
+from streamgroups.ledgers.compare_and_swap import AlreadyDone, Fenced, foreign_positions, judge
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.states import changes, fingerprints
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -182,7 +182,7 @@ def ledger(group_id: str, *, checkpoint: str, positions: LedgerTable) -> BatchLe
 
     Example::
 
-        ledger = sg.ledger("board", checkpoint="/data/board", positions=MyPositions())
+        ledger = sg.ledgers.ledger("board", checkpoint="/data/board", positions=MyPositions())
 
         def write(rows, batch_id):
             batch = ledger.batch(batch_id)

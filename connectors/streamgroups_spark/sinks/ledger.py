@@ -22,7 +22,7 @@ from streamgroups.dlq.letter import COLUMN, DeadLetter
 from streamgroups.dlq.limits import most_letters
 from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups.ledgers.commit import commit_batch
-from streamgroups.ledgers.ledger import AlreadyDone
+from streamgroups.ledgers.compare_and_swap import AlreadyDone
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.staging import IsolatingSink, StagingSink
 from streamgroups.ledgers.states import StateChange, changes

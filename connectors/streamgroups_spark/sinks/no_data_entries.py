@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from streamgroups.checkpoints.forgotten import no_data_unknown
 from streamgroups.coordination.reset_protocol import no_data_group_of
-from streamgroups.ledgers.ledger import AlreadyDone
+from streamgroups.ledgers.compare_and_swap import AlreadyDone
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition

@@ -2,7 +2,7 @@
 
 Called by ``source.readers`` in tasks if the option ``includeWatermark`` is set. All rows of a batch have the same
 watermark, which the driver reads from the checkpoint (``bridge.checkpoint_log``). As a column it survives every
-operation between the read and ``sg.split_late``, on any executor, and needs no Python function there. Source: SEMANTICS
+operation between the read and ``sg.event_time.split_late``, on any executor, and needs no Python function there. Source: SEMANTICS
 W7, X8.
 """
 

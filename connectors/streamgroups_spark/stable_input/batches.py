@@ -1,4 +1,4 @@
-"""``sg.stable_batches(effect, ...)``: runs a side effect in ``foreachBatch`` with records that a replay does not change.
+"""``sg.side_effects.stable_batches(effect, ...)``: runs a side effect in ``foreachBatch`` with records that a replay does not change.
 
 Called by users on the driver; Spark calls the result for each batch:
 
@@ -82,8 +82,8 @@ def stable_batches(
     The effect runs at least once. It receives:
 
     * the records: a ``DataFrame`` with the columns of the batch and the column ``idempotency_key``
-      (``sg.idempotency_key``), in the order of offsets in each partition. It can be evaluated several times;
-    * the batch: an ``sg.StableBatch``.
+      (``sg.side_effects.idempotency_key``), in the order of offsets in each partition. It can be evaluated several times;
+    * the batch: an ``sg.side_effects.StableBatch``.
 
     Args:
         effect: the side effect.
@@ -104,7 +104,7 @@ def stable_batches(
             for row in records.toLocalIterator():
                 payments.charge(row.value, idempotency_key=row.idempotency_key)
 
-        charging = sg.stable_batches(charge, checkpoint="/data/charges", location="/data/stable")
+        charging = sg.side_effects.stable_batches(charge, checkpoint="/data/charges", location="/data/stable")
         orders.writeStream.foreachBatch(charging).option("checkpointLocation", "/data/charges").start()
     """
     if not callable(effect):

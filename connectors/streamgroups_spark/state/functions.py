@@ -52,7 +52,7 @@ def stateful(
     * the state: a ``pyarrow.Table`` with the columns of ``by`` and ``state``, and one row for each key that the records
       contain and that has a state;
     * the records of the partition, a ``pyarrow.Table`` with the columns of ``df``, in the order of their offsets;
-    * the time: an ``sg.BatchTime``.
+    * the time: an ``sg.event_time.BatchTime``.
 
     It returns the new state of these keys and the output. A key without a row is removed. The state of other keys stays
     as it is.

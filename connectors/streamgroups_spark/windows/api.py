@@ -74,14 +74,14 @@ def windows(
 
     Spark's own window aggregation runs if the boundary is event time, without lateness, idle timeout, dead letters and
     Python aggregates. It supports every aggregate of Spark SQL. Otherwise ``count``, ``sum``, ``avg``, ``min`` and
-    ``max`` of any expression are supported, and :func:`streamgroups.python_aggregate`.
+    ``max`` of any expression are supported, and :func:`streamgroups.shapes.python_aggregate`.
 
     Args:
         df: a stream, or bounded data: a batch DataFrame of ``format("streamgroups")``, whose results are those of a stream
             of the same records (SEMANTICS W17). For event-time windows of a stream, ``on`` needs a watermark. Windows of
             partitions can instead have the option ``watermarkHeader`` of the source (SEMANTICS W15). Windows of
             partitions need the columns ``partition`` and ``offset`` of the source, and ``topic`` if it reads several topics.
-        window: ``sg.tumbling("5 minutes")``, ``sg.hopping("10 minutes", hop="5 minutes")`` or ``sg.session("30s")``.
+        window: ``sg.shapes.tumbling("5 minutes")``, ``sg.shapes.hopping("10 minutes", hop="5 minutes")`` or ``sg.shapes.session("30s")``.
         aggregate: the output columns and their aggregates: ``{"flights": "count(*)", "worst": "max(delay)"}``.
         on: the column with the event time, a timestamp. Optional for processing time.
         by: the key columns. Each key has its own windows.
@@ -128,7 +128,7 @@ def windows(
     Example::
 
         timed = flights.withWatermark("ts", "1 minute")
-        counts = sg.windows(timed, on="ts", by=["carrier"], window=sg.tumbling("5 minutes"),
+        counts = sg.windows(timed, on="ts", by=["carrier"], window=sg.shapes.tumbling("5 minutes"),
                             aggregate={"flights": "count(*)"}, allowed_lateness="10 minutes")
     """
     windowing = windowing_of(window, boundary, allowed_lateness, idle_timeout)

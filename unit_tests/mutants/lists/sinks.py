@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "L1",
         "ledgers",
-        "streamgroups/ledgers/ledger.py",
+        "streamgroups/ledgers/compare_and_swap.py",
         "if statuses == {RangeStatus.NEXT}:",
         "if RangeStatus.NEXT in statuses:",
         "a batch that was partly written is written again",
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "L2",
         "ledgers",
-        "streamgroups/ledgers/ledger.py",
+        "streamgroups/ledgers/compare_and_swap.py",
         "if statuses == {RangeStatus.DONE}:",
         "if RangeStatus.DONE in statuses:",
         "a batch that was partly written counts as written",
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "L3",
         "ledgers",
-        "streamgroups/ledgers/ledger.py",
+        "streamgroups/ledgers/compare_and_swap.py",
         ("if position is None:\n            return RangeStatus.UNKNOWN"),
         ("if position is None:\n            return RangeStatus.NEXT"),
         "a ledger without a position lets any run write",
@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "L20",
         "ledgers",
-        "streamgroups/ledgers/ledger.py",
+        "streamgroups/ledgers/compare_and_swap.py",
         "if self.position == self.range.next_offset and stored == change.before:",
         "if self.position == self.range.next_offset:",
         "a zombie writes a batch without records again",
@@ -227,7 +227,7 @@ MUTANTS = (
         "connectors/streamgroups_spark/sinks/foreach_ledger.py",
         "if isinstance(verdict, Fenced):",
         "if False:",
-        "sg.ledger writes a fenced batch",
+        "sg.ledgers.ledger writes a fenced batch",
     ),
     Mutant(
         "T18",

@@ -33,7 +33,7 @@ def test_W19_the_shapes_of_events(shape: str, windowing: Windowing, until: str |
     ("windowing", "until", "named"),
     [
         (PLAIN, None, "option 'until' is missing. Set 'until' to the column"),
-        (Windowing(Session(5)), "ended", "session windows. Use sg.tumbling"),
+        (Windowing(Session(5)), "ended", "session windows. Use sg.shapes.tumbling"),
         (BY_CLOCK, "ended", "boundary=processingTime. Omit one"),
     ],
 )

@@ -1,0 +1,36 @@
+"""Windows and aggregates for ``sg.windows``.
+
+Users import the names as ``sg.shapes``. Source: SEMANTICS W4 to W7.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamgroups._lazy import loaded, places
+
+if TYPE_CHECKING:
+    from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
+    from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
+    from streamgroups.event_time.shapes import hopping as hopping
+    from streamgroups.event_time.shapes import session as session
+    from streamgroups.event_time.shapes import tumbling as tumbling
+    from streamgroups_spark.windows.api import window_results as window_results
+
+_PLACES = places(
+    {
+        "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
+        "streamgroups.event_time.shapes": "hopping session tumbling",
+        "streamgroups_spark.windows.api": "window_results",
+    }
+)
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    return loaded(__name__, name, _PLACES)
+
+
+def __dir__() -> list[str]:
+    return __all__
