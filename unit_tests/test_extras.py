@@ -86,7 +86,7 @@ def test_names_work_without_the_extras_that_they_do_not_need(extra: str) -> None
     assert ran.returncode == 0, ran.stderr
     missing = json.loads(ran.stdout)
     assert set(missing) == NEEDED[extra]
-    for name, message in missing.items():
+    for message in missing.values():
         assert f"pip install '.[{extra}]' in the clone" in message
 
 

@@ -1,7 +1,7 @@
 """Decisions about ledgers: whether and how a batch is committed together with its positions.
 
 An exactly-once sink stores a ledger: the position of every source partition, beside the output, advanced by the
-transaction of the output. ``streamgroups/ledgers/ledger`` compares the ranges of a batch with the positions:
+transaction of the output. ``streamgroups/ledgers/compare_and_swap`` compares the ranges of a batch with the positions:
 
 * All ranges begin at the positions: write the output and advance the ledger.
 * All ranges end at the positions: the batch is already written.
