@@ -28,8 +28,8 @@ from benchmarks.sources import OURS, stream_frame
 from benchmarks.state_queries import counted, rocksdb, triggers_s, until_all_is_read
 from benchmarks.workload import create
 from streamgroups.monitoring.query_progress import DedupCounts, read_progress
-from streamgroups_state.inspection import inspect
-from streamgroups_state.locations import groups_at, operator_files
+from streamgroups_operators.inspection import inspect
+from streamgroups_operators.locations import groups_at, operator_files
 
 DROP, WITHIN = "dropDuplicates, RocksDB", "dropDuplicatesWithinWatermark, RocksDB"
 PARTITIONS = 8

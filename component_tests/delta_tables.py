@@ -25,7 +25,7 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.ledgers.commit import commit_batch, take_over_partitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.retry import retrying
-from streamgroups_delta.stages import Stage, Staged
+from streamgroups_sinks.delta.stages import Stage, Staged
 
 GROUP = "billing"
 SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])

@@ -23,10 +23,10 @@ from psycopg.conninfo import make_conninfo
 
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_postgres import blocks
-from streamgroups_postgres.ledger import PostgresLedger, PostgresTransaction
-from streamgroups_postgres.sink import PostgresSink
-from streamgroups_postgres.stages import PostgresStaged
+from streamgroups_sinks.postgres import blocks
+from streamgroups_sinks.postgres.ledger import PostgresLedger, PostgresTransaction
+from streamgroups_sinks.postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.stages import PostgresStaged
 
 GROUP, P0, P1 = "billing", TopicPartition("flights", 0), TopicPartition("flights", 1)
 ROWS_IN_BATCH = 200

@@ -30,8 +30,8 @@ from streamgroups.errors import FencedBatch, LedgerConflict
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import LedgerTransaction
-from streamgroups_delta.ledger import DeltaLedger
-from streamgroups_delta.stages import Staged
+from streamgroups_sinks.delta.ledger import DeltaLedger
+from streamgroups_sinks.delta.stages import Staged
 from unit_tests.ledger_contract import LedgerContract
 
 

@@ -29,7 +29,7 @@ from streamgroups.errors import (
     StageLost,
 )
 from streamgroups.partitions import OffsetRange
-from streamgroups_delta.tables import Overtaken
+from streamgroups_sinks.delta.tables import Overtaken
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from component_tests.postgres_process import GROUP, P0, execute, offsets, open_a
 from streamgroups.errors import LedgerConflict, NotAuthorized, RecordRejected, SinkUnreachable, StageLost
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
-from streamgroups_postgres.ledger import PostgresLedger
-from streamgroups_postgres.names import TableName
-from streamgroups_postgres.stages import PostgresStaged
+from streamgroups_sinks.postgres.ledger import PostgresLedger
+from streamgroups_sinks.postgres.names import TableName
+from streamgroups_sinks.postgres.stages import PostgresStaged
 
 
 def rows(conninfo: str) -> list[tuple[Any, ...]]:

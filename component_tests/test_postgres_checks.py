@@ -14,7 +14,7 @@ from component_tests.postgres_process import GROUP, P0, execute, open_at, sink, 
 from streamgroups.errors import RecordRejected
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
-from streamgroups_postgres.stages import PREFIX
+from streamgroups_sinks.postgres.stages import PREFIX
 
 DELETES: dict[str, Any] = {"mode": "upsert", "key": ("id",), "delete_marker": "gone"}
 

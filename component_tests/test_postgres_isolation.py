@@ -16,9 +16,9 @@ from streamgroups.errors import RecordRejected, SinkUnreachable, StageLost
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.staging import Isolated
 from streamgroups.partitions import OffsetRange
-from streamgroups_postgres import isolating, merging
-from streamgroups_postgres.sink import PostgresSink
-from streamgroups_postgres.stages import PostgresStaged
+from streamgroups_sinks.postgres import isolating, merging
+from streamgroups_sinks.postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.stages import PostgresStaged
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",)}
 PLENTY = 1_000

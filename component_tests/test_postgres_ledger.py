@@ -29,9 +29,9 @@ from streamgroups.ledgers.commit import commit_batch, take_over_partitions
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, CommitGroups
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import Ledger
-from streamgroups_postgres.ledger import PostgresLedger, PostgresTransaction
-from streamgroups_postgres.names import TableName
-from streamgroups_postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.ledger import PostgresLedger, PostgresTransaction
+from streamgroups_sinks.postgres.names import TableName
+from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_testkit.postgres import PostgresServer
 from streamgroups_testkit.waits import wait_until
 from unit_tests.ledger_contract import LedgerContract, Outside

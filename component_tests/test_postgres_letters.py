@@ -13,8 +13,8 @@ from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.stored import TableLetter
 from streamgroups.dlq.table_letters import ForeignRow, letter_of
 from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, SinkUnreachable
-from streamgroups_postgres.letters import PostgresLetters, find_letters
-from streamgroups_postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.letters import PostgresLetters, find_letters
+from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_spark.sinks.letters.of_batch import as_rows, staged
 from streamgroups_spark.sinks.letters.tables import letter_table
 from unit_tests.extreme_times import EXTREME_TIMES_MS

@@ -18,9 +18,9 @@ import pytest
 
 from component_tests.postgres_process import execute, sink, token
 from streamgroups.errors import RecordRejected, SinkRejected
-from streamgroups_postgres.connecting import connected
-from streamgroups_postgres.copying import copy_into
-from streamgroups_postgres.stages import PostgresStaged
+from streamgroups_sinks.postgres.connecting import connected
+from streamgroups_sinks.postgres.copying import copy_into
+from streamgroups_sinks.postgres.stages import PostgresStaged
 from unit_tests.examples import TIMES
 
 _INTEGERS = [0, 1, -1, 10, 1234, 2**24, 2**24 + 1, 2**31 - 1, 2**53, 2**53 + 1, 10**18, 2**63 - 1, -(2**63), 2**64 - 1]

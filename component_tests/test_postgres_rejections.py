@@ -26,8 +26,8 @@ from streamgroups.errors import (
 )
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
-from streamgroups_postgres.sink import PostgresSink
-from streamgroups_postgres.stages import PREFIX
+from streamgroups_sinks.postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.stages import PREFIX
 from streamgroups_testkit.postgres import PASSWORD, WITH_PASSWORD, PostgresServer
 
 SCHEMA = pa.schema({"id": pa.int64(), "gate": pa.string(), "gone": pa.bool_()})
@@ -378,7 +378,7 @@ def test_what_killed_runs_leave_is_dropped_and_nothing_else(postgres: str, role:
 def test_discarding_waits_for_no_lock_and_raises_nothing(postgres: str, caplog: pytest.LogCaptureFixture) -> None:
     to = sink(postgres)
     begun = to.begin(pa.schema({"id": pa.int64()}), "t")
-    caplog.set_level("INFO", "streamgroups_postgres")
+    caplog.set_level("INFO", "streamgroups_sinks.postgres")
     copy = sql.SQL("COPY {} FROM STDIN").format(begun.name.identifier)
     with psycopg.connect(postgres) as task, task.cursor().copy(copy):
         to.discard(begun)

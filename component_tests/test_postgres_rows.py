@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from component_tests.postgres_process import GROUP, P0, open_at, sink, stage
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
-from streamgroups_postgres.sink import PostgresSink
-from streamgroups_postgres.stages import PostgresStaged
+from streamgroups_sinks.postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.stages import PostgresStaged
 
 
 def commit(to: PostgresSink, staged: Sequence[PostgresStaged]) -> None:

@@ -22,7 +22,7 @@ from component_tests.postgres_process import GROUP, P0, open_at, sink, token
 from streamgroups.errors import RecordRejected
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
-from streamgroups_postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_spark.sinks.letters.bad_record_search import write_isolated
 from unit_tests.examples import examples
 

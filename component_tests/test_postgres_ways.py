@@ -15,7 +15,7 @@ from component_tests.test_postgres_rows import rows, write
 from streamgroups.errors import RecordRejected, SinkRejected
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
-from streamgroups_postgres.stages import Way
+from streamgroups_sinks.postgres.stages import Way
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",), "delete_marker": "gone"}
 
@@ -85,7 +85,7 @@ def test_X2_a_value_can_move_to_another_key_in_a_batch(postgres: str, caplog: py
     execute(
         postgres, "CREATE TABLE flights (id int8 PRIMARY KEY, x text UNIQUE)", "INSERT INTO flights VALUES (5, 'x')"
     )
-    with caplog.at_level(logging.INFO, "streamgroups_postgres"):
+    with caplog.at_level(logging.INFO, "streamgroups_sinks.postgres"):
         write(sink(postgres, **UPSERT), records((5, None, True), (9, "x", False)))
     assert rows(postgres) == [(9, "x")]
     assert "were written in 2 statements without repeated keys" in caplog.text

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamgroups.state.names import StateFileName
-from streamgroups_state.locations import operator_files, operators_at
+from streamgroups_operators.locations import operator_files, operators_at
 from streamgroups_testkit.object_store import BUCKET, ObjectStore
 
 #: The scheme as Spark resolves it, which Arrow does not support.

@@ -28,10 +28,10 @@ from streamgroups_broker import EmbeddedKafka
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.history_file import read_history
+from streamgroups_operators.file_format import unpack
+from streamgroups_operators.inspection import inspect
+from streamgroups_operators.locations import operator_files
 from streamgroups_reports.ownership import Mark, MarkKind
-from streamgroups_state.file_format import unpack
-from streamgroups_state.inspection import inspect
-from streamgroups_state.locations import operator_files
 from streamgroups_testkit.reading import read_committed
 
 TOPIC, GROUP, PARTITIONS = "flights", "flight-board", 8

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from streamgroups_testkit.spark_sessions import session_builder
-from unit_tests.streamgroups_state.join_model import DELAY_US, WITHIN_US
+from unit_tests.streamgroups_operators.join_model import DELAY_US, WITHIN_US
 
 
 def joined(spark: SparkSession, left: str, right: str, options: dict[str, str], **more: Any) -> DataFrame:

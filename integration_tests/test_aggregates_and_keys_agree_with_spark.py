@@ -22,14 +22,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups.errors import AggregateOverflow, InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
+from streamgroups_operators.aggregates import add_up, parts_of, results
+from streamgroups_operators.joins.matching import pairs
+from streamgroups_operators.keys import key_numbers, rows_of_keys
+from streamgroups_operators.plain_values import numbers_of
 from streamgroups_spark.frames.key_columns import check_key_types
 from streamgroups_spark.frames.key_values import check_key_values, key_column
 from streamgroups_spark.state.dedup import _check_ids
 from streamgroups_spark.windows.query_columns import argument, parsed_aggregates
-from streamgroups_state.aggregates import add_up, parts_of, results
-from streamgroups_state.joins.matching import pairs
-from streamgroups_state.keys import key_numbers, rows_of_keys
-from streamgroups_state.plain_values import numbers_of
 from unit_tests.examples import examples
 
 ANSI = "spark.sql.ansi.enabled"

@@ -23,7 +23,7 @@ from integration_tests.join_query import joined, start
 from integration_tests.programs import running
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
-from streamgroups_state.joins.definition import How
+from streamgroups_operators.joins.definition import How
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import (
     committed_offsets,
@@ -32,7 +32,7 @@ from streamgroups_testkit.reading import (
     wait_until_no_transaction_is_open,
 )
 from streamgroups_testkit.waits import wait_until
-from unit_tests.streamgroups_state.join_model import Record, brute_force
+from unit_tests.streamgroups_operators.join_model import Record, brute_force
 
 PARTITIONS = 4
 #: Partition, key, the left and the right offset, and whether the record is late.

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
-from streamgroups_state.inspection import inspect
-from streamgroups_state.locations import operator_files
+from streamgroups_operators.inspection import inspect
+from streamgroups_operators.locations import operator_files
 from streamgroups_testkit.clocks import ControlledClock, controlled_clock
 from streamgroups_testkit.queries import exclusive_options
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from streamgroups import side_effects as side_effects
     from streamgroups import supervision as supervision
     from streamgroups.dlq.settings import DeadLetters as DeadLetters
-    from streamgroups_delta.sink import DeltaSink as DeltaSink
-    from streamgroups_postgres.sink import PostgresSink as PostgresSink
+    from streamgroups_sinks.delta.sink import DeltaSink as DeltaSink
+    from streamgroups_sinks.postgres.sink import PostgresSink as PostgresSink
     from streamgroups_spark.decoding.api import decode as decode
     from streamgroups_spark.decoding.api import encode as encode
     from streamgroups_spark.dlq.safely import safely as safely
@@ -61,8 +61,8 @@ _MODULES = (
 )
 _PLACES = places(
     {
-        "streamgroups_delta.sink": "DeltaSink",
-        "streamgroups_postgres.sink": "PostgresSink",
+        "streamgroups_sinks.delta.sink": "DeltaSink",
+        "streamgroups_sinks.postgres.sink": "PostgresSink",
         "streamgroups_spark.dlq.safely": "safely",
         "streamgroups_spark.decoding.api": "decode encode",
         "streamgroups_spark.event_time.with_event_time": "with_event_time",

@@ -1,6 +1,6 @@
 """Names of users as parts of paths: of groups, operators, effects and members.
 
-Used where a directory or file has such a name: ``streamgroups_state.locations``, ``streamgroups_spark.bridge.handoff``,
+Used where a directory or file has such a name: ``streamgroups_operators.locations``, ``streamgroups_spark.bridge.handoff``,
 ``streamgroups_kafka.membership.history_file`` and ``streamgroups_cli``. A name can contain any character, be ``..``, and be
 longer than file systems permit. Source: POSIX (``NAME_MAX`` is 255 bytes on Linux and macOS); Kafka's group ids.
 """

@@ -15,15 +15,13 @@ DOCUMENTS = [
 PACKAGES = (
     "streamgroups",
     "streamgroups_kafka",
-    "streamgroups_delta",
-    "streamgroups_postgres",
+    "streamgroups_sinks",
     "streamgroups_spark",
     "streamgroups_broker",
     "streamgroups_cli",
-    "streamgroups_prometheus",
     "streamgroups_reports",
     "streamgroups_schemas",
-    "streamgroups_state",
+    "streamgroups_operators",
     "streamgroups_testkit",
 )
 

@@ -69,7 +69,7 @@ import sys
 import streamgroups, streamgroups.ports, streamgroups.fakes, streamgroups.query.offset_lookup
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {
     "pyspark", "pyarrow", "pandas", "confluent_kafka", "deltalake", "psycopg", "typer", "rich", "tenacity",
-    "streamgroups_kafka", "streamgroups_delta", "streamgroups_postgres", "streamgroups_spark", "streamgroups_broker"}))
+    "streamgroups_kafka", "streamgroups_sinks", "streamgroups_spark", "streamgroups_broker"}))
 """
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert imported.stdout.split() == []

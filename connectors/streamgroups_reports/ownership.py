@@ -61,7 +61,7 @@ def page(
         title: the page's heading, as plain text.
         intro: a sentence or two below it, as plain text.
         marks: actions on the members.
-        states: the sizes of states, by partition and offset (``streamgroups_state.inspection``). A handover shows the
+        states: the sizes of states, by partition and offset (``streamgroups_operators.inspection``). A handover shows the
             size of the state that follows its partition.
         clock: how the page shows times.
 

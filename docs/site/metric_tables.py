@@ -29,7 +29,7 @@ from streamgroups.monitoring.metrics import (
 from streamgroups.monitoring.state_metrics import state_metrics
 from streamgroups.monitoring.time_metrics import unreadable_metrics, waiting_metrics
 from streamgroups.partitions import TopicPartition
-from streamgroups_prometheus.exporter import Polls
+from streamgroups_reports.exporter import Polls
 
 _INTRODUCTION = """\
 All metrics are gauges, except those that end with ``_total``, which are counters. A value that is unknown has no sample.

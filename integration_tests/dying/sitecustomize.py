@@ -101,7 +101,7 @@ _LOCK_MS = 10_000
 #: The wrapped functions by module: attribute and wrapper.
 _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
     "streamgroups.query.micro_batches": [("MicroBatches.latest_offset", _around(None, "before-offset-log"))],
-    "streamgroups_state.store": [("StateStore.write", _around("before-state-file", "after-state-file"))],
+    "streamgroups_operators.store": [("StateStore.write", _around("before-state-file", "after-state-file"))],
     "streamgroups_spark.source.task_reader": [("read_ranges", _in_the_middle("mid-read"))],
     "streamgroups_kafka.transactions.writer": [("TransactionWriter.write", _around(None, "inside-transaction"))],
     "streamgroups_kafka.transactions.coordinator": [
@@ -141,7 +141,7 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
     "streamgroups_kafka.membership.state": [
         ("MemberState.committed", _around("after-group-commit", None)),
     ],
-    "streamgroups_postgres.ledger": [("PostgresLedger.__init__", _with(lock_ms=_LOCK_MS, idle_ms=_LOCK_MS))],
+    "streamgroups_sinks.postgres.ledger": [("PostgresLedger.__init__", _with(lock_ms=_LOCK_MS, idle_ms=_LOCK_MS))],
 }
 
 
@@ -260,8 +260,8 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
         "streamgroups_spark.sinks.kafka": [("KafkaStreamWriter.commit", _by_batch_id)],
     },
     "epoch": {"streamgroups.query.ledger_positions": [("is_current", _any_epoch)]},
-    "state-offset": {"streamgroups_state.store": [("StoredStates.find", _earlier_state)]},
-    "state-segment": {"streamgroups_state.store": [("StateStore.write", _without_a_segment)]},
+    "state-offset": {"streamgroups_operators.store": [("StoredStates.find", _earlier_state)]},
+    "state-segment": {"streamgroups_operators.store": [("StateStore.write", _without_a_segment)]},
     "state-file": {"streamgroups.query.operator_states": [("states_after", _file_of_another_attempt)]},
 }
 for _module, _instead in _SABOTAGES.get(os.environ.get("STREAMGROUPS_SABOTAGE", ""), {}).items():

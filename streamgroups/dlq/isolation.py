@@ -1,6 +1,6 @@
 """Finds the records of a batch that a function cannot process.
 
-Called by ``streamgroups_spark.dlq`` in tasks, and by ``streamgroups_postgres`` on the driver. A function of a batch raises
+Called by ``streamgroups_spark.dlq`` in tasks, and by ``streamgroups_sinks.postgres`` on the driver. A function of a batch raises
 one error for all its records. So after an error it is called for both halves of the batch, until single records remain.
 Source: SEMANTICS P4; the binary search of ``git bisect``.
 """

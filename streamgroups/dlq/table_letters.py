@@ -1,6 +1,6 @@
 """Dead letters as rows of a table, and which of them a purge deletes.
 
-Called by the commands ``streamgroups dlq`` with the rows of ``streamgroups_postgres.letters``. Any client can write to the
+Called by the commands ``streamgroups dlq`` with the rows of ``streamgroups_sinks.postgres.letters``. Any client can write to the
 table, so a row is checked like a record. Source: SEMANTICS P4, P5; :data:`streamgroups.dlq.letter.LETTER`.
 """
 

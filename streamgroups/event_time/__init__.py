@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from streamgroups.event_time.explanation import TimeExplanation as TimeExplanation
     from streamgroups.event_time.producer_watermarks import watermark_header as watermark_header
     from streamgroups_kafka.write.watermark_markers import emit_watermark as emit_watermark
+    from streamgroups_operators.operator import BatchTime as BatchTime
     from streamgroups_spark.event_time.explain import explain_time as explain_time
     from streamgroups_spark.event_time.split_late import split_late as split_late
-    from streamgroups_state.operator import BatchTime as BatchTime
 
 _PLACES = places(
     {
-        "streamgroups_state.operator": "BatchTime",
+        "streamgroups_operators.operator": "BatchTime",
         "streamgroups.event_time.explanation": "TimeExplanation",
         "streamgroups_kafka.write.watermark_markers": "emit_watermark",
         "streamgroups_spark.event_time.explain": "explain_time",

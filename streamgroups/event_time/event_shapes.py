@@ -1,6 +1,6 @@
 """The shapes of events: how long the record of an event is valid. The argument ``event_shape`` of ``sg.windows``.
 
-``streamgroups_spark.windows.api`` calls this module on the driver, and ``streamgroups_state.windows.lifetimes`` counts the
+``streamgroups_spark.windows.api`` calls this module on the driver, and ``streamgroups_operators.windows.lifetimes`` counts the
 events. Source: SEMANTICS W19; StreamInsight's ``EventShape`` (point, interval, edge).
 """
 

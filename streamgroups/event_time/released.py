@@ -1,6 +1,6 @@
 """The watermark of the results of windows: no later result starts before it.
 
-Used by ``streamgroups_state.windows``. An operator behind windows receives it with their results. Hopping windows move a
+Used by ``streamgroups_operators.windows``. An operator behind windows receives it with their results. Hopping windows move a
 time to the start of the earliest open one, and sessions to the start of the earliest open session, or of one that a record
 can still open. Source: SEMANTICS W13.
 """

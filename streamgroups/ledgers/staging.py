@@ -1,6 +1,6 @@
 """The port of sinks that keep a ledger: tasks stage the output of a micro-batch, and the driver commits it.
 
-Implemented by ``streamgroups_postgres`` and ``streamgroups_delta``, called by ``streamgroups_spark``. A sink is a
+Implemented by ``streamgroups_sinks.postgres`` and ``streamgroups_sinks.delta``, called by ``streamgroups_spark``. A sink is a
 frozen dataclass with the target and the options. It holds no connection, and Spark pickles it to the tasks, each in its
 own process. The stage of a task is not visible: only attempts that the driver names in the transaction of the ledger
 become output. So a task may be retried, run twice or die. Source: SEMANTICS X2-X4.

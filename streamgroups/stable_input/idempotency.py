@@ -1,6 +1,6 @@
 """The idempotency key of a record: other systems use it to ignore a repeated request.
 
-Called by users as ``sg.side_effects.idempotency_key``, and by ``streamgroups_state.pinned_records`` for the column of that name. Source:
+Called by users as ``sg.side_effects.idempotency_key``, and by ``streamgroups_operators.pinned_records`` for the column of that name. Source:
 SEMANTICS X7; RFC 9562 (UUID version 5).
 """
 

@@ -1,6 +1,6 @@
 """The format of a pin file: the ranges of one batch, and the stored records of each.
 
-Written and read by ``streamgroups_state.pin_store``, as JSON. Source: SEMANTICS X7, S11. The format, version 1, with files
+Written and read by ``streamgroups_operators.pin_store``, as JSON. Source: SEMANTICS X7, S11. The format, version 1, with files
 as indexes into ``files``::
 
     {"version": 1, "group": "billing", "name": "effect", "generation": 3, "columns": "struct<...>",

@@ -1,6 +1,6 @@
 """Decides which pins, and which files of pinned records, are deleted.
 
-Called by ``streamgroups_state.pin_store``. A pin can be needed until the group has committed the end of its range: until
+Called by ``streamgroups_operators.pin_store``. A pin can be needed until the group has committed the end of its range: until
 then a replay or the next owner begins in it. After that only a reset to an earlier offset uses it, so it is kept for a time
 that the user sets. A slow zombie needs no pin: after it has written its own, the broker does not confirm its membership,
 and its effect does not run. Source: SEMANTICS X7.

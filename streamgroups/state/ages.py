@@ -1,6 +1,6 @@
 """How old stored files are, by one clock: that of the storage.
 
-Used by ``streamgroups_state.collection`` and ``streamgroups_state.pin_store`` before they delete files. The name of a file
+Used by ``streamgroups_operators.collection`` and ``streamgroups_operators.pin_store`` before they delete files. The name of a file
 has the time of its batch by the clock of another host, which can be hours behind, so it decides no deletion. The storage
 records when a file was written, and its current time is that of a file that the collector writes. So a collector that has
 just started, a second one, and a command judge a file equally.

@@ -1,6 +1,6 @@
 """The size of the Bloom filters of ``sg.dedup``.
 
-Called by ``streamgroups_state.dedup``. A state has one filter for each of its segments of ids. An unseen id is compared
+Called by ``streamgroups_operators.dedup``. A state has one filter for each of its segments of ids. An unseen id is compared
 with all of them, so the rate of each filter is a part of the rate that the user sets. Source: SEMANTICS X5; Bloom,
 "Space/time trade-offs in hash coding with allowable errors" (1970).
 """

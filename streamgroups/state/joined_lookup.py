@@ -1,6 +1,6 @@
 """Decides from which stored states a join continues, for two partitions together.
 
-Used by ``streamgroups_state.store`` for the driver. A join drops a left record when no later right record can match it.
+Used by ``streamgroups_operators.store`` for the driver. A join drops a left record when no later right record can match it.
 So the state of a left partition is complete only together with a right position that is not before the one of its
 batch. Therefore both states always come from the same file, which one batch has written. Source: SEMANTICS S5, S10,
 W18; :mod:`streamgroups.state.lookup` for one partition.

@@ -1,7 +1,7 @@
 """The two topics of a join, whose partitions belong together in pairs.
 
 Partition p of one topic and partition p of the other one are read by the same task, because records with equal keys are
-in both. Used by :mod:`streamgroups.query.joined_states`, ``streamgroups_state.joins`` and ``streamgroups_spark.joins``.
+in both. Used by :mod:`streamgroups.query.joined_states`, ``streamgroups_operators.joins`` and ``streamgroups_spark.joins``.
 Source: SEMANTICS S9, S10, W18; co-partitioning in Kafka Streams.
 """
 

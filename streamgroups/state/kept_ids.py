@@ -1,6 +1,6 @@
 """Decides from which state ``sg.dedup`` with ``on_reset="keep"`` continues after a reset.
 
-Called by ``streamgroups_state.store`` on the driver. Such a state contains ids of records after the position, so they are
+Called by ``streamgroups_operators.store`` on the driver. Such a state contains ids of records after the position, so they are
 seen. These records must have reached the output, or they would be lost. The offset that a tool has committed does not
 name a state any more, so the files must prove that a state was committed: a later batch has continued with it at its
 offset, or its batch has read no records. Source: SEMANTICS X5, S10.

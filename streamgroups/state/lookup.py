@@ -1,6 +1,6 @@
 """Decides from which stored state a batch continues, for one partition.
 
-Called by ``streamgroups_state.store`` in a task, before its first record. A commit of this library names the state of
+Called by ``streamgroups_operators.store`` in a task, before its first record. A commit of this library names the state of
 its offset. An offset that a tool has committed names none: then the state is searched. Source: SEMANTICS S5, S10, S11.
 
 Per partition, for a position ``o``:

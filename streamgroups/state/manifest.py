@@ -1,6 +1,6 @@
 """The manifest of a state file: the partitions and offsets of its states, and the segments of each state.
 
-Written and read by ``streamgroups_state.files``, as JSON beside the segments. A batch appends a *segment* to each
+Written and read by ``streamgroups_operators.files``, as JSON beside the segments. A batch appends a *segment* to each
 *part* of a state that it changes, for example one for each open window. A segment contains only the changes of its
 batch, so the cost of a write follows the batch and not the state. The manifest names all segments of each part, also
 those in files of earlier batches: a reader needs one manifest and no chain of them. Source: SEMANTICS S10, S11.

@@ -1,6 +1,6 @@
 """Decides which state files are deleted.
 
-Called by ``streamgroups_state.collection`` for the driver of a query and for ``streamgroups state collect``. A reset to an
+Called by ``streamgroups_operators.collection`` for the driver of a query and for ``streamgroups state collect``. A reset to an
 earlier offset needs a state at or before this offset, so states are kept for a time that the user sets. Source: SEMANTICS
 S10.
 

@@ -1,6 +1,6 @@
 """The port to the storage of state files.
 
-Implemented by ``streamgroups_state.locations`` for file systems and object stores, and by ``streamgroups.fakes`` in
+Implemented by ``streamgroups_operators.locations`` for file systems and object stores, and by ``streamgroups.fakes`` in
 memory. A file is written once and never changed. Source: SEMANTICS S10.
 """
 

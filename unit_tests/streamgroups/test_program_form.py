@@ -22,8 +22,8 @@ from streamgroups.groups.program import (
 )
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups_delta.sink import DeltaSink
-from streamgroups_postgres.sink import PostgresSink
+from streamgroups_sinks.delta.sink import DeltaSink
+from streamgroups_sinks.postgres.sink import PostgresSink
 from unit_tests.handover import handover
 
 BRANCHES = st.lists(st.lists(st.text(max_size=300), max_size=3), max_size=3)

@@ -15,7 +15,7 @@ from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.state.manifest import decode
 from streamgroups.state.origins import Named, New
 from streamgroups.state.state_time import GroupWindows, StateTime
-from streamgroups_state.file_format import unpack
+from streamgroups_operators.file_format import unpack
 from unit_tests.cli_runner import CommandLine
 from unit_tests.cli_states import NOW_MS, P0, P1, States
 

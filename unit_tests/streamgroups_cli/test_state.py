@@ -12,8 +12,8 @@ from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.manifest import PartitionState, Segment
 from streamgroups.state.names import StateFileName
-from streamgroups_state.locations import operator_files
-from streamgroups_state.store import NewState, Operator, StateStore
+from streamgroups_operators.locations import operator_files
+from streamgroups_operators.store import NewState, Operator, StateStore
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

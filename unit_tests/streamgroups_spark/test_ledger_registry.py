@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups_delta.sink import DeltaSink
+from streamgroups_sinks.delta.sink import DeltaSink
 from streamgroups_spark.sinks.ledger_registry import Ledgers
 
 FLIGHTS, FARES = DeltaSink(uri="/tables/flights"), DeltaSink(uri="/tables/fares")

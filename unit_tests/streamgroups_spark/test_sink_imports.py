@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("sink", ["streamgroups_postgres.sink", "streamgroups_delta.sink"])
+@pytest.mark.parametrize("sink", ["streamgroups_sinks.postgres.sink", "streamgroups_sinks.delta.sink"])
 def test_the_processes_of_a_ledger_sink_do_not_import_what_they_do_not_need(sink: str) -> None:
     program = (
         "import sys, pyspark.sql.worker.write_into_data_source, pyspark.sql.worker.python_streaming_sink_runner,"

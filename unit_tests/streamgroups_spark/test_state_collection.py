@@ -17,9 +17,9 @@ from streamgroups.state.manifest import PartitionState
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
 from streamgroups.state.retention import Retention
+from streamgroups_operators.collection import Collector
+from streamgroups_operators.store import NewState, Operator, StateStore
 from streamgroups_spark.source.state_collection import StateCollection
-from streamgroups_state.collection import Collector
-from streamgroups_state.store import NewState, Operator, StateStore
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -22,6 +22,7 @@ from streamgroups.query.operator_states import StateReport
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.origins import Named, New
 from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_spark.bridge import handoff
 from streamgroups_spark.bridge.handoff import Handoff
 from streamgroups_spark.bridge.rpc import SessionServer, request_all, task_directory_of
@@ -34,7 +35,6 @@ from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.query_states import check_stages
 from streamgroups_spark.state import stage
 from streamgroups_spark.state.stage import StateStage
-from streamgroups_state.window_operator import WindowOperator
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 APPLICATION = "local-1732334879123"

@@ -28,9 +28,9 @@ from streamgroups.event_time.windows import (
     tumbling,
 )
 from streamgroups.json_values import MAX_TIME_MS
+from streamgroups_operators.aggregates import in_windows, length_ms
 from streamgroups_spark.windows.columns import Pack, Unpack, WindowPlan, from_bytes, to_bytes
 from streamgroups_spark.windows.step import _without_violations, step
-from streamgroups_state.aggregates import in_windows, length_ms
 from unit_tests.extreme_times import EXTREME_TIMES_MS
 from unit_tests.window_rules import Drop, Interval, Lift, Missed, count, judge, point, windows_of
 

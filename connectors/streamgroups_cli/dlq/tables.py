@@ -41,7 +41,7 @@ class TableOptions:
 def find_table(conninfo: str, table: str) -> LetterTable:
     """Finds a table of a real database. Tests replace this function."""
     try:
-        from streamgroups_postgres.letters import find_letters
+        from streamgroups_sinks.postgres.letters import find_letters
     except ImportError as e:
         raise explained(e, "--postgres") from e
     return find_letters(conninfo, table, option="--postgres")

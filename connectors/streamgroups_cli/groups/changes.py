@@ -103,7 +103,7 @@ class ChangeOptions(ApplyOptions):
         """The options about states, for a command to paste, without the credentials of the location."""
         options = ["--ignore-state"] if self.ignore_state else []
         if self.state_location is not None:
-            from streamgroups_state.locations import shown
+            from streamgroups_operators.locations import shown
 
             options += ["--state-location", shown(self.state_location)]
         return "".join(f" {shlex.quote(it)}" for it in options)

@@ -26,7 +26,7 @@ from streamgroups.times import utc
 from streamgroups_cli.groups.styles import time_state_style
 
 if TYPE_CHECKING:
-    from streamgroups_state.store import StoredStates
+    from streamgroups_operators.store import StoredStates
 
 COLUMNS = (
     Column("topic"),
@@ -150,7 +150,7 @@ def _sized(snapshot: GroupSnapshot, location: str | None) -> Iterable[CommittedS
     named = [it.origin.file for it in positions if isinstance(it.origin, Named)]
     if location is None or not named:
         return found
-    from streamgroups_state.group_states import states_of
+    from streamgroups_operators.group_states import states_of
 
     stored = states_of(location, snapshot.description.group_id, named)
     return [_read(it, stored) for it in found]

@@ -54,8 +54,8 @@ def with_states(cluster: Cluster, plans: Sequence[GroupPlan], location: str | No
 def _with_stored(
     plan: GroupPlan, committed: Sequence[Position], location: str, identities: Mapping[str, TopicIdentity]
 ) -> GroupPlan:
-    from streamgroups_state.group_states import states_of
-    from streamgroups_state.locations import shown
+    from streamgroups_operators.group_states import states_of
+    from streamgroups_operators.locations import shown
 
     named = [it.origin for it in committed if isinstance(it.origin, Named)]
     stored = states_of(location, plan.group_id, [it.file for it in named])

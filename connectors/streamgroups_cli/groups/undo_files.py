@@ -25,7 +25,7 @@ from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.formats import names
 from streamgroups_cli.output import say
-from streamgroups_state.local_files import sync_directory
+from streamgroups_operators.local_files import sync_directory
 
 #: For each group, the new offset of each partition; ``None`` to delete it.
 Changes: TypeAlias = Mapping[str, Mapping[TopicPartition, Committed | None]]

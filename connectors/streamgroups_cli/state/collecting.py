@@ -24,8 +24,8 @@ from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, say
 from streamgroups_cli.state.selection import Location, selected
-from streamgroups_state.collection import Collectable, Collector
-from streamgroups_state.shared_files import without_shared
+from streamgroups_operators.collection import Collectable, Collector
+from streamgroups_operators.shared_files import without_shared
 
 _COLUMNS = (
     Column("group"),

@@ -6,7 +6,7 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
-from streamgroups_state.inspection import inspect
+from streamgroups_operators.inspection import inspect
 
 _COLUMNS = (
     Column("group"),

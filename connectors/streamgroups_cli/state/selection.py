@@ -9,7 +9,7 @@ import typer
 
 from streamgroups.errors import UnknownGroup
 from streamgroups.printable import listed
-from streamgroups_state.locations import StateDirectory, groups_at, operator_files, operators_at, shown
+from streamgroups_operators.locations import StateDirectory, groups_at, operator_files, operators_at, shown
 
 Location = Annotated[str, typer.Argument(help="The option 'stateLocation' of the queries: a path or URI.")]
 GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups; default: all.")]

@@ -14,10 +14,10 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
-from streamgroups_state.inspection import inspect, rows_of
-from streamgroups_state.plain_values import texts_of
-from streamgroups_state.windows.carried import RESERVED
-from streamgroups_state.windows.edges import OPEN_EDGES
+from streamgroups_operators.inspection import inspect, rows_of
+from streamgroups_operators.plain_values import texts_of
+from streamgroups_operators.windows.carried import RESERVED
+from streamgroups_operators.windows.edges import OPEN_EDGES
 
 _COLUMNS = (
     Column("group"),

@@ -8,7 +8,7 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.exits import ExitCode
 from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
-from streamgroups_state.inspection import Inspection, inspect
+from streamgroups_operators.inspection import Inspection, inspect
 
 _COLUMNS = (Column("group"), Column("operator"), Column("file"), Column("problem"))
 

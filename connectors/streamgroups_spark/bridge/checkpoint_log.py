@@ -26,7 +26,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType
 from streamgroups.errors import OffsetFormat, StreamGroupsError
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_state.locations import open_location
+from streamgroups_operators.locations import open_location
 
 logger = logging.getLogger(__name__)
 

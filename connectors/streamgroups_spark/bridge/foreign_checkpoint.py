@@ -20,8 +20,8 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from streamgroups.checkpoints.spark_kafka import LoggedBatch, SparkCheckpoint
 from streamgroups.errors import InvalidOption
 from streamgroups.json_values import read_json
+from streamgroups_operators.locations import open_location, shown
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
-from streamgroups_state.locations import open_location, shown
 
 
 def read_checkpoint(location: str) -> SparkCheckpoint:

@@ -51,7 +51,7 @@ _ROW_BY_ROW = frozenset(
 FORMAT = "streamgroups"
 _BOUNDED = "DataSourceV2Relation"
 #: The name of the function of an operator with state (``state.stage``), before the name of the operator.
-STAGE = "streamgroups_state:"
+STAGE = "streamgroups_operators:"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import re
 
 from pyarrow.fs import FileSelector, FileType
 
-from streamgroups_state.locations import open_location
+from streamgroups_operators.locations import open_location
 
 logger = logging.getLogger(__name__)
 

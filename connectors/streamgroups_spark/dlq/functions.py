@@ -19,7 +19,7 @@ import pyarrow as pa
 from streamgroups.dlq.isolation import ErrorClasses, Failed, Processed, isolate
 from streamgroups.errors import FunctionFailed
 from streamgroups.printable import listed
-from streamgroups_state.plain_values import check_pandas_times
+from streamgroups_operators.plain_values import check_pandas_times
 
 #: Numbers of records.
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]

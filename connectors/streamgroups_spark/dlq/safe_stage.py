@@ -15,13 +15,13 @@ import pyarrow as pa
 from streamgroups.dlq.isolation import Failed
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import FunctionFailed
+from streamgroups_operators.plain_values import json_of
+from streamgroups_operators.time_zones import in_utc
 from streamgroups_spark.dlq import functions
 from streamgroups_spark.dlq.error_text import place_of, text_of
 from streamgroups_spark.dlq.functions import Outcome, SafeFunction
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_state.plain_values import json_of
-from streamgroups_state.time_zones import in_utc
 
 #: The maximum length of a record in a letter whose source record is no longer in the DataFrame.
 _MAX_RECORD = 10_000

@@ -81,7 +81,7 @@ def split(df: DataFrame, rule: LateRule) -> tuple[DataFrame, DataFrame]:
 
 
 def _time_us(rule: LateRule) -> Column:
-    # Sums with a window must not overflow: see streamgroups_state.event_times.
+    # Sums with a window must not overflow: see streamgroups_operators.event_times.
     time_us, most_us = F.unix_micros(column(rule.on)), MAX_TIME_MS * _US_PER_MS
     return F.when(time_us.between(-most_us, most_us), time_us)
 

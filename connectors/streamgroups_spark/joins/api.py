@@ -1,6 +1,6 @@
 """``sg.join(df, ...)``: joins the records of two topics by key and event time, in the stage that reads.
 
-Called by users on the driver. It checks the arguments, and ``streamgroups_state.joins`` joins the records. Source:
+Called by users on the driver. It checks the arguments, and ``streamgroups_operators.joins`` joins the records. Source:
 SEMANTICS W18, S9, S10; Flink's interval join.
 """
 
@@ -19,6 +19,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import Why
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups.state.joined_topics import JoinedTopics
+from streamgroups_operators.joins.definition import JoinOperator, parse_how
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.frames.columns import column
@@ -29,7 +30,6 @@ from streamgroups_spark.schemas import stored_schema
 from streamgroups_spark.source.read_options import have_producers
 from streamgroups_spark.state.chains import check_result_time, operator_before, operators_before
 from streamgroups_spark.state.placement import PLACE, check_is_stream, check_keys, check_place, in_reading_stage
-from streamgroups_state.joins.definition import JoinOperator, parse_how
 
 _CALLED = "sg.join"
 _OURS = ("left", "right", "dead_letter")

@@ -23,7 +23,7 @@ from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_prometheus.exporter import Polls
+from streamgroups_reports.exporter import Polls
 
 logger = logging.getLogger(__name__)
 

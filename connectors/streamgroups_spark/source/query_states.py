@@ -25,15 +25,15 @@ from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.lookup import Choice, Position
 from streamgroups.state.origins import StateOrigin
 from streamgroups.state.retention import Retention
+from streamgroups_operators.collection import Collector
+from streamgroups_operators.locations import operator_files
+from streamgroups_operators.shared_files import SharedFiles
+from streamgroups_operators.store import StoredStates
 from streamgroups_spark.bridge.stage_name import PassedColumns, StageName
 from streamgroups_spark.bridge.state_reports import request_reports
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.state_collection import StateCollection
-from streamgroups_state.collection import Collector
-from streamgroups_state.locations import operator_files
-from streamgroups_state.shared_files import SharedFiles
-from streamgroups_state.store import StoredStates
 
 
 def batch_states(

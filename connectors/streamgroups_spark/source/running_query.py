@@ -49,6 +49,7 @@ from streamgroups_kafka.membership.history_file import HistoryFile
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberSnapshot
+from streamgroups_operators.locations import shown
 from streamgroups_spark.bridge.pickled_ledger import unpickled_ledger
 from streamgroups_spark.bridge.rpc import SessionServer, request_all
 from streamgroups_spark.internals.spark_api import FEATURES
@@ -83,7 +84,6 @@ from streamgroups_spark.source.late_watermark import late_watermark_ms
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.program import form_of_query
 from streamgroups_spark.source.shared_state import check_state
-from streamgroups_state.locations import shown
 
 if TYPE_CHECKING:
     from streamgroups_spark.bridge.stage_name import PassedColumns

@@ -14,8 +14,8 @@ from streamgroups.groups.commit_metadata import position_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster
 from streamgroups.query.available import Start
-from streamgroups_state.collection import Collector
-from streamgroups_state.shared_files import collect_all
+from streamgroups_operators.collection import Collector
+from streamgroups_operators.shared_files import collect_all
 
 logger = logging.getLogger(__name__)
 

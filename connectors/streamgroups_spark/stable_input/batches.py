@@ -33,6 +33,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pin_retention import Retention
 from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment, cover
+from streamgroups_operators.pin_store import PinStore, check_location, check_writable, pin_files, record_files
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.messages.batch import CommittedRequest
@@ -40,7 +41,6 @@ from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info
 from streamgroups_spark.stable_input.checks import check_columns, check_ordinary, check_pinned_columns
 from streamgroups_spark.stable_input.tasks import REPORT, Attempts, Effect, ReadRecords, WriteRecords, segments_in
-from streamgroups_state.pin_store import PinStore, check_location, check_writable, pin_files, record_files
 
 logger = logging.getLogger(__name__)
 

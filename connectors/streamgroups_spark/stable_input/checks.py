@@ -13,8 +13,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 from streamgroups.errors import InvalidOption
 from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pins import PinnedPart
+from streamgroups_operators.pinned_records import SOURCE
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from streamgroups_state.pinned_records import SOURCE
 
 _TYPES = (StringType, IntegerType, LongType)
 _OTHER_QUERY = (

@@ -1,7 +1,7 @@
 """The functions of ``mapInArrow`` that write and read pinned records, in Python workers.
 
 Created by ``stable_input.batches`` on the driver. Source: Spark's ``DataFrame.mapInArrow``;
-:mod:`streamgroups_state.pinned_records`.
+:mod:`streamgroups_operators.pinned_records`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pyspark import TaskContext
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input.pins import Pin, RecordSegment
 from streamgroups.state.names import StateFileName
+from streamgroups_operators.pin_store import reaching, record_files
+from streamgroups_operators.pinned_records import WrittenSegment, read_records, write_records
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_state.pin_store import reaching, record_files
-from streamgroups_state.pinned_records import WrittenSegment, read_records, write_records
 
 #: The output of :class:`WriteRecords`: one row for each segment.
 REPORT = "topic string, partition int, attempt bigint, number int, rows bigint"

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from streamgroups_operators.bounded import BoundedRecords
+from streamgroups_operators.operator import StatefulOperator
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.state.stage import to_output
-from streamgroups_state.bounded import BoundedRecords
-from streamgroups_state.operator import StatefulOperator
 
 
 class BoundedStage(Shipped):

@@ -1,6 +1,6 @@
 """``sg.dedup(df, id=..., horizon=...)``: returns the first record of each id; the ids follow their partition.
 
-Called by users on the driver. It checks the arguments, Spark hashes the ids, and ``streamgroups_state.dedup`` compares
+Called by users on the driver. It checks the arguments, Spark hashes the ids, and ``streamgroups_operators.dedup`` compares
 them with those that the partition has seen. Source: SEMANTICS X5, S9, S10; Dataflow's "Exactly-once in Dataflow".
 """
 
@@ -16,14 +16,14 @@ from pyspark.sql.types import DoubleType, FloatType, LongType, StringType, Struc
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DEDUP_COUNTS
+from streamgroups_operators.dedup.ids import HIGH, LOW
+from streamgroups_operators.dedup.operator import COUNTS, TIME, DedupOperator
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import NESTED, is_partitioned_by
 from streamgroups_spark.frames.record_values import check_value_types
 from streamgroups_spark.schemas import arrow_schema
 from streamgroups_spark.state.placement import check_bounded, check_place, in_reading_stage, over_bounded_data
-from streamgroups_state.dedup.ids import HIGH, LOW
-from streamgroups_state.dedup.operator import COUNTS, TIME, DedupOperator
 
 _CALLED = "sg.dedup"
 _UTF8_BINARY = StringType().collation

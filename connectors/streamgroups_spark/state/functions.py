@@ -1,6 +1,6 @@
 """``sg.stateful(df, function, ...)``: a user's function whose state follows its partition.
 
-Called by users on the driver. It checks the arguments, and ``streamgroups_state.function_operator`` calls the function
+Called by users on the driver. It checks the arguments, and ``streamgroups_operators.function_operator`` calls the function
 in the stage that reads. Source: SEMANTICS S9, S10, W17.
 """
 
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
+from streamgroups_operators.function_operator import UPDATED, FunctionOperator, StateFunction
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.frames.key_columns import check_key_columns
 from streamgroups_spark.frames.key_values import check_key_values, with_key_values
@@ -27,7 +28,6 @@ from streamgroups_spark.state.placement import (
     in_reading_stage,
     over_bounded_data,
 )
-from streamgroups_state.function_operator import UPDATED, FunctionOperator, StateFunction
 
 _CALLED = "sg.stateful"
 

@@ -17,6 +17,8 @@ from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import Partitions, Subscription, Topics
+from streamgroups_operators.joins.definition import JoinOperator
+from streamgroups_operators.operator import StatefulOperator
 from streamgroups_spark.bridge.direct import direct_records
 from streamgroups_spark.bridge.plan import (
     FORMAT,
@@ -35,8 +37,6 @@ from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.state.bounded_stage import BoundedStage
 from streamgroups_spark.state.chains import reject_behind
 from streamgroups_spark.state.stage import StateStage, stage_name
-from streamgroups_state.joins.definition import JoinOperator
-from streamgroups_state.operator import StatefulOperator
 
 #: The columns of the source by which an operator finds its state, besides ``topic``.
 PLACE = ("partition", "offset")

@@ -15,6 +15,12 @@ import pyarrow as pa
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import StateSize
 from streamgroups.state.task_plan import TaskPlan
+from streamgroups_operators.joins.definition import JoinOperator
+from streamgroups_operators.joins.task_states import JoinTaskStates
+from streamgroups_operators.locations import operator_files
+from streamgroups_operators.operator import StatefulOperator
+from streamgroups_operators.store import Operator, StateStore
+from streamgroups_operators.task_states import TaskStates
 from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.bridge.direct import DirectRecords
 from streamgroups_spark.bridge.handoff import Handoff, attempt_id, give, give_watermarks
@@ -23,12 +29,6 @@ from streamgroups_spark.bridge.stage_name import PassedColumns, StageName
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.state.stage_task import FinishedTask, StageTask, States
-from streamgroups_state.joins.definition import JoinOperator
-from streamgroups_state.joins.task_states import JoinTaskStates
-from streamgroups_state.locations import operator_files
-from streamgroups_state.operator import StatefulOperator
-from streamgroups_state.store import Operator, StateStore
-from streamgroups_state.task_states import TaskStates
 
 
 class StateStage(Shipped):
@@ -109,8 +109,8 @@ def stage_name(
 ) -> StageName:
     """Returns the name of the stage of an operator. For the driver: workers do not need the windows for it."""
     from streamgroups.event_time.shapes import Scope
-    from streamgroups_state.dedup.operator import DedupOperator
-    from streamgroups_state.window_operator import WindowOperator
+    from streamgroups_operators.dedup.operator import DedupOperator
+    from streamgroups_operators.window_operator import WindowOperator
 
     topics = operator.topics if isinstance(operator, JoinOperator) else None
     has_group_time = isinstance(operator, WindowOperator) and operator.scope is Scope.GROUP
@@ -122,8 +122,8 @@ def stage_name(
 
 
 def _kind_of(operator: StatefulOperator | JoinOperator) -> str:
-    from streamgroups_state.dedup.operator import DedupOperator
-    from streamgroups_state.window_operator import WindowOperator
+    from streamgroups_operators.dedup.operator import DedupOperator
+    from streamgroups_operators.window_operator import WindowOperator
 
     if isinstance(operator, JoinOperator):
         return ""

@@ -18,10 +18,10 @@ import pyarrow as pa
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.task_plan import TaskPlan
+from streamgroups_operators.joins.task_states import JoinTaskStates
+from streamgroups_operators.task_states import TaskStates
 from streamgroups_spark.bridge.direct import DirectRecords, kept_rows
 from streamgroups_spark.bridge.handoff import Handoff
-from streamgroups_state.joins.task_states import JoinTaskStates
-from streamgroups_state.task_states import TaskStates
 
 States: TypeAlias = TaskStates | JoinTaskStates
 

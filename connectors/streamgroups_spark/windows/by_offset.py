@@ -16,6 +16,8 @@ from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Windowing
+from streamgroups_operators.window_operator import WindowOperator
+from streamgroups_operators.windows.definition import state_schema
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_values import check_key_values
 from streamgroups_spark.schemas import arrow_schema, stored_schema
@@ -30,8 +32,6 @@ from streamgroups_spark.windows.query_columns import (
     record_columns,
     result_type,
 )
-from streamgroups_state.window_operator import WindowOperator
-from streamgroups_state.windows.definition import state_schema
 
 _CALLED = "sg.windows"
 _EXCLUSIVE = "Or set membership=exclusive on the source, and time='query'."

@@ -17,10 +17,10 @@ import pyarrow as pa
 from streamgroups.event_time.aggregates import PythonAggregate, SqlAggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Windowing
+from streamgroups_operators.aggregates import in_windows
+from streamgroups_operators.event_times import event_times
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_state.aggregates import in_windows
-from streamgroups_state.event_times import event_times
 
 #: The output of ``Pack``: the records of a bucket as an Arrow stream, if it has any, and the starts of all windows with
 #: records in the task.

@@ -27,11 +27,11 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_kept
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.event_time.windows import EventTime, Window
+from streamgroups_operators.aggregates import length_ms
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.windows.columns import WindowPlan, from_bytes, to_bytes
 from streamgroups_spark.windows.step import step
-from streamgroups_state.aggregates import length_ms
 
 EVENT_TIME, PROCESSING_TIME = "EventTime", "ProcessingTime"
 

@@ -31,9 +31,9 @@ from streamgroups.event_time.panes import (
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Window
+from streamgroups_operators.aggregates import add_up, in_windows, length_ms, parts_of, results
+from streamgroups_operators.event_times import with_event_times
 from streamgroups_spark.windows.columns import WindowPlan
-from streamgroups_state.aggregates import add_up, in_windows, length_ms, parts_of, results
-from streamgroups_state.event_times import with_event_times
 
 #: All sessions of a bucket have one key, because they have no common start.
 _SESSIONS = 0

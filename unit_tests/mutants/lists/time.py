@@ -248,7 +248,7 @@ MUTANTS = (
     Mutant(
         "W10",
         "windows",
-        "connectors/streamgroups_state/aggregates.py",
+        "connectors/streamgroups_operators/aggregates.py",
         "inside = start > times_ms - shape.size_ms",
         "inside = start >= times_ms - shape.size_ms",
         "a record is in one hopping window too many",
@@ -272,7 +272,7 @@ MUTANTS = (
     Mutant(
         "W12",
         "windows",
-        "connectors/streamgroups_state/windows/window_time.py",
+        "connectors/streamgroups_operators/windows/window_time.py",
         "early = timed.times_ms < timed.watermarks_ms",
         "early = timed.times_ms <= timed.watermarks_ms",
         "over a shared stream drop and adjust reject a record at the watermark",
@@ -280,7 +280,7 @@ MUTANTS = (
     Mutant(
         "W13",
         "windows",
-        "connectors/streamgroups_state/windows/window_time.py",
+        "connectors/streamgroups_operators/windows/window_time.py",
         "return expired_ms if BEFORE_ALL_MS < self._data_ms <= expired_ms else BEFORE_ALL_MS",
         "return expired_ms",
         "the idle timeout does not start with the last batch with offsets",
@@ -288,7 +288,7 @@ MUTANTS = (
     Mutant(
         "W14",
         "windows",
-        "connectors/streamgroups_state/windows/merging.py",
+        "connectors/streamgroups_operators/windows/merging.py",
         "first = bisect_left(own.ends, max(start, closed + 1))",
         "first = bisect_left(own.ends, start)",
         "a late record joins a closed session",
@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "W15",
         "windows",
-        "connectors/streamgroups_state/windows/merging.py",
+        "connectors/streamgroups_operators/windows/merging.py",
         'np.searchsorted(times, watermarks_ms[behind], "right")',
         'np.searchsorted(times, watermarks_ms[behind], "left")',
         "a session that ends at the watermark is not due",
@@ -304,7 +304,7 @@ MUTANTS = (
     Mutant(
         "W16",
         "windows",
-        "connectors/streamgroups_state/windows/sessions.py",
+        "connectors/streamgroups_operators/windows/sessions.py",
         "        self._earliest_ms = int(ends[still_open].min()) if still_open.any() else None",
         "        self._earliest_ms = int(ends[still_open].max()) if still_open.any() else None",
         "sessions end later than they are due",
@@ -312,7 +312,7 @@ MUTANTS = (
     Mutant(
         "W17",
         "windows",
-        "connectors/streamgroups_state/windows/sessions.py",
+        "connectors/streamgroups_operators/windows/sessions.py",
         'pc.add(gone["late_max"], 1)',
         'gone["late_max"]',
         "a retraction has the revision of the row that it cancels",
@@ -320,7 +320,7 @@ MUTANTS = (
     Mutant(
         "W18",
         "windows",
-        "connectors/streamgroups_state/task_states.py",
+        "connectors/streamgroups_operators/task_states.py",
         "time = self._time_behind(plan) if is_behind else self._time(plan)",
         "time = self._time(plan)",
         "a reset drops windows that the clock closes",
@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "W19",
         "windows",
-        "connectors/streamgroups_state/task_states.py",
+        "connectors/streamgroups_operators/task_states.py",
         "records if len(values) == 1 else records.filter(pc.equal(records[column], value))",
         "records",
         "a batch of several partitions is counted in each of them",
@@ -392,7 +392,7 @@ MUTANTS = (
     Mutant(
         "W24",
         "windows",
-        "connectors/streamgroups_state/windows/window_time.py",
+        "connectors/streamgroups_operators/windows/window_time.py",
         "self._group_ms = max(self._group_ms, time.group_watermark_ms)",
         "self._group_ms = time.group_watermark_ms",
         "the watermark of a group goes back after a reset of another partition",
@@ -400,7 +400,7 @@ MUTANTS = (
     Mutant(
         "W25",
         "windows",
-        "connectors/streamgroups_state/windows/window_time.py",
+        "connectors/streamgroups_operators/windows/window_time.py",
         "return self._group_ms if self._is_group else self._own_ms",
         "return self._own_ms",
         "windows with the time of a group close by the time of their partition",
@@ -408,7 +408,7 @@ MUTANTS = (
     Mutant(
         "W26",
         "windows",
-        "connectors/streamgroups_state/windows/panes.py",
+        "connectors/streamgroups_operators/windows/panes.py",
         "[end_ms for end_ms in open_ends if end_ms > until_ms]",
         "open_ends",
         "an emitted window that waits for late records runs a batch without an effect again and again",
@@ -416,7 +416,7 @@ MUTANTS = (
     Mutant(
         "W27",
         "windows",
-        "connectors/streamgroups_state/windows/sessions.py",
+        "connectors/streamgroups_operators/windows/sessions.py",
         "may_end = self._fresh or self._time.watermark_ms > self._time.before_ms",
         "may_end = self._fresh",
         "a session of a partition without new records does not end with the watermark of the group",
@@ -424,7 +424,7 @@ MUTANTS = (
     Mutant(
         "PW1",
         "windows",
-        "connectors/streamgroups_state/producer_time.py",
+        "connectors/streamgroups_operators/producer_time.py",
         'np.searchsorted(self._offsets, offsets, "left")',
         'np.searchsorted(self._offsets, offsets, "right")',
         "a watermark of the producer makes its own record late",
@@ -432,7 +432,7 @@ MUTANTS = (
     Mutant(
         "PW2",
         "windows",
-        "connectors/streamgroups_state/windows/window_time.py",
+        "connectors/streamgroups_operators/windows/window_time.py",
         "return max(self._newest_ms - self._delay_ms, self._producer.reached)",
         "return self._newest_ms - self._delay_ms",
         "a batch of markers closes no windows",
@@ -440,7 +440,7 @@ MUTANTS = (
     Mutant(
         "PW3",
         "windows",
-        "connectors/streamgroups_state/task_states.py",
+        "connectors/streamgroups_operators/task_states.py",
         'self._advance(ours, records["offset"][-1].as_py())',
         "self._advance(ours, ours.plan.range.end_offset)",
         "watermarks after the records of an Arrow batch end their sessions",
@@ -464,7 +464,7 @@ MUTANTS = (
     Mutant(
         "J1",
         "joins",
-        "connectors/streamgroups_state/joins/side.py",
+        "connectors/streamgroups_operators/joins/side.py",
         "other_watermark_us - self._operator.within_us",
         "other_watermark_us",
         "a record is dropped before its last possible match",
@@ -472,7 +472,7 @@ MUTANTS = (
     Mutant(
         "J2",
         "joins",
-        "connectors/streamgroups_state/joins/side.py",
+        "connectors/streamgroups_operators/joins/side.py",
         "late = times < watermarks",
         "late = times <= watermarks",
         "a record at the watermark is late",
@@ -480,7 +480,7 @@ MUTANTS = (
     Mutant(
         "J3",
         "joins",
-        "connectors/streamgroups_state/joins/side.py",
+        "connectors/streamgroups_operators/joins/side.py",
         "(before_us <= times) & (times < self._done_us)",
         "times < self._done_us",
         "a record without a match is emitted again",
@@ -488,7 +488,7 @@ MUTANTS = (
     Mutant(
         "J4",
         "joins",
-        "connectors/streamgroups_state/joins/side.py",
+        "connectors/streamgroups_operators/joins/side.py",
         'matched = [self._read(part)["offset"].to_numpy(), *self._matched.get(start, ())]',
         'matched = [self._read(part)["offset"].to_numpy()]',
         "a record with a match is emitted without it",
@@ -496,7 +496,7 @@ MUTANTS = (
     Mutant(
         "J5",
         "joins",
-        "connectors/streamgroups_state/joins/side.py",
+        "connectors/streamgroups_operators/joins/side.py",
         'np.searchsorted(times, start + length + within, "left")',
         'np.searchsorted(times, start + length, "left")',
         "stored records in reach of a batch are not read",
@@ -512,7 +512,7 @@ MUTANTS = (
     Mutant(
         "J7",
         "joins",
-        "connectors/streamgroups_state/joins/task_states.py",
+        "connectors/streamgroups_operators/joins/task_states.py",
         "if behind[0] or behind[1]:",
         "if behind[0] and behind[1]:",
         "after a reset of one topic its earlier records are not in the state",
@@ -560,7 +560,7 @@ MUTANTS = (
     Mutant(
         "W31",
         "windows",
-        "connectors/streamgroups_state/windows/window_time.py",
+        "connectors/streamgroups_operators/windows/window_time.py",
         "watermark_ms = max(self._own_ms, self._closed_ms)",
         "watermark_ms = self._own_ms",
         "the idle timeout of windows does not advance the watermark of the group",
@@ -576,7 +576,7 @@ MUTANTS = (
     Mutant(
         "BR1",
         "windows",
-        "connectors/streamgroups_state/windows/panes.py",
+        "connectors/streamgroups_operators/windows/panes.py",
         'late = pc.add(panes["late"], emitted.cast(pa.int64()))',
         'late = panes["late"]',
         "the pane after a flush has the revision of the flush",
@@ -584,7 +584,7 @@ MUTANTS = (
     Mutant(
         "BR2",
         "windows",
-        "connectors/streamgroups_state/windows/sessions.py",
+        "connectors/streamgroups_operators/windows/sessions.py",
         "was_emitted[:flushed] = True",
         "was_emitted[:flushed] = False",
         "a flushed session that grows is not retracted",
@@ -592,7 +592,7 @@ MUTANTS = (
     Mutant(
         "BR3",
         "windows",
-        "connectors/streamgroups_state/windows/window_time.py",
+        "connectors/streamgroups_operators/windows/window_time.py",
         "time.idle_until_ms is None and not time.flush:",
         "time.idle_until_ms is None:",
         "a flush delays the idle timeout",
@@ -608,7 +608,7 @@ MUTANTS = (
     Mutant(
         "BR5",
         "windows",
-        "connectors/streamgroups_state/bounded.py",
+        "connectors/streamgroups_operators/bounded.py",
         "yield from self._begun(state, flush=True).finish()[1]",
         "pass",
         "the last windows of bounded data are not emitted",
@@ -616,7 +616,7 @@ MUTANTS = (
     Mutant(
         "IE1",
         "windows",
-        "connectors/streamgroups_state/windows/lifetimes.py",
+        "connectors/streamgroups_operators/windows/lifetimes.py",
         "np.maximum(timed.times_ms, timed.closed_ms)",
         "timed.times_ms",
         "closed windows count a late interval",
@@ -624,7 +624,7 @@ MUTANTS = (
     Mutant(
         "IE2",
         "windows",
-        "connectors/streamgroups_state/windows/lifetimes.py",
+        "connectors/streamgroups_operators/windows/lifetimes.py",
         "np.maximum(last_before(self._shape, ends.ends_ms), last_ended(self._shape, timed.closed_ms))",
         "last_before(self._shape, ends.ends_ms)",
         "a window that closes in the batch of a late end does not count the edge",
@@ -632,7 +632,7 @@ MUTANTS = (
     Mutant(
         "IE3",
         "windows",
-        "connectors/streamgroups_state/windows/lifetimes.py",
+        "connectors/streamgroups_operators/windows/lifetimes.py",
         "early = ends.ends_ms < ends.timed.watermarks_ms",
         "early = ends.timed.times_ms < ends.timed.watermarks_ms",
         "the end of an edge with an early start is a violation",
@@ -640,7 +640,7 @@ MUTANTS = (
     Mutant(
         "IE4",
         "windows",
-        "connectors/streamgroups_state/windows/window_time.py",
+        "connectors/streamgroups_operators/windows/window_time.py",
         "BEFORE_ALL_MS, times)",
         "times, times)",
         "the end of an edge advances the watermark",
@@ -648,7 +648,7 @@ MUTANTS = (
     Mutant(
         "IE5",
         "windows",
-        "connectors/streamgroups_state/windows/edges.py",
+        "connectors/streamgroups_operators/windows/edges.py",
         "np.lexsort((offsets, np.concatenate([of_starts, of_ends])))",
         "np.argsort(np.concatenate([of_starts, of_ends]), kind='stable')",
         "an end matches a start after it",
@@ -656,7 +656,7 @@ MUTANTS = (
     Mutant(
         "IE6",
         "windows",
-        "connectors/streamgroups_state/windows/edges.py",
+        "connectors/streamgroups_operators/windows/edges.py",
         "rows if first else _live(rows)",
         "_live(rows)",
         "an edge that has ended is open again",
@@ -664,7 +664,7 @@ MUTANTS = (
     Mutant(
         "IE7",
         "windows",
-        "connectors/streamgroups_state/windows/carried.py",
+        "connectors/streamgroups_operators/windows/carried.py",
         "if is_live.sum() * 2 < self._stored:",
         "if False:",
         "intervals that have ended stay in the state",
@@ -672,7 +672,7 @@ MUTANTS = (
     Mutant(
         "IE8",
         "windows",
-        "connectors/streamgroups_state/windows/carried.py",
+        "connectors/streamgroups_operators/windows/carried.py",
         "return below + self._shape.size_ms if remains.any() else watermark_ms",
         "return watermark_ms",
         "a jump of the watermark emits all windows at once",

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka.client.jaas import redacted
+from streamgroups_operators.plain_values import json_of_row, texts_of
 from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
-from streamgroups_state.plain_values import json_of_row, texts_of
 
 #: Rows are written in pieces of this size. A piece stays in memory until the sink has accepted it.
 PIECE_BYTES = 32 << 20
@@ -83,7 +83,7 @@ def failure_of(values: Mapping[str, Any], error: RecordRejected, schema: pa.Sche
     """Returns a value of the column ``dead_letter`` for a rejected row.
 
     Args:
-        values: the values of the row, as of :func:`streamgroups_state.plain_values.texts_of`.
+        values: the values of the row, as of :func:`streamgroups_operators.plain_values.texts_of`.
         error: the error of the sink.
         schema: the columns of the rows.
     """

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import TooManyDeadLetters
+from streamgroups_operators.plain_values import numbers_of
 from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
-from streamgroups_state.plain_values import numbers_of
 
 #: The maximum size of the dead letters of a task. The driver has those of all tasks in memory.
 MAX_TASK_BYTES = 64 << 20

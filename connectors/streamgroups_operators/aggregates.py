@@ -1,0 +1,206 @@
+"""Windows and aggregates in Arrow columns: assigns records to windows, and computes and combines partial aggregates.
+
+Called by ``streamgroups_operators.window_operator`` and by ``streamgroups_spark.windows``. A row of *partials* contains one
+partial aggregate of each column: ``p0``, ``p1`` and so on, and ``n0`` the number of values of an average. Source: Arrow's
+``group_by``; :mod:`streamgroups.event_time.aggregates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
+from streamgroups.event_time.windows import Hopping, Session, Shape
+from streamgroups_operators.plain_values import numbers_of
+from streamgroups_operators.spark_values import comparable, exact, has_nan, narrowed, with_nan, without_nan
+
+Aggregates: TypeAlias = Sequence[SqlAggregate | PythonAggregate]
+
+# ---- records in windows ----------------------------------------------------------------------------------------------
+
+
+def in_windows(shape: Shape, times_ms: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Returns the index of the time and the start of each window that contains one of the times.
+
+    The latest windows come first.
+
+    Args:
+        shape: the shape of the windows.
+        times_ms: milliseconds since the epoch.
+    """
+    everyone = np.arange(len(times_ms))
+    if isinstance(shape, Session):
+        return everyone, times_ms
+    newest = times_ms - times_ms % shape.hop_ms
+    indices, starts = [], []
+    for back in range(-(-shape.size_ms // shape.hop_ms)):
+        start = newest - back * shape.hop_ms
+        inside = start > times_ms - shape.size_ms
+        indices.append(everyone[inside])
+        starts.append(start[inside])
+    return np.concatenate(indices), np.concatenate(starts)
+
+
+def length_ms(shape: Shape) -> int:
+    """Returns the length of a window with one record."""
+    return shape.size_ms if isinstance(shape, Hopping) else shape.gap_ms
+
+
+# ---- aggregates ------------------------------------------------------------------------------------------------------
+
+
+def parts_of(aggregates: Aggregates, records: pa.Table) -> dict[str, pa.Array]:
+    """Returns the columns of partial aggregates, for single records.
+
+    Args:
+        aggregates: the aggregates, whose arguments are the columns ``a0``, ``a1`` and so on.
+        records: the records with their argument columns.
+    """
+    parts: dict[str, pa.Array] = {}
+    for i, aggregate in enumerate(aggregates):
+        if isinstance(aggregate, PythonAggregate):
+            values = records[f"a{i}"].combine_chunks()
+            parts[f"p{i}"] = pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), values)
+            continue
+        if aggregate.argument is None:
+            parts[f"p{i}"] = pa.array(np.ones(records.num_rows, np.int64))
+            continue
+        values = records[f"a{i}"]
+        if aggregate.function in (Function.COUNT, Function.AVG):
+            parts[f"n{i}"] = pc.is_valid(values).cast(pa.int64())
+        if aggregate.function is Function.COUNT:
+            parts[f"p{i}"] = parts.pop(f"n{i}")
+        else:
+            parts[f"p{i}"] = values
+    return parts
+
+
+def _how(aggregates: Aggregates, part: str) -> str | None:
+    """Returns Arrow's function to combine a partial aggregate. ``None`` for a list, for which Arrow has no function."""
+    aggregate = aggregates[int(part[1:])]
+    if part[0] == "n":
+        return "sum"
+    if isinstance(aggregate, PythonAggregate):
+        return None
+    return aggregate.function.value if aggregate.function in (Function.MIN, Function.MAX) else "sum"
+
+
+def add_up(aggregates: Aggregates, table: pa.Table, by: Sequence[str], also: Sequence[tuple[str, str]]) -> pa.Table:
+    """Combines the partial aggregates of all rows of each pane into one row.
+
+    Args:
+        aggregates: the aggregates.
+        table: the rows with partial aggregates.
+        by: the columns that identify a pane.
+        also: other columns, and Arrow's function to combine them.
+
+    Raises:
+        AggregateOverflow: if a sum has no value of its type, as Spark's ARITHMETIC_OVERFLOW.
+    """
+    parts = [name for name in table.column_names if name[0] in "pn" and name[1:].isdigit()]
+    combined = {part: how for part in parts if (how := _how(aggregates, part)) is not None}
+    lists = [part for part in parts if part not in combined]
+    values, nans = _arguments(aggregates, table, combined)
+    wanted = [*also, *combined.items(), *((name, "max") for name in nans)]
+    if lists:
+        # Arrow builds no lists of lists, so it only collects the rows of each group.
+        values = values.append_column("row", pa.array(np.arange(table.num_rows)))
+        wanted.append(("row", "list"))
+    grouped = values.group_by(list(by), use_threads=False).aggregate(wanted)
+    columns = {name: grouped[name] for name in by}
+    columns |= {name: grouped[f"{name}_{how}"].cast(table.schema.field(name).type) for name, how in also}
+    results_of = {name: grouped[f"{name}_{how}"] for name, how in wanted}
+    for part, how in combined.items():
+        found = with_nan(results_of, part, how) if f"{part}_nan" in nans else results_of[part]
+        columns[part] = narrowed(found, table.schema.field(part).type, _call(aggregates, part))
+    columns |= {part: _chained(table[part], grouped["row_list"]) for part in lists}
+    return pa.table(columns)
+
+
+def _arguments(aggregates: Aggregates, table: pa.Table, combined: Mapping[str, str]) -> tuple[pa.Table, list[str]]:
+    """The partial aggregates for Arrow's functions, and the names of columns with which of them are NaN."""
+    nans: list[str] = []
+    for part, how in combined.items():
+        given = values = table[part]
+        if how == "sum":
+            values = values if part[0] == "n" or _wraps(aggregates, part) else exact(values)
+        elif has_nan(values):
+            values, is_nan = without_nan(values)
+            nans.append(f"{part}_nan")
+            table = table.append_column(nans[-1], is_nan)
+        else:
+            values = comparable(values)
+        if values is not given:
+            table = table.set_column(table.schema.get_field_index(part), part, values)
+    return table, nans
+
+
+def _wraps(aggregates: Aggregates, part: str) -> bool:
+    aggregate = aggregates[int(part[1:])]
+    return isinstance(aggregate, SqlAggregate) and aggregate.wraps
+
+
+def _call(aggregates: Aggregates, part: str) -> str:
+    aggregate = aggregates[int(part[1:])]
+    return str(aggregate) if isinstance(aggregate, SqlAggregate) else part
+
+
+def _chained(lists: pa.ChunkedArray, rows: pa.ChunkedArray) -> pa.Array:
+    """Concatenates the lists of all rows of each group."""
+    groups = rows.combine_chunks()
+    chosen = lists.combine_chunks().take(groups.flatten())
+    offsets = _ends(chosen)[_ends(groups)]
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen.flatten())
+
+
+def _ends(lists: pa.Array) -> np.ndarray[Any, Any]:
+    """Returns the start of each list in the flattened array, and the end of the last one."""
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def no_parts(aggregates: Aggregates, types: pa.Schema, rows: int) -> dict[str, pa.Array]:
+    """Returns the columns of partial aggregates of no record: they change nothing.
+
+    Args:
+        aggregates: the aggregates.
+        types: the type of each column, by its name.
+        rows: the number of rows.
+    """
+    parts: dict[str, pa.Array] = {}
+    for i, aggregate in enumerate(aggregates):
+        of = types.field(f"p{i}").type
+        if isinstance(aggregate, PythonAggregate):
+            parts[f"p{i}"] = pa.array([[]] * rows, of)
+            continue
+        if aggregate.function is Function.AVG:
+            parts[f"n{i}"] = pa.array(np.zeros(rows, np.int64))
+        is_count = aggregate.function is Function.COUNT
+        parts[f"p{i}"] = pa.array(np.zeros(rows, np.int64)) if is_count else pa.nulls(rows, of)
+    return parts
+
+
+def results(aggregates: Aggregates, types: pa.Schema, panes: pa.Table) -> dict[str, pa.Array]:
+    """Returns the columns of results, ``r0`` and so on.
+
+    Args:
+        aggregates: the aggregates.
+        types: the type of each result, by its name.
+        panes: the panes with partial aggregates.
+    """
+    found: dict[str, pa.Array] = {}
+    for i, aggregate in enumerate(aggregates):
+        parts = panes[f"p{i}"]
+        if isinstance(aggregate, PythonAggregate):
+            values = [aggregate.function(values) for values in numbers_of(parts)]
+            found[f"r{i}"] = pa.array(values, type=types.field(f"r{i}").type)
+        elif aggregate.function is Function.AVG:
+            found[f"r{i}"] = pc.divide(parts, panes[f"n{i}"].cast(pa.float64()))
+        else:
+            found[f"r{i}"] = parts
+    return found

@@ -1,0 +1,96 @@
+"""Deletes the state files that no state needs.
+
+Called by ``streamgroups_spark.source.state_collection`` in the background of a query, and by ``streamgroups state
+collect``. The rules are in :mod:`streamgroups.state.retention`. Files never change, so each manifest is read once.
+Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from streamgroups.errors import StateDamaged
+from streamgroups.state.ages import FileAges
+from streamgroups.state.lookup import Position
+from streamgroups.state.manifest import Manifest, decode
+from streamgroups.state.names import StateFileName
+from streamgroups.state.retention import Retention, deletable
+from streamgroups.state.state_files import CollectableFiles
+from streamgroups_operators.file_format import unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Collectable:
+    """The files of an operator, and those that no state needs.
+
+    Args:
+        sizes: the size of each file in bytes.
+        files: the files that no state needs.
+        cluster_ids: the clusters whose partitions have states.
+        unfinished: old files that a write has left unfinished, with their sizes.
+    """
+
+    sizes: dict[StateFileName, int]
+    files: frozenset[StateFileName]
+    cluster_ids: frozenset[str] = field(default_factory=frozenset)
+    unfinished: Mapping[StateFileName, int] = field(default_factory=dict)
+
+
+class Collector:
+    """Collects the files of one operator. Used by one thread.
+
+    Args:
+        files: the files of the operator.
+        retention: how long states are kept.
+        monotonic_ms: a monotonic clock in milliseconds.
+    """
+
+    def __init__(self, files: CollectableFiles, retention: Retention, monotonic_ms: Callable[[], int]) -> None:
+        self._files, self._retention, self._monotonic_ms = files, retention, monotonic_ms
+        self._ages = FileAges()
+        self._manifests: dict[StateFileName, Manifest] = {}
+
+    def plan(self, committed: Collection[Position]) -> Collectable:
+        """Finds the files that no state needs.
+
+        Args:
+            committed: the committed offsets of the group, read before this call. A state that is committed later refers
+                only to files of their states, and to young files.
+
+        Raises:
+            StateDamaged: if a file is damaged. It can need any other file, and a backup can restore it.
+            StateUnreachable: if the storage does not answer.
+        """
+        survey = self._files.survey()
+        listed, ages = survey.files, self._ages.observe(survey, self._monotonic_ms())
+        self._manifests = {file: manifest for file, manifest in self._manifests.items() if file in listed}
+        for file in listed.keys() - self._manifests.keys():
+            try:
+                self._manifests[file] = self._read(file)
+            except FileNotFoundError:
+                # Another member has deleted it.
+                continue
+            except ValueError as e:
+                raise StateDamaged(
+                    f"The state file '{file}' in '{self._files.location}' is damaged: {e}. No state files are deleted.",
+                    remedy="Restore the file from a backup, or remove it.",
+                ) from e
+        gone = deletable(self._manifests.values(), committed, self._retention, ages.files)
+        old = {file: survey.unfinished[file].n_bytes for file in ages.unfinished_since(self._retention.young_ms)}
+        identities = {state.identity for manifest in self._manifests.values() for state in manifest.states}
+        clusters = frozenset(it.cluster_id for it in identities if it.cluster_id is not None)
+        return Collectable({file: it.n_bytes for file, it in listed.items()}, gone, clusters, old)
+
+    def _read(self, file: StateFileName) -> Manifest:
+        # A file apart can be large. It has no states.
+        return Manifest(file, "", "", "", ()) if file.is_apart else decode(unpack(self._files.read(file))[0], file)
+
+    def delete(self, plan: Collectable) -> None:
+        """Deletes the files of a plan.
+
+        Raises:
+            StateUnreachable: if the storage does not answer.
+        """
+        self._files.delete(plan.files)
+        self._files.delete_unfinished(plan.unfinished)

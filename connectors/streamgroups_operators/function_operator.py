@@ -1,0 +1,205 @@
+"""A user's function as an operator with state: one row of state for each key.
+
+Created by ``streamgroups_spark.state.functions`` and run by ``task_states``. The function receives the records of a
+partition in a batch, with the state of their keys. Each batch appends the new rows of these keys as a segment, and the
+newest row of a key is valid. A row with an unset time removes its key. So a write follows the batch and not the state.
+Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups.errors import FunctionFailed
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups_operators.keys import key_numbers, newest_rows, rows_of_keys
+from streamgroups_operators.operator import BatchTime, Part, ReadPart, Run, State, first_to_merge
+from streamgroups_operators.plain_values import texts_of
+
+#: A function of the state, the records and the time, which returns the new state and the output.
+StateFunction: TypeAlias = Callable[[pa.Table, pa.Table, BatchTime], tuple[pa.Table, pa.Table]]
+#: The column with the time of the last records of a key, in milliseconds since the epoch. Null: the key is removed.
+UPDATED = "__updated_ms"
+_PART = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOperator:
+    """See :class:`streamgroups_operators.operator.StatefulOperator`.
+
+    Args:
+        name: the name of the operator in its query.
+        function: the function of the user.
+        by: the key columns, at least one.
+        rows: the columns of the state that the function receives and returns: those of ``by``, and its own.
+        output: the columns of the output.
+        version: the version of the meaning of the state.
+        expire_after_ms: a key without records for this time is removed. ``None``: never.
+        behind: the operator whose results are the records; ``None`` for records of the source.
+    """
+
+    name: str
+    function: StateFunction
+    by: tuple[str, ...]
+    rows: pa.Schema
+    output: pa.Schema
+    version: int = 1
+    expire_after_ms: int | None = None
+    behind: str | None = None
+
+    @property
+    def form(self) -> str:
+        """See :attr:`StatefulOperator.form`."""
+        keys, own = ", ".join(self.by), ", ".join(f"{it.name} {it.type}" for it in self.rows)
+        behind = "" if self.behind is None else f", of the results of the operator {self.behind}"
+        return f"a function with the state ({own}) by ({keys}), version {self.version}{behind}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """See :attr:`StatefulOperator.schema`."""
+        return self.rows.append(pa.field(UPDATED, pa.int64()))
+
+    @property
+    def keys(self) -> pa.Schema:
+        """The key columns."""
+        return pa.schema([self.rows.field(name) for name in self.by])
+
+    def begin(self, state: State, read: ReadPart, time: BatchTime) -> Run:
+        """See :meth:`StatefulOperator.begin`."""
+        return _FunctionRun(self, state, read, time)
+
+
+class _FunctionRun:
+    def __init__(self, operator: FunctionOperator, state: State, read: ReadPart, time: BatchTime) -> None:
+        self._operator, self._state, self._read, self._time = operator, state, read, time
+        self._records: list[pa.Table] = []
+
+    def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
+        """See :meth:`Run.add_watermarks`. A function uses no watermark."""
+
+    def add(self, records: pa.Table) -> None:
+        """See :meth:`Run.add`."""
+        # Nullable columns: Arrow concatenates only tables whose columns are equal in this too.
+        self._records.append(records.cast(pa.schema([(it.name, it.type) for it in records.schema])))
+
+    def finish(self) -> tuple[State, list[pa.Table]]:
+        """See :meth:`Run.finish`."""
+        if not self._records:
+            return self._state, []
+        records = pa.concat_tables(self._records)
+        keys = records.select(self._operator.by).cast(self._operator.keys)
+        part = self._state.parts.get(_PART, ())
+        before = self._state_of(keys, part)
+        call = _Call(self._operator, records, self._time)
+        after, output = call.result(before)
+        call.check_keys(keys, after)
+        return State({_PART: self._merged([*part, self._changes(before, after)])}), [output]
+
+    # ---- state -------------------------------------------------------------------------------------------------------
+
+    def _state_of(self, keys: pa.Table, part: Part) -> pa.Table:
+        """The state of some keys. Reads one segment at a time, because most of its rows are of other keys."""
+        found = [rows_of_keys(self._read([segment]), keys) for segment in part]
+        rows = pa.concat_tables(found) if found else self._operator.schema.empty_table()
+        return self._live(newest_rows(rows, self._operator.by)).select(self._operator.rows.names)
+
+    def _live(self, rows: pa.Table) -> pa.Table:
+        """The rows of keys that are neither removed nor expired."""
+        rows = rows.filter(pc.is_valid(rows[UPDATED]))
+        expire_after_ms = self._operator.expire_after_ms
+        if expire_after_ms is None:
+            return rows
+        return rows.filter(pc.greater(rows[UPDATED], self._time.now_ms - expire_after_ms))
+
+    def _changes(self, before: pa.Table, after: pa.Table) -> pa.Table:
+        """The segment of the batch: the new rows, and the removed keys."""
+        ours, kept = key_numbers(self._operator.by, before, after)
+        removed = before.filter(pa.array(~np.isin(ours, kept)))
+        updated = pa.array(np.full(after.num_rows, self._time.now_ms, np.int64))
+        nothing = pa.nulls(removed.num_rows, pa.int64())
+        return pa.concat_tables(
+            rows.append_column(UPDATED, times) for rows, times in ((after, updated), (removed, nothing))
+        )
+
+    def _merged(self, part: Part) -> Part:
+        first = first_to_merge(part)
+        if first == len(part) - 1:
+            return part
+        rows = newest_rows(self._read(part[first:]), self._operator.by)
+        # An older segment can have a row of a removed key, so only the oldest one leaves it out.
+        return [*part[:first], rows if first else self._live(rows)]
+
+
+# ---- the function ----------------------------------------------------------------------------------------------------
+
+
+class _Call:
+    """One call of the function, and the checks of its result."""
+
+    def __init__(self, operator: FunctionOperator, records: pa.Table, time: BatchTime) -> None:
+        self._operator, self._records, self._time = operator, records, time
+
+    def result(self, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Returns the new state and the output.
+
+        Raises:
+            FunctionFailed: if the function raises an error, or returns other tables than it must.
+        """
+        try:
+            result = self._operator.function(state, self._records, self._time)
+        except Exception as e:
+            self._fail(f"has raised {type(e).__name__}: {e}", "Correct the function. The batch then runs again.", e)
+        if not (isinstance(result, tuple) and list(map(type, result)) == [pa.Table, pa.Table]):
+            returned = [type(it).__name__ for it in result] if isinstance(result, tuple) else type(result).__name__
+            self._fail(
+                f"has returned {returned}", "Return a tuple of two pyarrow.Table: the new state, and the output."
+            )
+        return self._of(result[0], self._operator.rows, "state"), self._of(result[1], self._operator.output, "output")
+
+    def _of(self, table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
+        expected = ", ".join(f"{it.name} {it.type}" for it in schema)
+        if sorted(table.column_names) != sorted(schema.names):
+            returned = ", ".join(table.column_names) or "no columns"
+            self._fail(f"has returned the {what} with {returned}", f"Return the columns: {expected}.")
+        try:
+            return table.select(schema.names).cast(schema)
+        except pa.ArrowException as e:
+            returned = ", ".join(f"{it.name} {it.type}" for it in table.schema)
+            self._fail(f"has returned the {what} with {returned} ({e})", f"Return the columns: {expected}.", e)
+
+    def check_keys(self, keys: pa.Table, state: pa.Table) -> None:
+        """Checks the keys of the new state.
+
+        Raises:
+            FunctionFailed: if it has a key without records, or several rows of a key.
+        """
+        ours, returned = key_numbers(self._operator.by, keys, state)
+        foreign = ~np.isin(returned, ours)
+        if foreign.any():
+            [key] = texts_of(state.select(self._operator.by).slice(int(foreign.argmax()), 1))
+            self._fail(
+                f"has returned a state of the key {key}, but the batch has no record of it",
+                "Return rows of the keys in the records only. The state of all other keys stays as it is.",
+            )
+        if len(np.unique(returned)) < len(returned):
+            [key] = texts_of(state.select(self._operator.by).slice(int(np.bincount(returned)[returned].argmax()), 1))
+            self._fail(f"has returned several rows of state of the key {key}", "Return at most one row of each key.")
+
+    def _fail(self, problem: str, remedy: str, cause: Exception | None = None) -> NoReturn:
+        records, function = self._records, self._operator.function
+        topic = records["topic"][0].as_py() if "topic" in records.column_names else None
+        partition, offsets = records["partition"][0].as_py(), records["offset"]
+        where = f"partition {partition}" if topic is None else f"{topic}-{partition}"
+        raise FunctionFailed(
+            f"The function '{getattr(function, '__name__', function)}' of operator '{self._operator.name}' {problem}. "
+            f"It was called with the records of {where} from offset {offsets[0]} to {offsets[-1]}.",
+            remedy=remedy,
+            topic=topic,
+            partition=partition,
+        ) from cause

@@ -1,0 +1,44 @@
+"""Opens the states of a group from outside of its queries.
+
+Called by ``streamgroups groups``, which reads the committed offsets of the group. They do not contain its operator. Source: SEMANTICS
+S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from streamgroups.state.lookup import operator_in_use
+from streamgroups.state.names import StateFileName
+from streamgroups_operators.locations import operator_files, operators_at
+from streamgroups_operators.shared_files import SharedFiles, sharing
+from streamgroups_operators.store import StoredStates
+
+
+def states_of(location: str, group_id: str, named: Collection[StateFileName]) -> list[StoredStates]:
+    """The stored states of the operators of a group.
+
+    Args:
+        location: the option ``stateLocation`` of its queries.
+        group_id: the group.
+        named: the files that its committed offsets name.
+
+    Returns:
+        The states of each operator. A search needs the first one only: the join, or any of several operators that
+        process the output of each other. Empty if the location has no states of the group.
+
+    Raises:
+        InvalidOption: if Arrow does not support the location.
+        StateUnreachable: if the storage does not answer.
+    """
+    files = {operator: operator_files(location, group_id, operator) for operator in operators_at(location, group_id)}
+    listed = {name: it.list() for name, it in files.items()}
+    operator = operator_in_use(listed, named)
+    if operator is None:
+        return []
+    names = [operator, *sharing(listed, operator)]
+    found = [
+        StoredStates(group_id, name, SharedFiles(files[name], [files[it] for it in names if it != name]))
+        for name in names
+    ]
+    return found if len(found) == 1 else sorted(found, key=lambda it: not it.is_joined)

@@ -1,0 +1,106 @@
+"""Reads the state files of a location for operators: which states they contain, and whether they are intact.
+
+Called by ``streamgroups state``. Unlike a query it reads the files of any group and definition. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from streamgroups.partitions import TopicPartition
+from streamgroups.state.figures import StateSize
+from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode
+from streamgroups.state.names import StateFileName
+from streamgroups.state.state_files import StateFiles
+from streamgroups_operators.file_format import segment_of, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The state files of one operator.
+
+    Args:
+        sizes: the size of each file in bytes.
+        manifests: the manifests of intact files, oldest first.
+        damaged: the reason for each damaged file.
+    """
+
+    sizes: dict[StateFileName, int]
+    manifests: tuple[Manifest, ...]
+    damaged: dict[StateFileName, str] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions with a state."""
+        return frozenset(state.topic_partition for manifest in self.manifests for state in manifest.states)
+
+    @property
+    def missing(self) -> dict[StateFileName, frozenset[StateFileName]]:
+        """The files that a manifest needs and that do not exist, by the file of the manifest."""
+        found = {manifest.file: frozenset(manifest.files - self.sizes.keys()) for manifest in self.manifests}
+        return {file: missing for file, missing in found.items() if missing}
+
+    @property
+    def state_sizes(self) -> dict[tuple[TopicPartition, int], StateSize]:
+        """The size of each state, by its partition and offset."""
+        states = (state for manifest in self.manifests for state in manifest.states)
+        return {(state.topic_partition, state.next_offset): StateSize.of(state) for state in states}
+
+    def latest(self, offset: int | None = None) -> Iterator[tuple[Manifest, PartitionState]]:
+        """The newest state of each partition, or the latest one that is not after an offset."""
+        for tp in sorted(self.partitions):
+            states = [
+                (manifest, state)
+                for manifest in self.manifests
+                for state in manifest.states
+                if state.topic_partition == tp and (offset is None or state.next_offset <= offset)
+            ]
+            if states:
+                yield max(states, key=lambda it: (it[0].file if offset is None else it[1].next_offset, it[0].file))
+
+
+def inspect(files: StateFiles) -> Inspection:
+    """Reads all files of an operator.
+
+    Raises:
+        StateUnreachable: if the storage does not answer.
+    """
+    sizes, manifests, damaged = files.list(), [], {}
+    for file in sorted(sizes):
+        try:
+            text, segments = unpack(files.read(file))
+            manifest = decode(text, file)
+            _check_segments(manifest, segments)
+            manifests.append(manifest)
+        except FileNotFoundError:
+            # Retention has deleted it.
+            del sizes[file]
+        except ValueError as e:
+            damaged[file] = str(e)
+    return Inspection(sizes, tuple(manifests), damaged)
+
+
+def _check_segments(manifest: Manifest, segments: pa.ipc.RecordBatchFileReader) -> None:
+    for state in manifest.states:
+        for part in state.parts.values():
+            for segment in part:
+                if segment.file == manifest.file and segment.number >= segments.num_record_batches:
+                    raise ValueError(f"it has no segment {segment.number}")
+
+
+def rows_of(files: StateFiles, segments: tuple[Segment, ...]) -> pa.Table:
+    """The rows of a part of a state, oldest segment first.
+
+    Raises:
+        FileNotFoundError: if a file does not exist.
+        ValueError: if a file is damaged.
+        StateUnreachable: if the storage does not answer.
+    """
+    batches: list[pa.RecordBatch] = []
+    for it in segments:
+        schema = batches[0].schema if batches else None
+        batches.append(segment_of(unpack(files.read(it.file))[1], it.number, it.rows, schema))
+    return pa.Table.from_batches(batches)

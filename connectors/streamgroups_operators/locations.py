@@ -1,0 +1,281 @@
+"""The storage of state files: a local directory, or any file system that Arrow reads.
+
+Created by ``streamgroups_spark`` in tasks and on the driver, and by ``streamgroups state``. Implements
+:class:`streamgroups.state.state_files.StateFiles`. An object store makes an object visible as a whole, so no file is
+renamed there. In a local directory ``local_files`` makes a file durable.
+
+The files of an operator are in ``<location>/<group>/<operator>``. The directory of a very long name has a hash instead, and
+contains a file with the name (:mod:`streamgroups.path_names`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from streamgroups.errors import InvalidOption, StateUnreachable
+from streamgroups.path_names import is_hashed, name_of, path_part
+from streamgroups.state.ages import StoredFile, Survey
+from streamgroups.state.names import StateFileName
+from streamgroups_operators.local_files import write_durably
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
+#: The prefix by which Spark and Hadoop write a local path.
+_LOCAL = re.compile(r"file:(?://)?(?=/)")
+#: The schemes of Hadoop for S3.
+_S3 = re.compile(r"^s3[an]:")
+_ONE_REQUEST = "allow_delayed_open"
+#: The file with the name of a directory that has its hash.
+_NAME_FILE = "name.txt"
+
+
+def open_location(location: str) -> tuple[fs.FileSystem, str]:
+    """Returns the file system of a location, and the path in it.
+
+    Args:
+        location: a path, or a URI of a file system that Arrow can read.
+
+    Raises:
+        OSError: if the file system cannot be reached.
+        ValueError: if Arrow does not support the file system.
+
+    >>> open_location("file:/data/state")[1]
+    '/data/state'
+    """
+    location = _LOCAL.sub("", location)
+    if not _SCHEME.match(location):
+        return fs.LocalFileSystem(), os.path.abspath(location)
+    files, path = _from_uri(_S3.sub("s3:", location))
+    return files, path.rstrip("/")
+
+
+def _from_uri(location: str) -> tuple[fs.FileSystem, str]:
+    if location.startswith("s3:") and _ONE_REQUEST not in location:
+        # A state file is small: one request writes it, instead of the three of a multipart upload.
+        with suppress(pa.ArrowInvalid):
+            return _opened_uri(f"{location}{'&' if '?' in location else '?'}{_ONE_REQUEST}=true")
+    # Older versions of Arrow do not have this parameter.
+    return _opened_uri(location)
+
+
+def _opened_uri(uri: str) -> tuple[fs.FileSystem, str]:
+    files, path = fs.FileSystem.from_uri(uri)
+    return files, str(path)
+
+
+def shown(location: str) -> str:
+    """The location without its credentials and parameters, for messages.
+
+    >>> shown("s3://key:secret@bucket/state?endpoint_override=localhost:9000")
+    's3://bucket/state'
+    """
+    if not _SCHEME.match(location):
+        return location
+    parts = urlsplit(location)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+def operator_files(location: str, group_id: str, operator: str) -> StateDirectory:
+    """The state files of an operator of a group.
+
+    Args:
+        location: the option ``stateLocation``.
+        group_id: the group of the query.
+        operator: the name of the operator.
+
+    Raises:
+        InvalidOption: if Arrow does not support the location.
+        StateUnreachable: if the storage does not answer.
+    """
+    return files_below(location, group_id, operator)
+
+
+def files_below(location: str, *names: str) -> StateDirectory:
+    """The files of a directory below a location. Raises the errors of :func:`operator_files`.
+
+    Args:
+        location: a path, or a URI of a file system that Arrow can read.
+        names: the names of the directories, outermost first. They can contain any character.
+    """
+    with _translated(location):
+        files, path = _opened(location)
+    return StateDirectory(files, path, names, shown(location))
+
+
+def groups_at(location: str) -> list[str]:
+    """The groups with state files.
+
+    Raises:
+        InvalidOption: if Arrow does not support the location.
+        StateUnreachable: if the storage does not answer.
+    """
+    return _directories(location, "")
+
+
+def operators_at(location: str, group_id: str) -> list[str]:
+    """The names of the operators with state files of a group. Raises the errors of :func:`groups_at`."""
+    return _directories(location, "/" + path_part(group_id))
+
+
+def _directories(location: str, below: str) -> list[str]:
+    with _translated(location):
+        files, path = _opened(location)
+        selector = fs.FileSelector(path + below, allow_not_found=True)
+        found = [it for it in files.get_file_info(selector) if it.type == fs.FileType.Directory]
+        names = (_name_at(files, it.path) if is_hashed(it.base_name) else name_of(it.base_name) for it in found)
+        return sorted(name for name in names if name is not None)
+
+
+def _name_at(files: fs.FileSystem, path: str) -> str | None:
+    """The name of a directory that has its hash; ``None`` if its first file is not written yet."""
+    try:
+        with files.open_input_stream(f"{path}/{_NAME_FILE}") as stored:
+            return bytes(stored.read()).decode("utf-8", "surrogatepass")
+    except FileNotFoundError:
+        return None
+
+
+def _opened(location: str) -> tuple[fs.FileSystem, str]:
+    try:
+        return open_location(location)
+    except (ValueError, pa.ArrowException) as e:
+        raise InvalidOption(
+            f"The state location '{shown(location)}' is not supported ({type(e).__name__}).",
+            remedy="Use a path, or a URI of a file system that Arrow reads, such as s3://bucket/state.",
+        ) from None
+
+
+class StateDirectory:
+    """See :class:`streamgroups.state.state_files.CollectableFiles`.
+
+    Args:
+        files: the file system.
+        root: the directory of the location in it.
+        names: the names of the directories below, outermost first.
+        location: the location, for messages.
+    """
+
+    def __init__(self, files: fs.FileSystem, root: str, names: tuple[str, ...], location: str) -> None:
+        self._files, self._root, self._location = files, root, location
+        self._path = root
+        #: Files with names to write before the first file.
+        self._names: dict[str, str] = {}
+        for name in names:
+            part = path_part(name)
+            self._path = f"{self._path}/{part}"
+            if is_hashed(part):
+                self._names[f"{self._path}/{_NAME_FILE}"] = name
+
+    @property
+    def location(self) -> str:
+        """See :attr:`StateFiles.location`."""
+        return self._location
+
+    def read(self, file: StateFileName) -> memoryview:
+        """See :meth:`StateFiles.read`."""
+        with _translated(self._location), self._files.open_input_stream(self._file(file)) as stored:
+            return memoryview(stored.read())
+
+    def write(self, file: StateFileName, content: memoryview) -> None:
+        """See :meth:`StateFiles.write`."""
+        with _translated(self._location):
+            for path, name in self._names.items():
+                if self._files.get_file_info(path).type == fs.FileType.NotFound:
+                    self._write(path, name.encode("utf-8", "surrogatepass"))
+            self._names = {}
+            self._write(self._file(file), content)
+
+    def _write(self, path: str, content: bytes | memoryview) -> None:
+        if isinstance(self._files, fs.LocalFileSystem):
+            write_durably(self._root, path, content)
+            return
+        with self._files.open_output_stream(path) as out:
+            out.write(content)
+
+    def list(self) -> dict[StateFileName, int]:
+        """See :meth:`StateFiles.list`."""
+        with _translated(self._location):
+            found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        return {file: int(it.size) for it in found if (file := _file_of(it, it.base_name)) is not None}
+
+    def survey(self) -> Survey:
+        """See :meth:`CollectableFiles.survey`."""
+        with _translated(self._location):
+            found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+            files = {file: it for it in found if (file := _file_of(it, it.base_name)) is not None}
+            unfinished = {
+                file: it
+                for it in found
+                if it.base_name.startswith(".") and (file := _file_of(it, it.base_name[1:])) is not None
+            }
+            now_ns = self._now_ns() if files or unfinished else None
+        return Survey(
+            {file: _stored(it, now_ns) for file, it in files.items()},
+            {file: _stored(it, now_ns) for file, it in unfinished.items()},
+        )
+
+    def _now_ns(self) -> int | None:
+        """The current time of the storage. A killed process leaves the file as an unfinished one."""
+        probe = self._unfinished(StateFileName(time.time_ns() // 1_000_000, uuid.uuid4().hex[:12], 0, 0))
+        with self._files.open_output_stream(probe) as out:
+            out.write(b"\n")
+        try:
+            mtime_ns: int | None = self._files.get_file_info(probe).mtime_ns
+            return mtime_ns
+        finally:
+            with suppress(FileNotFoundError):
+                self._files.delete_file(probe)
+
+    def delete_unfinished(self, files: Collection[StateFileName]) -> None:
+        """See :meth:`CollectableFiles.delete_unfinished`."""
+        self._delete(self._unfinished(file) for file in files)
+
+    def delete(self, files: Collection[StateFileName]) -> None:
+        """See :meth:`StateFiles.delete`."""
+        self._delete(self._file(file) for file in files)
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with _translated(self._location), suppress(FileNotFoundError):
+                self._files.delete_file(path)
+
+    def _file(self, file: StateFileName) -> str:
+        return f"{self._path}/{file}"
+
+    def _unfinished(self, file: StateFileName) -> str:
+        return f"{self._path}/.{file}"
+
+
+def _file_of(info: fs.FileInfo, name: str) -> StateFileName | None:
+    """The state file of this name; ``None`` for other files."""
+    if info.type == fs.FileType.File:
+        with suppress(ValueError):
+            return StateFileName.parse(name)
+    return None
+
+
+def _stored(info: fs.FileInfo, now_ns: int | None) -> StoredFile:
+    has_times = now_ns is not None and info.mtime_ns is not None
+    return StoredFile(int(info.size), (now_ns - info.mtime_ns) // 1_000_000 if has_times else None)
+
+
+@contextmanager
+def _translated(location: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as e:
+        reason = os.strerror(e.errno) if e.errno else type(e).__name__
+        raise StateUnreachable(
+            f"The state location '{shown(location)}' cannot be used: {reason}.",
+            remedy="Check 'stateLocation' and its permissions; all workers and the driver need it. The query can be restarted.",
+        ) from None

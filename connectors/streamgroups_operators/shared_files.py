@@ -1,0 +1,96 @@
+"""The state files of operators that process the output of each other: a position names one file of each of them.
+
+Used by ``streamgroups_spark.source.query_states`` on the driver, and by ``group_states`` for commands. The operators of a
+task write files of the same name, and a commit names all of them at once. An attempt that was killed between two writes
+has left the file of one operator only. Source: SEMANTICS S10, W13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from streamgroups.state.lookup import Position
+from streamgroups.state.names import StateFileName
+from streamgroups.state.state_files import StateFiles
+from streamgroups_operators.collection import Collectable, Collector
+
+
+class SharedFiles:
+    """The files of one operator that all others have too (:class:`streamgroups.state.state_files.StateFiles`).
+
+    Args:
+        own: the files of the operator.
+        others: the files of the other operators.
+    """
+
+    def __init__(self, own: StateFiles, others: Sequence[StateFiles]) -> None:
+        self._own, self._others = own, others
+
+    @property
+    def location(self) -> str:
+        """See :attr:`StateFiles.location`."""
+        return self._own.location
+
+    def read(self, file: StateFileName) -> memoryview:
+        """See :meth:`StateFiles.read`."""
+        return self._own.read(file)
+
+    def write(self, file: StateFileName, content: memoryview) -> None:
+        """See :meth:`StateFiles.write`."""
+        self._own.write(file, content)
+
+    def list(self) -> dict[StateFileName, int]:
+        """The files that all operators have, with the sizes of the own ones."""
+        found = self._own.list()
+        for files in self._others:
+            listed = files.list()
+            found = {file: size for file, size in found.items() if file in listed}
+        return found
+
+    def delete(self, files: Collection[StateFileName]) -> None:
+        """See :meth:`StateFiles.delete`."""
+        self._own.delete(files)
+
+
+def sharing(files: Mapping[str, Collection[StateFileName]], operator: str) -> list[str]:
+    """Returns the other operators of a group that process the records of the same tasks as an operator.
+
+    Args:
+        files: the state files of each operator of the group.
+        operator: one of them.
+
+    >>> first, second = (StateFileName(ms, "1f3a9c2b7d10", 17, 42) for ms in (1732334879123, 1732334879456))
+    >>> sharing({"minutes": [first], "peaks": [first], "old": [second]}, "minutes")
+    ['peaks']
+    """
+    ours = frozenset(files[operator])
+    return sorted(name for name, it in files.items() if name != operator and not ours.isdisjoint(it))
+
+
+def without_shared(plans: Mapping[str, Collectable]) -> dict[str, Collectable]:
+    """Returns the plans of a group without the files that an operator needs under the same name.
+
+    A state of a position needs the files of all operators.
+
+    Args:
+        plans: the files of each operator.
+    """
+    needed = frozenset[StateFileName]().union(*(it.sizes.keys() - it.files for it in plans.values()))
+    return {operator: replace(it, files=it.files - needed) for operator, it in plans.items()}
+
+
+def collect_all(collectors: Sequence[Collector], committed: Collection[Position]) -> frozenset[StateFileName]:
+    """Deletes the files that no state of any operator of a query needs, and old unfinished ones. Returns the names of the
+    former.
+
+    Args:
+        collectors: the files of each operator.
+        committed: see :meth:`streamgroups_operators.collection.Collector.plan`.
+
+    Raises the errors of :meth:`streamgroups_operators.collection.Collector.plan`.
+    """
+    plans = without_shared({str(number): it.plan(committed) for number, it in enumerate(collectors)})
+    for number, collector in enumerate(collectors):
+        collector.delete(plans[str(number)])
+    return frozenset[StateFileName]().union(*(it.files for it in plans.values()))

@@ -1,0 +1,363 @@
+"""The states of one operator, for one task: finds the state of each position, reads segments, and writes the new states.
+
+Created by ``streamgroups_operators.operator`` in a Python worker. The rules are in :mod:`streamgroups.state.lookup`. Files
+never change, so what was read once stays valid. Source: SEMANTICS S10, S11.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
+from streamgroups.partitions import TopicPartition
+from streamgroups.state.figures import TaskFigures
+from streamgroups.state.joined_lookup import Choices, choose_together, is_together, partner_of
+from streamgroups.state.kept_ids import newest_committed
+from streamgroups.state.lookup import (
+    Choice,
+    Empty,
+    OnMissingState,
+    Position,
+    Stored,
+    choose,
+    is_continued,
+    is_exactly,
+    is_killed,
+)
+from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Fingerprinted, Named, New, StateOrigin, Unnamed
+from streamgroups.state.state_files import StateFiles
+from streamgroups_operators.file_format import pack, segment_of, unpack
+from streamgroups_operators.operator import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator with state.
+
+    Args:
+        group_id: the group of its query.
+        name: its name in the query.
+        form: its definition, as text. Only the same definition continues with a state.
+        schema: the columns of its segments.
+    """
+
+    group_id: str
+    name: str
+    form: str
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class NewState:
+    """A state to write.
+
+    Args:
+        state: the state without its parts.
+        parts: the rows of each part.
+        apart: the parts whose new rows are written into a file apart.
+    """
+
+    state: PartitionState
+    parts: Mapping[str, Part]
+    apart: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _NewFile:
+    """A file to write, and its segments."""
+
+    name: StateFileName
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+
+class StoredStates:
+    """The state files of one operator, and their manifests. Used by one thread.
+
+    Args:
+        group_id: the group of the query.
+        operator: the name of the operator.
+        files: its files.
+        on_missing: what happens if no state leads to a position.
+    """
+
+    def __init__(
+        self, group_id: str, operator: str, files: StateFiles, on_missing: OnMissingState = OnMissingState.FAIL
+    ) -> None:
+        self._group_id, self._name, self._files, self._on_missing = group_id, operator, files, on_missing
+        self._opened: dict[StateFileName, tuple[Manifest, pa.ipc.RecordBatchFileReader]] = {}
+        #: The work so far.
+        self.figures = TaskFigures()
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the newest file contains states of a join.
+
+        Raises:
+            StateDamaged: if the file is damaged.
+            StateMismatch: if the file belongs to another group or operator.
+            StateUnreachable: if the storage does not answer.
+        """
+        newest = next(self._manifests(TopicPartition("", 0)), None)
+        return newest is not None and any(partner_of(it) is not None for it in newest.states)
+
+    def find(self, position: Position) -> Choice:
+        """The state from which a batch continues.
+
+        Raises:
+            StateMissing: if no state leads to the position, or the file that it names does not exist.
+            StateDamaged: if the file is damaged.
+            StateMismatch: if the state belongs to another topic, cluster, offset, group or definition.
+            StateUnreachable: if the storage does not answer.
+        """
+        if isinstance(position.origin, New):
+            return choose(position, (), self._on_missing)
+        if not isinstance(position.origin, Named):
+            return choose(position, self._searched(position), self._on_missing)
+        try:
+            manifest, _ = self._open(position.origin.file, position.topic_partition)
+        except StateMissing:
+            if self._on_missing is OnMissingState.EMPTY:
+                return Empty(position.next_offset)
+            raise
+        return choose(position, [manifest], self._on_missing)
+
+    def is_written(self, position: Position, origin: StateOrigin) -> bool:
+        """Whether the state of a position exists, written by a batch that has continued with another state.
+
+        Raises:
+            StateDamaged: if a file is damaged.
+            StateMismatch: if a file belongs to another group or operator.
+            StateUnreachable: if the storage does not answer.
+        """
+        found = (it.state_of(position.topic_partition) for it in self._manifests(position.topic_partition))
+        return is_continued(position, origin, (it for it in found if it is not None))
+
+    def find_kept(self, position: Position) -> Choice:
+        """The state from which a batch continues, if ids of records after the position stay seen.
+
+        Raises the errors of :meth:`find`.
+        """
+        if isinstance(position.origin, Unnamed):
+            kept = newest_committed(position, self._manifests(position.topic_partition))
+            if kept is not None:
+                return kept
+        return self.find(position)
+
+    def find_both(self, left: Position, right: Position) -> Choices:
+        """The states from which a join continues with two partitions, if their positions do not name them together.
+
+        Raises:
+            StateMissing: if no states lead to both positions.
+            StateDamaged: if a file is damaged.
+            StateMismatch: if a file belongs to another group or operator.
+            StateUnreachable: if the storage does not answer.
+        """
+        return choose_together(left, right, list(self._manifests(left.topic_partition)), self._on_missing)
+
+    def find_beside(self, position: Position, positions: Mapping[TopicPartition, Position]) -> Choice:
+        """The state from which a batch continues, for an operator whose definition is not known.
+
+        Args:
+            position: the position.
+            positions: the positions of other partitions. A join also needs that of the partner.
+
+        Raises the errors of :meth:`find`.
+        """
+        choice = self.find(position)
+        partner = partner_of(choice.state) if isinstance(choice, Stored) else None
+        other = None if partner is None else positions.get(partner)
+        if other is None or is_together(position, other):
+            return choice
+        return self.find_both(position, other)[0]
+
+    def _searched(self, position: Position) -> list[Manifest]:
+        """The manifests with a state of the partition, up to the first one with a state of exactly this position.
+
+        The state of a killed batch is not that of a position. A ledger identifies a state that is committed.
+        """
+        found: list[Manifest] = []
+        newer: list[PartitionState] = []
+        for manifest in self._manifests(position.topic_partition):
+            state = manifest.state_of(position.topic_partition)
+            if state is None:
+                continue
+            found.append(manifest)
+            stored = Stored(manifest.file, state)
+            is_in_ledger = isinstance(position.origin, Fingerprinted)
+            if is_exactly(position, stored) and (is_in_ledger or not is_killed(stored, newer)):
+                break
+            newer.append(state)
+        return found
+
+    def _manifests(self, topic_partition: TopicPartition) -> Iterator[Manifest]:
+        """The manifests of all files, newest first. Files that retention deletes meanwhile are left out."""
+        # Files apart have no states, and can be large.
+        for file in sorted((it for it in self._files.list() if not it.is_apart), reverse=True):
+            with suppress(StateMissing):
+                yield self._open(file, topic_partition)[0]
+
+    def _open(
+        self, file: StateFileName, topic_partition: TopicPartition
+    ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
+        if file not in self._opened:
+            self._opened[file] = self._read(file, topic_partition)
+        return self._opened[file]
+
+    def _read(
+        self, file: StateFileName, topic_partition: TopicPartition
+    ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
+        started_s = time.perf_counter()
+        try:
+            content = self._files.read(file)
+        except FileNotFoundError:
+            raise StateMissing(
+                f"{topic_partition}: the state file '{file}' of operator '{self._name}' does not exist in "
+                f"'{self._files.location}'.",
+                remedy="Check that all queries of the group have the same 'stateLocation'. If the file is lost, reset "
+                "the group to an earlier offset whose state is stored, or set onMissingState=empty.",
+                group=self._group_id,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+            ) from None
+        try:
+            text, reader = unpack(content)
+            manifest = decode(text, file)
+        except ValueError as e:
+            raise self._damaged(file, topic_partition, str(e)) from e
+        self._check(manifest, topic_partition)
+        done = self.figures
+        self.figures = replace(
+            done,
+            read_files=done.read_files + 1,
+            read_bytes=done.read_bytes + len(content),
+            load_s=done.load_s + time.perf_counter() - started_s,
+        )
+        return manifest, reader
+
+    def _check(self, manifest: Manifest, topic_partition: TopicPartition) -> None:
+        if (manifest.group_id, manifest.operator) != (self._group_id, self._name):
+            raise StateMismatch(
+                f"{topic_partition}: the state file '{manifest.file}' belongs to operator '{manifest.operator}' of group "
+                f"'{manifest.group_id}', not to '{self._name}' of '{self._group_id}'.",
+                remedy="Do not copy state files from one directory to another.",
+                group=self._group_id,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+            )
+
+    def _damaged(self, file: StateFileName, topic_partition: TopicPartition, reason: str) -> StateDamaged:
+        return StateDamaged(
+            f"{topic_partition}: the state file '{file}' of operator '{self._name}' in '{self._files.location}' is "
+            f"damaged: {reason}.",
+            remedy="Restore the file from a backup. Or reset the group to an earlier offset whose state is stored: "
+            "the records from there on are read again.",
+            group=self._group_id,
+            topic=topic_partition.topic,
+            partition=topic_partition.partition,
+        )
+
+
+class StateStore(StoredStates):
+    """The states of one operator, with their rows. Used by one thread.
+
+    Args:
+        operator: the operator.
+        files: its files.
+        on_missing: what happens if no state leads to a position.
+    """
+
+    def __init__(self, operator: Operator, files: StateFiles, on_missing: OnMissingState = OnMissingState.FAIL) -> None:
+        super().__init__(operator.group_id, operator.name, files, on_missing)
+        self._operator = operator
+
+    def rows(self, topic_partition: TopicPartition, segments: Iterable[Segment]) -> pa.Table:
+        """The rows of segments, in their order.
+
+        Raises:
+            StateMissing: if a file does not exist.
+            StateDamaged: if a file is damaged.
+            StateUnreachable: if the storage does not answer.
+        """
+        batches = []
+        for segment in segments:
+            _, reader = self._open(segment.file, topic_partition)
+            try:
+                batches.append(segment_of(reader, segment.number, segment.rows, self._operator.schema))
+            except ValueError as e:
+                raise self._damaged(segment.file, topic_partition, str(e)) from e
+        return pa.Table.from_batches(batches, self._operator.schema)
+
+    def write(self, file: StateFileName, states: Sequence[NewState]) -> Manifest:
+        """Writes the states of a task into one file, and the rows of parts that are apart into another one.
+
+        Args:
+            file: the name of the file.
+            states: the new states, at most one for each partition.
+
+        Returns:
+            The manifest of the file.
+
+        Raises:
+            StateUnreachable: if the storage does not answer.
+        """
+        started_s = time.perf_counter()
+        here, apart = _NewFile(file), _NewFile(replace(file, is_apart=True))
+        written = tuple(replace(new.state, parts=self._placed(new, here, apart)) for new in states)
+        # A state must not name a file that does not exist.
+        size = self._write(apart, ()) if apart.batches else 0
+        size += self._write(here, written)
+        self.figures = replace(
+            self.figures,
+            written_rows=sum(it.num_rows for it in (*here.batches, *apart.batches)),
+            written_bytes=size,
+            write_s=time.perf_counter() - started_s,
+        )
+        return self._manifest(file, written)
+
+    def _write(self, new: _NewFile, states: tuple[PartitionState, ...]) -> int:
+        content = pack(encode(self._manifest(new.name, states)), self._operator.schema, new.batches)
+        self._files.write(new.name, content)
+        return len(content)
+
+    def _manifest(self, file: StateFileName, states: tuple[PartitionState, ...]) -> Manifest:
+        return Manifest(file, self._operator.group_id, self._operator.name, self._operator.form, states)
+
+    def _placed(self, new: NewState, here: _NewFile, apart: _NewFile) -> dict[str, tuple[Segment, ...]]:
+        parts = {}
+        for name, rows in new.parts.items():
+            file = apart if name in new.apart else here
+            segments = []
+            for it in rows:
+                if isinstance(it, Segment):
+                    segments.append(it)
+                elif it.num_rows:
+                    batch = _one_batch(it, self._operator.schema)
+                    segments.append(Segment(file.name, len(file.batches), batch.num_rows, batch.nbytes))
+                    file.batches.append(batch)
+            if segments:
+                parts[name] = tuple(segments)
+        return parts
+
+    def _check(self, manifest: Manifest, topic_partition: TopicPartition) -> None:
+        super()._check(manifest, topic_partition)
+        if manifest.form != self._operator.form:
+            raise StateMismatch(
+                f"{topic_partition}: the state of operator '{self._operator.name}' was written by another definition: "
+                f"{manifest.form}. The query defines: {self._operator.form}.",
+                remedy="Revert the change, or give the operator a new name and set onMissingState=empty.",
+                group=self._operator.group_id,
+                topic=topic_partition.topic,
+                partition=topic_partition.partition,
+            )
+
+
+def _one_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    batches = rows.select(schema.names).cast(schema).combine_chunks().to_batches()
+    return batches[0]

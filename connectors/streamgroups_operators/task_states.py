@@ -1,0 +1,293 @@
+"""Runs an operator with state over the records of a task.
+
+Called by ``streamgroups_spark.state.stage`` in a Python worker. The records of a task arrive in Arrow batches, in order
+within each partition. Each range of the task has a state: it is loaded before the first record, and the new states of
+all ranges are written into one file at the end, also those of ranges without records. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups.errors import InvalidOption, StateMismatch
+from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.figures import TaskFigures
+from streamgroups.state.lookup import Position, Stored
+from streamgroups.state.manifest import Manifest, PartitionState, Segment
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import Named
+from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups_operators.operator import BatchTime, Part, ReadPart, Run, State, StatefulOperator
+from streamgroups_operators.producer_time import PendingWatermarks
+from streamgroups_operators.results import Released, positioned
+from streamgroups_operators.store import NewState, StateStore
+from streamgroups_operators.time_zones import in_utc
+from streamgroups_operators.windows.definition import WindowDefinition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Range:
+    """A range of the task while its records arrive."""
+
+    plan: RangePlan
+    began_offset: int
+    run: Run
+    #: Whether records before the range still bring the state to its start.
+    is_behind: bool
+    released: Released
+    #: The output of the records before the range, for the next operator.
+    behind: list[pa.Table] = field(default_factory=list)
+    #: The watermarks of its producer that the run has not received.
+    pending: PendingWatermarks = field(default_factory=PendingWatermarks)
+
+
+class TaskStates:
+    """The states of one task. Used by one thread.
+
+    Args:
+        operator: the operator.
+        plan: the plan of the task.
+        store: the states of the operator.
+    """
+
+    def __init__(self, operator: StatefulOperator, plan: TaskPlan, store: StateStore) -> None:
+        self._operator, self._plan, self._store = operator, plan, store
+        self._ranges = {it.range.topic_partition: self._begun(it) for it in plan.ranges}
+        topics = {tp.topic for tp in self._ranges}
+        self._topic = topics.pop() if len(topics) == 1 else None
+        self._has_next = plan.has_next(operator.name)
+        self._is_chained = isinstance(operator, WindowDefinition) and operator.is_chained
+
+    def _begun(self, plan: RangePlan) -> _Range:
+        state, began_offset = stored_state(self._store, plan)
+        is_behind = plan.read_from < plan.range.next_offset
+        time = self._time_behind(plan) if is_behind else self._time(plan)
+        read = part_reader(self._store, self._operator.schema, plan.range.topic_partition)
+        run = self._operator.begin(state, read, time)
+        return _Range(plan, began_offset, run, is_behind, Released(plan.range.topic_partition))
+
+    def _time(self, plan: RangePlan) -> BatchTime:
+        return BatchTime(self._plan.planned_ms, plan.idle_until_ms, plan.group_watermark_ms, plan.flush)
+
+    def _time_behind(self, plan: RangePlan) -> BatchTime:
+        """The time of records before the range: that of their state.
+
+        So neither the clock nor the group emits anything before the range, where the output is dropped.
+        """
+        planned_ms = self._plan.planned_ms
+        return BatchTime(
+            plan.state.file.planned_ms if isinstance(plan.state, Named) else planned_ms, planned_ms=planned_ms
+        )
+
+    @property
+    def figures(self) -> TaskFigures:
+        """The work of the task for its states so far."""
+        return self._store.figures
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Processes records.
+
+        Args:
+            batch: records with ``partition``, ``offset``, and with ``topic`` if the task reads several topics.
+
+        Raises:
+            StateMismatch: if a record is not of a range of the task.
+            InvalidOption: if the task reads several topics, and the records have no topic.
+        """
+        for tp, behind, records in by_range(batch, self._topic, self._plan):
+            ours = self._ranges[tp]
+            if behind.num_rows:
+                self._add(ours, behind)
+            if records.num_rows:
+                if ours.is_behind:
+                    self._reach(ours)
+                self._add(ours, records)
+
+    def add_watermarks(self, watermarks: Iterable[ProducerWatermarks]) -> None:
+        """Adds watermarks of producers. It is called before :meth:`add` for the records after them.
+
+        Args:
+            watermarks: watermarks of partitions of the task.
+        """
+        for it in watermarks:
+            self._ranges[it.topic_partition].pending.add(it)
+
+    def _add(self, ours: _Range, records: pa.Table) -> None:
+        if ours.pending:
+            self._advance(ours, records["offset"][-1].as_py())
+        ours.run.add(records)
+
+    def _advance(self, ours: _Range, next_offset: int) -> None:
+        """Passes on the watermarks before an offset."""
+        for it in ours.pending.take(next_offset):
+            ours.run.add_watermarks(it)
+
+    def _reach(self, ours: _Range) -> None:
+        """Ends the records before the range: their output was written before, and only their state counts.
+
+        The next operator needs their output, for its own state.
+        """
+        tp, next_offset = ours.plan.range.topic_partition, ours.plan.range.next_offset
+        self._advance(ours, next_offset)
+        state, rows = ours.run.finish()
+        if self._has_next:
+            ours.behind = self._positioned(rows, tp, next_offset - 1)
+            ours.released.add(next_offset - 1, state.released_ms)
+        read = part_reader(self._store, self._operator.schema, tp)
+        ours.run = self._operator.begin(state, read, self._time(ours.plan))
+        ours.is_behind = False
+
+    def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:
+        """Writes the new states of all ranges.
+
+        Args:
+            file: the name of the file.
+
+        Returns:
+            The manifest of the file, and the output rows.
+        """
+        states, output = [], []
+        for tp, ours in sorted(self._ranges.items()):
+            if ours.is_behind:
+                self._reach(ours)
+            last_offset = ours.plan.last_offset
+            self._advance(ours, last_offset + 1)
+            state, rows = ours.run.finish()
+            output += [*ours.behind, *self._positioned(rows, tp, last_offset)]
+            ours.released.add(last_offset, state.released_ms)
+            stored = PartitionState(
+                OffsetRange(tp, ours.plan.range.next_offset, ours.plan.range.end_offset),
+                ours.began_offset,
+                ours.plan.identity,
+                values=state.values,
+                due_ms=state.due_ms,
+                time=state.time,
+                after=ours.plan.state.file if isinstance(ours.plan.state, Named) else None,
+            )
+            states.append(NewState(stored, state.parts, state.apart))
+        return self._store.write(file, states), output
+
+    def _positioned(self, rows: list[pa.Table], tp: TopicPartition, offset: int) -> list[pa.Table]:
+        return positioned(rows, self._operator.output, tp, offset) if self._is_chained else rows
+
+    @property
+    def released(self) -> list[ProducerWatermarks]:
+        """The watermarks of the output, for the next operator. Complete after :meth:`finish`."""
+        found = (ours.released.watermarks for _, ours in sorted(self._ranges.items()))
+        return [it for it in found if it is not None]
+
+
+# ---- common to all operators -----------------------------------------------------------------------------------------
+
+
+def stored_state(store: StateStore, plan: RangePlan) -> tuple[State, int]:
+    """Returns the state from which a range continues, and the offset at which it was empty.
+
+    Raises:
+        StreamGroupsError: see :meth:`streamgroups_operators.store.StoredStates.find`.
+    """
+    tp = plan.range.topic_partition
+    if not isinstance(plan.state, Named):
+        return State(), plan.read_from
+    found = store.find(Position(tp, plan.range.next_offset, plan.state, plan.identity))
+    if isinstance(found, Stored):
+        stored = found.state
+        return State(stored.parts, stored.values, stored.due_ms, stored.time), stored.began_offset
+    logger.warning(
+        "%s: the state file '%s' does not exist, so the partition continues at %d with an empty state",
+        tp,
+        plan.state.file,
+        plan.read_from,
+    )
+    return State(), plan.read_from
+
+
+def part_reader(store: StateStore, schema: pa.Schema, tp: TopicPartition) -> ReadPart:
+    """Returns a function that reads the rows of a part of a state."""
+
+    def read(part: Part) -> pa.Table:
+        tables = [
+            store.rows(tp, [it]) if isinstance(it, Segment) else it.select(schema.names).cast(schema) for it in part
+        ]
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    return read
+
+
+def by_range(
+    batch: pa.RecordBatch, topic: str | None, plan: TaskPlan
+) -> Iterable[tuple[TopicPartition, pa.Table, pa.Table]]:
+    """Yields the partition, the records before its range, and the records in its range, with timestamps in UTC.
+
+    Args:
+        batch: the records, in their order in each partition.
+        topic: their topic, if the task reads one only.
+        plan: the plan of the task.
+
+    Raises:
+        InvalidOption: if the task reads several topics, and the records have no topic.
+        StateMismatch: if a record is not of a range of the task.
+    """
+    plans = {it.range.topic_partition: it for it in plan.ranges}
+    for tp, records in by_partition(batch, topic):
+        ours = plans.get(tp)
+        offsets = records["offset"].to_numpy()
+        if ours is None or offsets[0] < ours.to_read.next_offset or offsets[-1] > ours.last_offset:
+            raise _foreign(tp, plan)
+        behind = int((offsets < ours.range.next_offset).sum())
+        yield tp, records.slice(0, behind), records.slice(behind)
+
+
+def by_partition(batch: pa.RecordBatch, topic: str | None) -> Iterable[tuple[TopicPartition, pa.Table]]:
+    """Yields the records of each partition, with timestamps in UTC.
+
+    Args:
+        batch: the records, in their order in each partition.
+        topic: their topic, if the task reads one only.
+
+    Raises:
+        InvalidOption: if the task reads several topics, and the records have no topic.
+    """
+    records = in_utc(pa.Table.from_batches([batch]))
+    if not records.num_rows:
+        return
+    if topic is not None:
+        for partition, chosen in _by_value(records, "partition"):
+            yield TopicPartition(topic, partition), chosen
+        return
+    if "topic" not in records.column_names:
+        raise InvalidOption(
+            "An operator with state reads several topics, and its DataFrame has no column 'topic'.",
+            remedy="Keep the column 'topic' of the source: use withColumn, or add it to select.",
+        )
+    for name, of_topic in _by_value(records, "topic"):
+        for partition, chosen in _by_value(of_topic, "partition"):
+            yield TopicPartition(name, partition), chosen
+
+
+def _by_value(records: pa.Table, column: str) -> Iterable[tuple[Any, pa.Table]]:
+    """Yields the records of each value of a column, in their order."""
+    values = pc.unique(records[column]).to_pylist()
+    for value in values:
+        # Most batches have records of one partition, and a filter copies them.
+        yield value, records if len(values) == 1 else records.filter(pc.equal(records[column], value))
+
+
+def _foreign(tp: TopicPartition, plan: TaskPlan) -> StateMismatch:
+    listed = ", ".join(str(it.to_read) for it in plan.ranges) or "nothing"
+    return StateMismatch(
+        f"{tp}: a record is not in the ranges of its task ({listed}).",
+        remedy="Keep the columns 'topic', 'partition' and 'offset' as the source returns them, and do not repartition "
+        "between the source and an operator with state.",
+        topic=tp.topic,
+        partition=tp.partition,
+    )

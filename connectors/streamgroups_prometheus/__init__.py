@@ -1,1 +1,0 @@
-"""The Prometheus exporter of groups."""

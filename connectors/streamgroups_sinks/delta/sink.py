@@ -1,0 +1,232 @@
+"""The Delta Lake sink: appends a micro-batch, replaces partitions, or merges by key, exactly once.
+
+Created by users, and called by ``streamgroups_spark``. Implements :class:`streamgroups.ledgers.staging.StagingSink`.
+Tasks write data files into the directory of the table that no version of the table contains. The driver adds them in
+one commit, together with the positions of the source. Source: SEMANTICS X2-X4; Delta's protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from streamgroups.errors import InvalidOption, SinkRejected
+from streamgroups.groups.program import shown_location
+from streamgroups.ports import Ledger
+from streamgroups_sinks.delta.data_files import write_files
+from streamgroups_sinks.delta.expressions import conditions
+from streamgroups_sinks.delta.failures import readable
+from streamgroups_sinks.delta.ledger import DeltaLedger
+from streamgroups_sinks.delta.leftovers import remove_leftovers
+from streamgroups_sinks.delta.schemas import as_delta, check_columns, check_simple
+from streamgroups_sinks.delta.stages import Stage, Staged
+from streamgroups_sinks.delta.store import Store
+from streamgroups_sinks.delta.tables import Mode, Target, table_id
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaSink:
+    """A Delta table that a query writes to exactly once.
+
+    Args:
+        uri: the directory of the table: a local path, or a URL of an object store (``s3://bucket/flights``).
+        storage_options: the options of deltalake for the store. Their values are never shown.
+        mode: ``append``; ``overwrite_partitions``: a batch replaces the partitions of its rows; ``upsert``: rows
+            replace those with the same key.
+        key: the columns that identify a row, for ``upsert``. The last row of each key in a batch counts.
+        delete_marker: for ``upsert``: a boolean column. A row with true deletes the row with its key. The table does
+            not contain this column.
+        partition_by: the partition columns of the table. Empty: those of the existing table. A new table is then not
+            partitioned.
+        create_table: whether to create a missing table.
+        schema_evolution: whether missing columns are added to the table.
+
+    Raises:
+        InvalidOption: if the settings contradict each other.
+
+    >>> DeltaSink(uri="/data/flights", mode="upsert", key=("id",)).key
+    ('id',)
+    >>> DeltaSink(uri="s3://bucket/flights", storage_options={"AWS_SECRET_ACCESS_KEY": "hunter2"})
+    DeltaSink(uri='s3://bucket/flights', mode='append', key=(), delete_marker=None, partition_by=(), create_table=True, schema_evolution=False)
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    mode: Literal["append", "overwrite_partitions", "upsert"] = "append"
+    key: tuple[str, ...] = ()
+    delete_marker: str | None = None
+    partition_by: tuple[str, ...] = ()
+    create_table: bool = True
+    schema_evolution: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("key", "partition_by"):
+            object.__setattr__(self, name, _names(name, getattr(self, name)))
+        object.__setattr__(self, "uri", _absolute(self.uri))
+        _check_options(self.storage_options)
+        self._check_mode()
+
+    def _check_mode(self) -> None:
+        modes = [mode.value for mode in Mode]
+        if self.mode not in modes:
+            raise InvalidOption(f"mode='{self.mode}' is unknown.", remedy=f"Use one of {', '.join(modes)}.")
+        merges = self.mode == Mode.UPSERT.value
+        if merges and not self.key:
+            raise InvalidOption(
+                "mode='upsert' requires a key.", remedy="Pass the columns that identify a row: key=('id',)."
+            )
+        if not merges and (self.key or self.delete_marker):
+            what = "key" if self.key else "delete_marker"
+            raise InvalidOption(
+                f"{what} is not supported with mode='{self.mode}'.", remedy="Use mode='upsert', or leave it out."
+            )
+        if self.mode == Mode.OVERWRITE_PARTITIONS.value and not self.partition_by:
+            raise InvalidOption(
+                "mode='overwrite_partitions' requires partition_by.",
+                remedy="Pass the partition columns of the table.",
+            )
+        if self.delete_marker in (*self.key, *self.partition_by):
+            raise InvalidOption(
+                f"delete_marker='{self.delete_marker}' is a column of the key or of partition_by, and is not stored.",
+                remedy="Use a separate column.",
+            )
+
+    @property
+    def _target(self) -> Target:
+        return Target(
+            self.uri,
+            self.storage_options,
+            self.partition_by,
+            self.create_table,
+            self.schema_evolution,
+            Mode(self.mode),
+            self.key,
+            self.delete_marker,
+        )
+
+    @property
+    def output(self) -> str:
+        """See :attr:`streamgroups.ledgers.staging.StagingSink.output`.
+
+        >>> DeltaSink(uri="s3://bucket/flights/").output
+        'delta:s3://bucket/flights'
+        """
+        return f"delta:{shown_location(self.uri)}"
+
+    def begin(self, schema: pa.Schema, token: str) -> Stage:
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.begin`.
+
+        Raises:
+            SinkRejected: if the table is missing, does not match the records, or may not be written.
+            SinkUnreachable: if the store does not respond.
+            LedgerConflict: if other writers change the table continuously. Call it again.
+        """
+        staged = as_delta(schema)
+        self._check_columns(staged)
+        stored = pa.schema([column for column in staged if column.name != self.delete_marker])
+        table, fit = self._target.prepare(stored)
+        merges = self.mode == Mode.UPSERT.value
+        # A merge reads the files again.
+        partition_by = () if merges else tuple(table.metadata().partition_columns)
+        required = fit.required | frozenset(self.key)
+        # Without a merge, a table with constraints is rejected.
+        rules = tuple(conditions(table).items()) if merges else ()
+        return Stage(
+            token, table_id(table), table.version(), staged, partition_by, required, self.delete_marker, self.key, rules
+        )
+
+    def _check_columns(self, schema: pa.Schema) -> None:
+        for argument, names in (("key", self.key), ("partition_by", self.partition_by)):
+            check_columns(schema, names, argument)
+            check_simple(schema, names, argument)
+        if not set(schema.names) - set(self.partition_by) - {self.delete_marker}:
+            raise SinkRejected(
+                "The records have only the columns of partition_by.", remedy="A Delta table needs at least one more."
+            )
+        if self.delete_marker is not None:
+            check_columns(schema, [self.delete_marker], "delete_marker")
+            if not pa.types.is_boolean(of := schema.field(self.delete_marker).type):
+                raise SinkRejected(
+                    f"Column '{self.delete_marker}' is of type {of}, but a delete marker must be boolean.",
+                    remedy="Cast it to boolean.",
+                )
+
+    def write(self, stage: Stage, records: Iterator[pa.RecordBatch], attempt: int) -> Staged:
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.write`.
+
+        Raises:
+            RecordRejected: if a value is null in a required column or does not fit its column, or a row violates a
+                constraint.
+            SinkRejected: if this user may not write there.
+            SinkUnreachable: if the store does not respond, or is full.
+        """
+        target = self._target
+        with target.translating("writing to"):
+            store = Store(target.uri, target.storage_options)
+        return write_files(store, stage, records, attempt, target.translating)
+
+    def open(self, group_id: str) -> AbstractContextManager[Ledger[Sequence[Staged]]]:
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.open`.
+
+        Creates a missing table. The first batch adds its columns.
+
+        Raises:
+            SinkRejected: if the table is missing and ``create_table`` is off, or it may not be used.
+            SinkUnreachable: if the store does not respond.
+        """
+        self._target.open_or_create(None)
+        return nullcontext(DeltaLedger(self._target, group_id))
+
+    def discard(self, stage: Stage) -> None:
+        """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. VACUUM removes the remaining files."""
+        try:
+            remove_leftovers(self._target, stage)
+        except Exception as e:
+            said = readable(e, self._target.secrets())
+            logger.warning("Files of %s were left in table %s for VACUUM: %s", stage.directory, self.uri, said)
+
+
+def _names(argument: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        raise InvalidOption(
+            f"{argument}={value!r} is not a tuple of column names.", remedy=f"Write {argument}=('a', 'b')."
+        )
+    if len(set(value)) < len(value):
+        raise InvalidOption(f"{argument}={value!r} contains a column twice.", remedy="Use each column once.")
+    return tuple(value)
+
+
+def _absolute(uri: object) -> str:
+    """Makes a path absolute, because tasks run in other directories than the driver."""
+    if not isinstance(uri, str | os.PathLike) or not os.fspath(uri):
+        raise InvalidOption(
+            "uri is neither a path nor a URL.", remedy="Use a local path, or a URL such as s3://bucket/table."
+        )
+    text = str(os.fspath(uri))
+    if "://" not in text:
+        return os.path.abspath(text)
+    parts = urlsplit(text)
+    # In Azure's URLs the part before the @ is a container, elsewhere it is user and password.
+    if ("@" in parts.netloc and parts.scheme not in ("abfs", "abfss", "wasb", "wasbs")) or parts.query:
+        raise InvalidOption(
+            "uri contains credentials, but errors show the uri.", remedy="Put them into storage_options."
+        )
+    return text
+
+
+def _check_options(options: object) -> None:
+    if not isinstance(options, Mapping) or not all(
+        isinstance(part, str) for option in options.items() for part in option
+    ):
+        raise InvalidOption(
+            "storage_options must be a mapping of text to text.", remedy="Write numbers as text, such as '30'."
+        )

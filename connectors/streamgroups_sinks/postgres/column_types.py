@@ -1,0 +1,171 @@
+"""Maps the types of Arrow columns to PostgreSQL types.
+
+Used by ``target`` (creates and checks tables), ``copy_text`` and ``copy_binary`` (encode values). PostgreSQL parses
+text as the type of the table's column. A string therefore fits ``jsonb``, ``uuid`` or an enum, and PostgreSQL rejects
+an invalid value in its task. Types that would be misinterpreted without an error are rejected, such as a time with a
+zone in a column without one. Source: PostgreSQL's documentation, "Data Types"; ``pg_type.typcategory``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from streamgroups.errors import SinkRejected
+from streamgroups_sinks.postgres.names import check_length
+
+
+class Kind(Enum):
+    """The kind of the values of a column."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    STRING = "string"
+    BINARY = "binary"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp without time zone"
+    TIMESTAMPTZ = "timestamp with time zone"
+    INTERVAL = "duration"
+    NESTED = "nested"
+
+
+_NUMBERS = frozenset({"numeric", "float4", "float8"})
+#: The permitted names in ``pg_type`` for each kind. Strings are checked by category.
+_FITS: dict[Kind, frozenset[str]] = {
+    Kind.BOOLEAN: frozenset({"bool"}),
+    Kind.INTEGER: frozenset({"int2", "int4", "int8"}) | _NUMBERS,
+    Kind.FLOAT: _NUMBERS,
+    Kind.DECIMAL: _NUMBERS,
+    Kind.BINARY: frozenset({"bytea"}),
+    Kind.DATE: frozenset({"date", "timestamp"}),
+    Kind.TIME: frozenset({"time"}),
+    Kind.TIMESTAMP: frozenset({"timestamp"}),
+    Kind.TIMESTAMPTZ: frozenset({"timestamptz"}),
+    Kind.INTERVAL: frozenset({"interval"}),
+    Kind.NESTED: frozenset({"jsonb", "json"}),
+}
+#: Categories of string, enum, network, geometric, bit string, array, range and user-defined types, such as uuid and jsonb.
+_STRING_CATEGORIES = frozenset("SEIGVARU")
+#: The fields of an interval that keep all others. ``interval day`` has no seconds.
+_WHOLE_INTERVAL = re.compile(r"interval( \w+ to second| second)?(\(\d\))?")
+#: Arrays whose elements have a precision, to which the server rounds them.
+_ROUNDED_ARRAY = re.compile(r"(numeric|time|interval).*\(.*\[\]")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumn:
+    """A column of the records.
+
+    Args:
+        name: the name of the column.
+        kind: the kind of its values.
+        type: the SQL type of the column in a new table.
+    """
+
+    name: str
+    kind: Kind
+    type: str
+
+
+def fits(kind: Kind, type_name: str, category: str, base: str) -> bool:
+    """Returns whether values of a kind fit a type. ``precision`` checks single values.
+
+    Args:
+        kind: the kind of the values.
+        type_name: the name of the type in ``pg_type``. For a domain, that of its base type.
+        category: the ``typcategory`` of the type.
+        base: the type as SQL, with length and precision.
+
+    >>> fits(Kind.STRING, "jsonb", "U", "jsonb"), fits(Kind.STRING, "int4", "N", "integer")
+    (True, False)
+    """
+    if kind is Kind.STRING:
+        may_parse = category in _STRING_CATEGORIES or type_name == "char"
+        return may_parse and type_name != "bytea" and not _ROUNDED_ARRAY.fullmatch(base)
+    if kind is Kind.INTERVAL and not _WHOLE_INTERVAL.fullmatch(base):
+        return False
+    return type_name in _FITS[kind]
+
+
+def record_columns(schema: pa.Schema) -> tuple[RecordColumn, ...]:
+    """Returns the columns of records.
+
+    Raises:
+        SinkRejected: if there are no columns, two have the same name, or PostgreSQL has no equivalent type.
+        InvalidOption: if a name is too long.
+
+    >>> record_columns(pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())}))[1].type
+    'jsonb'
+    """
+    if not schema.names:
+        raise SinkRejected("The records have no columns.", remedy="Select at least one column.")
+    if double := sorted({name for name in schema.names if schema.names.count(name) > 1}):
+        raise SinkRejected(f"Two columns of the records are called '{double[0]}'.", remedy="Rename one of them.")
+    for name in schema.names:
+        check_length(name, "A column of the records")
+    return tuple(RecordColumn(f.name, *_column_type(f.name, f.type)) for f in schema)
+
+
+def value_type(arrow_type: pa.DataType) -> pa.DataType:
+    """Returns the type of the values, without dictionaries and extension types."""
+    while True:
+        if isinstance(arrow_type, pa.BaseExtensionType):
+            arrow_type = arrow_type.storage_type
+        elif pa.types.is_dictionary(arrow_type):
+            arrow_type = arrow_type.value_type
+        else:
+            return arrow_type
+
+
+def _column_type(name: str, arrow_type: pa.DataType) -> tuple[Kind, str]:
+    t = value_type(arrow_type)
+    if pa.types.is_integer(t):
+        return Kind.INTEGER, _integer_type(t)
+    if pa.types.is_decimal(t):
+        return Kind.DECIMAL, f"numeric({t.precision},{t.scale})"
+    if pa.types.is_timestamp(t):
+        return (Kind.TIMESTAMPTZ, "timestamptz") if t.tz else (Kind.TIMESTAMP, "timestamp")
+    for is_of, kind, postgres_type in (
+        (pa.types.is_boolean, Kind.BOOLEAN, "boolean"),
+        (pa.types.is_float64, Kind.FLOAT, "double precision"),
+        (pa.types.is_floating, Kind.FLOAT, "real"),
+        (_is_string, Kind.STRING, "text"),
+        (_is_binary, Kind.BINARY, "bytea"),
+        (pa.types.is_date, Kind.DATE, "date"),
+        (pa.types.is_time, Kind.TIME, "time"),
+        (pa.types.is_duration, Kind.INTERVAL, "interval"),
+        (pa.types.is_nested, Kind.NESTED, "jsonb"),
+    ):
+        if is_of(t):
+            return kind, postgres_type
+    raise SinkRejected(
+        f"Column '{name}' of the records is of type {arrow_type}, which has no equivalent in PostgreSQL.",
+        remedy="Cast it to another type, or leave it out.",
+    )
+
+
+def _integer_type(t: pa.DataType) -> str:
+    if pa.types.is_uint64(t):
+        return "numeric(20,0)"
+    # PostgreSQL's integers are signed.
+    n_bits = t.bit_width * 2 if pa.types.is_unsigned_integer(t) else t.bit_width
+    return {8: "smallint", 16: "smallint", 32: "integer", 64: "bigint"}[n_bits]
+
+
+def _is_string(t: pa.DataType) -> bool:
+    return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t))
+
+
+def _is_binary(t: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(t)
+        or pa.types.is_large_binary(t)
+        or pa.types.is_fixed_size_binary(t)
+        or pa.types.is_binary_view(t)
+    )

@@ -1,0 +1,148 @@
+"""Encodes Arrow columns in the text format of PostgreSQL's COPY.
+
+Used by ``stages`` in tasks, for columns without a binary encoding in ``copy_binary``. Arrow processes all columns as a
+whole, except nested values. In the text format one line is one record, so the line number of an error identifies the
+record. In CSV a string can contain line breaks. Source: PostgreSQL's documentation, "COPY": fields end with a tab,
+lines with a newline, ``\\N`` is NULL, backslash escapes.
+"""
+
+from __future__ import annotations
+
+from binascii import hexlify
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamgroups_sinks.postgres.column_types import Kind, RecordColumn
+from streamgroups_sinks.postgres.column_values import checked_texts, first_rejected, joined, plain, rejected, unwrapped
+from streamgroups_sinks.postgres.copy_binary import pg_numbers
+from streamgroups_sinks.postgres.json_text import json_writer
+
+_TEXT = pa.large_string()
+#: PostgreSQL's numbers of the years 1 to 9999.
+_FOUR_DIGITS = {
+    pa.date32(): (-730_119, 2_921_939),
+    pa.timestamp("us"): (-730_119 * 86_400_000_000, 2_921_940 * 86_400_000_000 - 1),
+}
+#: The special characters of the format and their escape sequences, the backslash first.
+_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+
+
+def copy_text(
+    records: pa.RecordBatch, columns: Sequence[RecordColumn], *, before: Sequence[Any], first_row: int
+) -> pa.Buffer:
+    """Encodes lines for COPY.
+
+    Args:
+        records: a batch of the records of a task.
+        columns: the columns to write, in order.
+        before: the fields before them in each line: numbers, or arrays of numbers.
+        first_row: the number of earlier records of the task, for errors.
+
+    Raises:
+        RecordRejected: if a value has no text that PostgreSQL accepts. The error contains column and row.
+
+    >>> batch = pa.record_batch({"id": [1, 2], "name": ["a\\tb", None]})
+    >>> columns = [RecordColumn("id", Kind.INTEGER, "bigint"), RecordColumn("name", Kind.STRING, "text")]
+    >>> copy_text(batch, columns, before=[7], first_row=0).to_pybytes()
+    b'7\\t1\\ta\\\\tb\\n7\\t2\\t\\\\N\\n'
+    """
+    if not len(records):
+        return pa.py_buffer(b"")
+    made = [pc.cast(value if isinstance(value, pa.Array) else pa.scalar(value), _TEXT) for value in before]
+    made += [_text(records.column(column.name), column, first_row) for column in columns]
+    lines = pc.binary_join_element_wise(*made, _scalar("\t"), null_handling="replace", null_replacement="\\N")
+    return joined(pc.binary_join_element_wise(lines, _scalar(""), _scalar("\n")))
+
+
+def _scalar(text: str | None) -> pa.Scalar:
+    # Not as a constant: ``pa.scalar`` imports pandas, which the processes of the driver do not need.
+    return pa.scalar(text, _TEXT)
+
+
+def _text(values: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
+    values = unwrapped(values)
+    if column.kind is Kind.STRING:
+        return _escaped(checked_texts(pc.cast(values, _TEXT), column, first_row))
+    if column.kind is Kind.BINARY:
+        return _hex(values)
+    if column.kind is Kind.NESTED:
+        return _escaped(_json(values, column, first_row))
+    try:
+        if column.kind in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ):
+            return _days(plain(values), pg_numbers(values, column.kind))
+        return _written(plain(values))
+    except pa.ArrowInvalid as e:
+        raise rejected(column, first_row + first_rejected(values, plain), str(e)) from e
+
+
+def _written(values: pa.Array) -> pa.Array:
+    if not pa.types.is_duration(values.type):
+        return pc.cast(values, _TEXT)
+    counts = pc.cast(pc.cast(values, pa.int64()), _TEXT)
+    return pc.binary_join_element_wise(counts, _scalar("microseconds"), _scalar(" "))
+
+
+def _days(values: pa.Array, numbers: pa.Array) -> pa.Array:
+    """Writes dates and timestamps. Arrow has no text for years after 32,767, and PostgreSQL reads no year 0.
+
+    Args:
+        values: the values.
+        numbers: PostgreSQL's numbers for them, whose range is checked.
+    """
+    extremes = pc.min_max(numbers)
+    first, last = _FOUR_DIGITS[values.type]
+    if extremes["min"].as_py() is None or first <= extremes["min"].as_py() <= extremes["max"].as_py() <= last:
+        return pc.cast(values, _TEXT)
+    counts = pc.fill_null(pc.cast(numbers, pa.int64()), 0).to_numpy()
+    zero = np.datetime64("2000-01-01", "D" if pa.types.is_date(values.type) else "us")
+    texts = np.datetime_as_string(zero + counts.astype(f"timedelta64[{np.datetime_data(zero.dtype)[0]}]"))
+    written = pa.array([_with_era(text) for text in texts.tolist()], _TEXT)
+    return pc.if_else(values.is_valid(), written, _scalar(None))
+
+
+def _with_era(text: str) -> str:
+    """Returns a date whose year 0 is 1 BC.
+
+    >>> _with_era("-0043-03-15"), _with_era("10000-01-01")
+    ('0044-03-15 BC', '10000-01-01')
+    """
+    year, month, rest = text.rsplit("-", 2)
+    return text if int(year) > 0 else f"{1 - int(year):04}-{month}-{rest} BC"
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    raw = joined(texts).to_pybytes()
+    for special, written in _ESCAPES:
+        if special.encode() in raw:
+            texts = pc.replace_substring(texts, special, written)
+    return texts
+
+
+def _hex(values: pa.Array) -> pa.Array:
+    """Encodes bytes as ``\\x`` and two digits each. All values are encoded together, and their offsets double."""
+    values = pc.cast(values, pa.large_binary())
+    if values.offset:
+        values = pa.concat_arrays([values])
+    _, offsets, data = values.buffers()
+    raw = b"" if data is None else data.to_pybytes()
+    doubled = pc.multiply(pa.Array.from_buffers(pa.int64(), len(values) + 1, [None, offsets]), 2)
+    digits = pa.Array.from_buffers(
+        _TEXT, len(values), [values.buffers()[0], doubled.buffers()[1], pa.py_buffer(hexlify(raw))]
+    )
+    return pc.binary_join_element_wise(_scalar("\\\\x"), digits, _scalar(""))
+
+
+def _json(values: pa.Array, column: RecordColumn, first_row: int) -> pa.Array:
+    write = json_writer(values.type)
+
+    def texts(some: pa.Array) -> pa.Array:
+        return pa.array([None if value is None else write(value) for value in some.to_pylist()], _TEXT)
+
+    try:
+        return texts(values)
+    except (ValueError, OverflowError) as e:
+        raise rejected(column, first_row + first_rejected(values, texts), str(e)) from e

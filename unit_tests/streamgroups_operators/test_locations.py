@@ -1,0 +1,199 @@
+"""S10: state files in a directory, and in memory, keep the same contract; secrets of a location are not shown."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamgroups.errors import InvalidOption, StateUnreachable
+from streamgroups.fakes.state_files import FakeStateFiles
+from streamgroups.path_names import is_hashed, name_of, path_part
+from streamgroups.state.ages import Survey
+from streamgroups.state.names import StateFileName
+from streamgroups.state.state_files import StateFiles
+from streamgroups_operators.locations import groups_at, operator_files, operators_at, shown
+from unit_tests.examples import examples
+
+FIRST, SECOND = (StateFileName(1732334000000 + n, "1f3a9c2b7d10", n, n) for n in (1, 2))
+
+
+@pytest.fixture(params=["memory", "directory", "uri"])
+def new_files(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], StateFiles]:
+    memory = FakeStateFiles()
+    location = tmp_path.as_uri() if request.param == "uri" else str(tmp_path)
+    return (lambda: memory) if request.param == "memory" else lambda: operator_files(location, "a/b c", "windows")
+
+
+def test_S10_a_file_is_read_as_it_was_written(new_files: Callable[[], StateFiles]) -> None:
+    new_files().write(FIRST, memoryview(b"one"))
+    new_files().write(SECOND, memoryview(b"three"))
+    files = new_files()
+    assert files.read(FIRST).tobytes() == b"one"
+    assert files.list() == {FIRST: 3, SECOND: 5}
+
+
+def test_S10_a_file_that_does_not_exist_is_an_error_and_can_be_deleted(new_files: Callable[[], StateFiles]) -> None:
+    files = new_files()
+    assert files.list() == {}
+    with pytest.raises(FileNotFoundError):
+        files.read(FIRST)
+    files.write(FIRST, memoryview(b"one"))
+    files.delete([FIRST, SECOND])
+    assert files.list() == {}
+
+
+def test_S10_other_files_of_the_directory_are_not_state_files(tmp_path: Path) -> None:
+    files = operator_files(str(tmp_path), "billing", "windows")
+    files.write(FIRST, memoryview(b"one"))
+    directory = tmp_path / "billing" / "windows"
+    (directory / f".{SECOND}").write_bytes(b"unfinished")
+    (directory / "README").write_text("by hand")
+    (directory / "folder").mkdir()
+    assert files.list() == {FIRST: 3}
+    assert operators_at(str(tmp_path), "billing") == ["windows"]
+    assert operators_at(str(tmp_path), "orders") == []
+
+
+def test_S10_groups_and_operators_have_directories_of_their_own(tmp_path: Path) -> None:
+    operator_files(str(tmp_path), "../x", "a/b").write(FIRST, memoryview(b"one"))
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.state")] == [f"..%2Fx/a%2Fb/{FIRST}"]
+    assert operators_at(str(tmp_path), "../x") == ["a/b"]
+
+
+def test_an_unsupported_location_is_rejected_without_its_secrets() -> None:
+    with pytest.raises(InvalidOption, match="'ftp://host/state' is not supported"):
+        operator_files("ftp://user:hunter2@host/state", "billing", "windows")
+
+
+def test_a_location_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    files = operator_files(str(tmp_path / "file"), "billing", "windows")
+    with pytest.raises(StateUnreachable, match="cannot be used: Not a directory"):
+        files.write(FIRST, memoryview(b"one"))
+
+
+def test_a_location_is_shown_without_credentials_and_parameters() -> None:
+    assert shown("s3://key:hunter2@bucket/a/b?endpoint_override=localhost%3A9000") == "s3://bucket/a/b"
+    assert shown("/data/state") == "/data/state"
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+_NAMES = (
+    st.text(max_size=8) | st.sampled_from(["..", ".", "~", "%2E", "a/b", "\0"]) | st.text(min_size=80, max_size=249)
+)
+
+
+@given(st.lists(_NAMES, min_size=1, max_size=4, unique=True))
+@settings(max_examples=examples(30), deadline=None)
+def test_S10_each_name_has_a_directory_of_its_own_below_the_location(names: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        location = Path(root) / "state"
+        names = [name for name in names if name]
+        for number, name in enumerate(names):
+            operator_files(str(location), name, name).write(FIRST, memoryview(b"x" * (number + 1)))
+        assert {path.name for path in Path(root).iterdir()} <= {"state"}
+        assert groups_at(str(location)) == sorted(names)
+        for number, name in enumerate(names):
+            assert operators_at(str(location), name) == [name]
+            assert operator_files(str(location), name, name).list() == {FIRST: number + 1}
+
+
+@given(st.lists(_NAMES, min_size=2, max_size=2, unique=True), st.sampled_from([100, 240]))
+def test_parts_of_paths_are_short_and_differ(names: list[str], max_bytes: int) -> None:
+    first, second = (path_part(name, max_bytes) for name in names)
+    assert first != second
+    assert first not in (".", "..")
+    assert len(first) <= max_bytes
+    assert not set(first) & {"/", "\0"}
+    assert is_hashed(first) or name_of(first) == names[0]
+
+
+# ---- durable and private files ---------------------------------------------------------------------------------------
+
+
+def _modes(root: Path) -> set[str]:
+    return {oct(stat.S_IMODE(path.stat().st_mode)) for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize(("of_location", "of_files"), [(0o755, {"0o700", "0o600"}), (0o770, {"0o770", "0o660"})])
+def test_other_users_access_no_state_unless_the_location_is_shared(
+    tmp_path: Path, of_location: int, of_files: set[str]
+) -> None:
+    location = tmp_path / "state"
+    location.mkdir()
+    location.chmod(of_location)
+    operator_files(str(location), "billing", "windows").write(FIRST, memoryview(b"one"))
+    assert _modes(location) == of_files
+    operator_files(str(tmp_path / "new" / "state"), "billing", "windows").write(FIRST, memoryview(b"one"))
+    assert _modes(tmp_path / "new") == {"0o700", "0o600"}
+
+
+def test_S10_a_state_file_survives_a_crash_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is not synced is lost: the content, the entry of the file, and those of new directories."""
+    synced: list[str] = []
+    renamed: list[int] = []
+    fsync, replace = os.fsync, os.replace
+
+    def note(number: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    def rename(old: str, new: str) -> None:
+        renamed.append(len(synced))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "replace", rename)
+    files = operator_files(str(tmp_path / "state"), "billing", "windows")
+    directory = tmp_path / "state" / "billing" / "windows"
+    files.write(FIRST, memoryview(b"one"))
+    [at] = renamed
+    assert {str(tmp_path), str(tmp_path / "state"), str(tmp_path / "state" / "billing")} <= set(synced[:at])
+    assert (synced[at - 1], synced[at:]) == (str(directory / f".{FIRST}"), [str(directory)])
+    synced.clear()
+    files.write(SECOND, memoryview(b"two"))
+    assert synced == [str(directory / f".{SECOND}"), str(directory)], "directories are synced once"
+
+
+def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk would fill further with each attempt."""
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    files = operator_files(str(tmp_path), "billing", "windows")
+    files.write(FIRST, memoryview(b"one"))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StateUnreachable, match="No space left on device"):
+        files.write(SECOND, memoryview(b"two"))
+    assert [path.name for path in (tmp_path / "billing" / "windows").iterdir()] == [str(FIRST)]
+
+
+def test_S10_ages_are_those_of_the_storage(tmp_path: Path) -> None:
+    """The name of the first file is of 2024, and its content was written two minutes ago."""
+    files = operator_files(str(tmp_path), "billing", "windows")
+    assert files.survey() == Survey({}, {})
+    files.write(FIRST, memoryview(b"one"))
+    directory = tmp_path / "billing" / "windows"
+    (directory / f".{SECOND}").write_bytes(b"unfinished")
+    written_s = time.time() - 120
+    for path in directory.iterdir():
+        os.utime(path, (written_s, written_s))
+    survey = files.survey()
+    for found, file, size in ((survey.files, FIRST, 3), (survey.unfinished, SECOND, 10)):
+        age_ms = found[file].age_ms
+        assert (list(found), found[file].n_bytes) == ([file], size)
+        assert age_ms is not None
+        assert 110_000 < age_ms < 3_600_000
+    files.delete_unfinished([SECOND, FIRST])
+    assert [path.name for path in directory.iterdir()] == [str(FIRST)]

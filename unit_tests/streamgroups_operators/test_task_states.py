@@ -1,0 +1,66 @@
+"""S10: a task finds the state of each record, however its batches mix the records of partitions and topics."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from streamgroups.errors import InvalidOption, StateMismatch
+from streamgroups.event_time.windows import Hopping
+from streamgroups.fakes.state_files import FakeStateFiles
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.manifest import Manifest
+from streamgroups.state.origins import New
+from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups_operators.store import Operator, StateStore
+from streamgroups_operators.task_states import TaskStates
+from unit_tests.streamgroups_operators.window_model import START_MS, TOPIC, Record, batch, by_event_time
+
+PLACES = [TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("delays", 0)]
+OF = by_event_time(Hopping(10_000, 10_000))
+
+
+def _task(counts: dict[TopicPartition, int]) -> tuple[TaskPlan, TaskStates]:
+    ranges = tuple(RangePlan(OffsetRange(tp, 0, count), New(), 0, TOPIC) for tp, count in counts.items())
+    plan = TaskPlan("memory", "billing", START_MS, "1f3a9c2b7d10", 1, ranges)
+    return plan, TaskStates(OF, plan, StateStore(Operator("billing", OF.name, OF.form, OF.schema), FakeStateFiles()))
+
+
+def _rows(tp: TopicPartition, offset: int, *, with_topic: bool = True) -> pa.RecordBatch:
+    rows = pa.Table.from_batches([batch([Record(START_MS, f"{tp}")], offset, tp.partition)])
+    rows = rows.append_column("topic", pa.array([tp.topic])) if with_topic else rows
+    return rows.to_batches()[0]
+
+
+def _stored(manifest: Manifest) -> dict[TopicPartition, list[int]]:
+    return {
+        it.range.topic_partition: [segment.rows for part in it.parts.values() for segment in part]
+        for it in manifest.states
+    }
+
+
+@given(st.lists(st.sampled_from(PLACES), max_size=20), st.integers(1, 7))
+def test_S10_each_record_reaches_the_state_of_its_partition(order: list[TopicPartition], chunk: int) -> None:
+    counts = {tp: order.count(tp) for tp in PLACES}
+    plan, task = _task(counts)
+    records = [_rows(tp, order[:i].count(tp)) for i, tp in enumerate(order)]
+    for at in range(0, len(records), chunk):
+        merged = pa.Table.from_batches(records[at : at + chunk]).combine_chunks()
+        task.add(merged.to_batches()[0])
+    manifest, _ = task.finish(plan.file(1))
+    # One key in each partition, so one row.
+    assert _stored(manifest) == {tp: [1] if count else [] for tp, count in counts.items()}
+
+
+def test_S10_a_record_of_another_partition_is_rejected() -> None:
+    _, task = _task({PLACES[0]: 5})
+    with pytest.raises(StateMismatch, match="flights-1"):
+        task.add(_rows(PLACES[1], 0, with_topic=False))
+
+
+def test_S10_several_topics_need_the_column_topic() -> None:
+    _, task = _task({PLACES[0]: 5, PLACES[2]: 5})
+    with pytest.raises(InvalidOption, match="topic"):
+        task.add(_rows(PLACES[0], 0, with_topic=False))
