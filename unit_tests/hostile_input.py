@@ -54,7 +54,6 @@ from streamgroups_kafka.admin import group_protocol
 from streamgroups_kafka.admin.cluster import parse_subscription
 from streamgroups_kafka.admin.groups import parse_assignment
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.probes import api_versions
 from streamgroups_schemas import avro_types, protobuf_files
 from streamgroups_schemas.avro_values import AVRO, decode_avro
 from streamgroups_schemas.json_schema import validate_json
@@ -135,7 +134,6 @@ def _of_array(codec: Callable[[pa.Array], pa.Array]) -> Callable[[bytes], object
 
 
 _FIRST_VERSIONS = bytes.fromhex("00000001 0000 00000002 0012 0000 0004 0044 0000 0001")
-_API_VERSIONS = bytes.fromhex((_GOLDEN / "api_versions_4.1.2.hex").read_text(encoding="ascii"))
 
 
 def _letter(headers: Any) -> object:
@@ -208,7 +206,6 @@ PARSERS = (
     Parser("value for a JSON Schema", (b'{"a": [1, "x"]}',), _of_array(lambda values: validate_json(values, "{}"))),
     Parser("header of a value", (b"\x00\x00\x00\x00\x07rest",), split_header, (CannotDecode,)),
     Parser("indexes of a message", (b"\x04\x02\x00rest",), split_indexes, (CannotDecode,)),
-    Parser("versions of a broker", (_API_VERSIONS,), api_versions.parse, (api_versions.NotKafka,)),
     Parser("first version of the versions", (_FIRST_VERSIONS,), group_protocol.parse_versions, (ValueError,)),
 )
 

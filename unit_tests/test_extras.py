@@ -27,9 +27,10 @@ CONFIG = configparser.ConfigParser()
 CONFIG.read(ROOT / "setup.cfg")
 SECTION = dict(CONFIG["options.extras_require"])
 
+_MODULES = [sg, *(getattr(sg, name) for name in sg._MODULES if name != "errors")]
 #: The names that need each extra.
 NEEDED = {
-    "spark": {name for name, place in sg._PLACES.items() if place.startswith("streamgroups_spark.")},
+    "spark": {name for it in _MODULES for name, place in it._PLACES.items() if place.startswith("streamgroups_spark.")},
     "postgres": {"PostgresSink"},
     "delta": {"DeltaSink"},
     "metrics": {"MetricsListener"},
