@@ -94,7 +94,9 @@ def frames(spark: SparkSession, topic: str, options: Mapping[str, str]) -> dict[
         "decode": decoded,
         "encode": sg.encode(decoded, sg.schemas.Json("airport string, delay int")),
         "validate": sg.schemas.validate(records, '{"required": ["airport"]}'),
-        "safely": sg.safely(records, lambda rows: rows[["value"]], output="price binary", columns=["value"]),
+        "safely": sg.safely(
+            records, lambda rows: rows[["value"]], output="price binary", columns=["value"], step="price"
+        ),
         "windows": windowed,
         "stateful": sg.stateful(
             records,
@@ -159,11 +161,12 @@ def test_the_broker_receives_requests_of_metadata_only(
     if mode == "shared":
         options = shared_options(relay.bootstrap, group, topic)
         built += frames(spark, topic, options).items()
-        sg.cursors.GroupCursors(relay.bootstrap).close()
-        sg.reports.MetricsListener()
     else:
         options = exclusive_options(relay.bootstrap, group, topic)
     assert relay.requests == [], "frames send no request"
+    if mode == "shared":
+        sg.cursors.GroupCursors(relay.bootstrap).close()
+        sg.reports.MetricsListener()
     records = spark.readStream.format("streamgroups").options(**options).load()
     decoded = sg.decode(records, sg.schemas.Json("airport string"))
     built += writers(records, decoded, sinks, checkpoint, missing)

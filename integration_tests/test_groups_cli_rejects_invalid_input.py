@@ -88,8 +88,7 @@ def test_a_broker_that_is_down(idle: str, topic: str) -> None:
     for arguments in (["list"], ["describe", idle], ["reset", idle, "--topic", topic, "--to-latest", "--execute"]):
         result = cli(NOWHERE, "groups", *arguments, "--timeout", "700ms")
         assert (result.returncode, result.stdout) == (ExitCode.ERROR, "")
-        assert f"The cluster at {NOWHERE} could not be reached within 0.7 s" in result.stderr
-        assert "connection refused" in result.stderr
+        assert f"No broker can be reached. {NOWHERE}: connection refused." in result.stderr
         assert "Check that the broker runs" in result.stderr
 
 

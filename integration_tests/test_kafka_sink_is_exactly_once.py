@@ -251,11 +251,11 @@ def test_X3_an_exclusive_query_fences_its_older_runs(query: Query, new_topic: Ca
         holder.subscribe([query.topic])
         wait_until(lambda: holder.poll(0.1) or holder.assignment(), "the group has a member")
         begun = older.begin()
-        query.exactly_once(alone, board)
+        query.exactly_once(alone, board).start().stop()
         older.abort(begun)
-        begun = older.begin()
+        older.begin()
         holder.close()
-        query.exactly_once(alone, board)
+        query.exactly_once(alone, board).start().stop()
         with pytest.raises(FencedMember):
             older.begin()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -41,18 +42,30 @@ def _messages() -> dict[str, tuple[set[str], set[str]]]:
 
 def _modules_that_use(name: str) -> set[str]:
     """The modules that create a message or compare with its class."""
-    found = set()
+    return {
+        module
+        for module, tree in _trees().items()
+        if not module.startswith("messages.")
+        and any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+    }
+
+
+@cache
+def _graph() -> grimp.ImportGraph:
+    return grimp.build_graph("streamgroups_spark", cache_dir=None, exclude_type_checking_imports=True)
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    """The modules without the annotations of arguments and variables."""
+    trees = {}
     for path in _ROOT.rglob("*.py"):
-        module = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.arg | ast.AnnAssign):
                 node.annotation = ast.Constant(None)
-        if not module.startswith("messages.") and any(
-            isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree)
-        ):
-            found.add(module)
-    return found
+        trees[".".join(path.relative_to(_ROOT).with_suffix("").parts)] = tree
+    return trees
 
 
 def test_each_channel_has_all_fields() -> None:
@@ -68,7 +81,7 @@ def test_each_module_belongs_to_a_channel() -> None:
 
 @pytest.mark.parametrize("channel", [it for it in _channels() if it != "Driver RPC"])
 def test_the_ends_of_a_channel_use_its_modules(channel: str) -> None:
-    graph = grimp.build_graph("streamgroups_spark", cache_dir=None, exclude_type_checking_imports=True)
+    graph = _graph()
     fields = _channels()[channel]
     modules = {f"streamgroups_spark.bridge.{name}" for name in re.findall(r"``(\w+)``", fields["Modules"])}
     for end in re.findall(r"``([\w.]+)``", fields["From, to"]):
