@@ -295,7 +295,9 @@ class _Changer:
         return list(unique.values())
 
     def default(self, schema: Any) -> dict[str, Any]:
-        return {} if self.maker.chance(15) else {"default": self.default_value(schema)}
+        if _refers_to_a_name(schema) or self.maker.chance(15):
+            return {}
+        return {"default": self.default_value(schema)}
 
     def default_value(self, schema: Any) -> Any:
         it = self.maker
@@ -319,6 +321,16 @@ class _Changer:
         if kind in ("float", "double"):
             return it.draw(st.integers(-(2**20), 2**20) | st.sampled_from([0.5, -1.25, 1e10]))
         return it.draw(_values(kind))
+
+
+def _refers_to_a_name(schema: Any) -> bool:
+    """Whether a value of a schema can need a type that is defined elsewhere."""
+    if isinstance(schema, list):
+        return any(_refers_to_a_name(it) for it in schema)
+    if isinstance(schema, str):
+        return schema not in (*_PRIMITIVES, "null")
+    parts = [schema[name] for name in ("items", "values") if name in schema]
+    return any(_refers_to_a_name(it) for it in [*parts, *(field["type"] for field in schema.get("fields", ()))])
 
 
 def _wrong_for(kind: str) -> list[dict[str, Any]]:
