@@ -114,7 +114,8 @@ _OTHERS: dict[str, list[Column]] = {
         Column("outer_number", pa.int32(), st.none() | _SMALL),
         Column("numeric(2,1)", pa.decimal128(5, 1), st.none() | st.sampled_from([9, 10]).map(decimal.Decimal)),
     ],
-    "length": [Column("varchar(1)", pa.string(), st.none() | _WORDS)],
+    # An INSERT drops spaces that exceed the length. The sink rejects such a text (docs/postgres.rst).
+    "length": [Column("varchar(1)", pa.string(), st.none() | _WORDS.filter(lambda it: not it.endswith(" ")))],
     "default": [Column("int4 DEFAULT 7", pa.int64(), st.none() | st.sampled_from([1, 2**31 - 1, 2**31]))],
     "json": [Column("jsonb", pa.list_(pa.string()), st.none() | st.lists(_WORDS, max_size=2))],
 }
