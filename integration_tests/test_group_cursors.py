@@ -324,7 +324,7 @@ def test_G6_a_process_that_dies_is_noticed_by_the_broker(
         assert len(doomed.get(5)) == 5
         doomed.kill()
         cursors = open_cursors()
-        cursor = cursors.create_group_cursor(topic, group, "heir", sg.cursors.LATEST)
+        cursor = cursors.create_group_cursor(topic, group, "next", sg.cursors.LATEST)
         wait_for_sizes(cursors, topic, group, [2])
         messages, _ = read_all(cursors, cursor)
     finally:
@@ -391,7 +391,7 @@ def test_G7_the_commit_of_an_instance_that_was_evicted_is_rejected_with_an_error
         assert zombie.get(10) == [str(i) for i in range(10)]
         zombie.signal(signal.SIGSTOP)
         cursors = open_cursors(protocol)
-        cursor = cursors.create_group_cursor(topic, group, "heir", sg.cursors.TRIM_HORIZON)
+        cursor = cursors.create_group_cursor(topic, group, "next", sg.cursors.TRIM_HORIZON)
         wait_for_sizes(cursors, topic, group, [1])
         messages, cursor = cursors.get_messages(cursor, limit=25)
         assert values(messages) == [str(i) for i in range(25)]

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from streamgroups_spark.bridge.plan import ReadStream, is_data_source, read_streams
+from streamgroups_spark.bridge.plan import FORMAT, ReadStream, is_data_source, read_streams
 from streamgroups_spark.bridge.punctuation_options import stream_time
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _SCAN = "StreamingDataSourceV2ScanRelation"
 #: The formats of the Kafka sink. With dead letters, ``sinks.exactly_once`` adds a suffix.
-_KAFKA_SINK, _KAFKA_SINK_WITH_LETTERS = "streamgroups", "streamgroups-kafkasink-"
+_KAFKA_SINK, _KAFKA_SINK_WITH_LETTERS = FORMAT, f"{FORMAT}-kafkasink-"
 
 
 class ActiveQueries:

@@ -32,7 +32,7 @@ from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
-from streamgroups_spark.bridge.plan import analyzed, read_streams, source_name
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.internals.shipping import shipped_class
@@ -215,7 +215,7 @@ def checked_sources(df: DataFrame) -> list[SourceOptions]:
         if name == PUNCTUATIONS:
             # It reads no records, and follows the watermark of the other streams.
             continue
-        if name != "streamgroups":
+        if name != FORMAT:
             raise InvalidOption(
                 f"The query reads a stream of format '{name}', whose positions cannot be committed with the output.",
                 remedy='Read it with format("streamgroups").',
@@ -276,7 +276,7 @@ def _to_kafka(
         options = parse_sink(given)
     rows = StructType([field for field in df.schema if letters is None or field.name != COLUMN])
     check_output_schema(rows, options)
-    output_format, preparations = "streamgroups", list(first)
+    output_format, preparations = FORMAT, list(first)
     if letters is not None:
         if options.delivery is not Delivery.EXACTLY_ONCE:
             raise InvalidOption(
