@@ -122,7 +122,7 @@ class ClusterOptions:
             )
         )
         if chosen is not Choice.NONE:
-            from streamgroups_cli.contexts.config_file import config_path, read_contexts
+            from streamgroups_cli.context_file import config_path, read_contexts
 
             contexts = read_contexts()
             name = contexts.current if isinstance(chosen, Choice) else chosen

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups_cli.contexts import config_file
+from streamgroups_cli import context_file
 from unit_tests.cli_runner import CommandLine
 
 
@@ -168,13 +168,13 @@ def test_use_and_delete_read_the_file_once(cli: CommandLine, config: Path, monke
     """Between two reads another command could change the file, and the second one would not be checked."""
     assert cli("contexts", "set", "prod", "-b", "kafka1:9092").code == 0
     reads = []
-    read = config_file._read
+    read = context_file._read
 
     def counted(path: Path) -> object:
         reads.append(path)
         return read(path)
 
-    monkeypatch.setattr(config_file, "_read", counted)
+    monkeypatch.setattr(context_file, "_read", counted)
     assert cli("contexts", "use", "prod").code == 0
     assert cli("contexts", "delete", "prod").code == 0
     assert reads == [config, config], "one for each command"

@@ -15,7 +15,7 @@ from streamgroups.contexts import CONTEXTS, CURRENT, FILE, SERVERS, SETTINGS, Co
 from streamgroups.errors import InvalidOption
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import parse_settings
-from streamgroups_cli.contexts.config_file import changed_contexts, config_path, contexts_in, read_contexts
+from streamgroups_cli.context_file import changed_contexts, config_path, contexts_in, read_contexts
 from streamgroups_cli.output import Output, OutputOption, emit, say
 
 _COLUMNS = (

@@ -1,6 +1,6 @@
 """The file of contexts: ``~/.config/streamgroups/config.toml``, or the file in ``STREAMGROUPS_CONFIG``.
 
-``streamgroups_cli.connection`` reads it, and ``contexts.commands`` changes it. A change keeps the comments and the order of
+``streamgroups_cli.connection`` reads it, and ``contexts`` changes it. A change keeps the comments and the order of
 the file. Other users cannot read the files that it writes. Source: TOML 1.0; the XDG Base Directory Specification.
 """
 
