@@ -12,13 +12,18 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import IO
 
 import pyarrow as pa
 
 _HEADER_BYTES = 64
 _HEADER = re.compile(rb"streamgroups state 1 crc32=([0-9a-f]{8}) bytes=([0-9]{16}) *\n", re.ASCII)
 _MANIFEST = b"streamgroups"
+#: A file of Arrow begins with ``ARROW1`` and two zeros.
+_MAGIC_BYTES = 8
+_PART_BYTES = 1 << 20
 #: State is written once and read a few times; zstd makes it two to four times smaller in less time than the disk needs.
 #: A segment is small: passing its columns to the threads of Arrow costs a fifth of the processor time of a small batch.
 _WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
@@ -43,8 +48,44 @@ def pack(manifest: str, schema: pa.Schema, segments: Sequence[pa.RecordBatch]) -
         for segment in segments:
             writer.write_batch(segment)
     body = memoryview(sink.getvalue())
-    header = f"streamgroups state 1 crc32={zlib.crc32(body):08x} bytes={len(body):016d}"
-    return memoryview(header.encode().ljust(_HEADER_BYTES - 1) + b"\n" + body)
+    return memoryview(_header(len(body), zlib.crc32(body)) + body)
+
+
+def repack(packed: IO[bytes], change: Callable[[str], str], body: IO[bytes]) -> Iterator[bytes]:
+    """The content of a state file with another manifest and the same segments, in parts. At most one segment is in memory.
+
+    Args:
+        packed: the state file.
+        change: returns the new manifest for the old one.
+        body: an empty file for the new content, without its header.
+
+    Raises:
+        ValueError: if the content is damaged or is not a state file.
+
+    >>> from io import BytesIO
+    >>> batch = pa.record_batch({"key": ["a"], "n": [1]})
+    >>> packed = pack("{}", batch.schema, [batch])
+    >>> new = b"".join(repack(BytesIO(packed), lambda text: f"[{text}]", BytesIO()))
+    >>> text, segments = unpack(memoryview(new))
+    >>> text, segments.get_batch(0).to_pydict()
+    ('[{}]', {'key': ['a'], 'n': [1]})
+    """
+    n_bytes, crc32 = _parsed_header(packed.read(_HEADER_BYTES))
+    _check_body(_sum_of(packed), n_bytes, crc32)
+    packed.seek(_HEADER_BYTES + _MAGIC_BYTES)
+    try:
+        # Behind its magic, a file is a stream. So a segment is read when it is needed.
+        with pa.ipc.open_stream(pa.PythonFile(packed, "r"), options=_READ_OPTIONS) as reader:
+            schema = reader.schema.with_metadata({_MANIFEST: change(_manifest_in(reader.schema)).encode()})
+            with pa.ipc.new_file(pa.PythonFile(body, "w"), schema, options=_WRITE_OPTIONS) as writer:
+                for segment in reader:
+                    writer.write_batch(segment.replace_schema_metadata(schema.metadata))
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as e:
+        raise _unreadable(e) from e
+    body.seek(0)
+    yield _header(*_sum_of(body))
+    body.seek(0)
+    yield from iter(lambda: body.read(_PART_BYTES), b"")
 
 
 def unpack(content: memoryview) -> tuple[str, pa.ipc.RecordBatchFileReader]:
@@ -57,19 +98,97 @@ def unpack(content: memoryview) -> tuple[str, pa.ipc.RecordBatchFileReader]:
     Traceback (most recent call last):
     ValueError: it is not a state file
     """
-    header = _HEADER.fullmatch(bytes(content[:_HEADER_BYTES]))
-    if header is None:
-        raise ValueError("it is not a state file")
+    n_bytes, crc32 = _parsed_header(bytes(content[:_HEADER_BYTES]))
     body = content[_HEADER_BYTES:]
-    if len(body) != int(header[2]):
-        raise ValueError(f"it has {len(body)} bytes instead of {int(header[2])}")
-    if zlib.crc32(body) != int(header[1], 16):
-        raise ValueError("its checksum is wrong")
+    _check_body((len(body), zlib.crc32(body)), n_bytes, crc32)
     try:
         reader = pa.ipc.open_file(pa.py_buffer(body), options=_READ_OPTIONS)
-        return (reader.schema.metadata or {})[_MANIFEST].decode(), reader
+        return _manifest_in(reader.schema), reader
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as e:
-        raise ValueError(f"its content cannot be read ({type(e).__name__}: {e})") from e
+        raise _unreadable(e) from e
+
+
+def _header(n_bytes: int, crc32: int) -> bytes:
+    return f"streamgroups state 1 crc32={crc32:08x} bytes={n_bytes:016d}".encode().ljust(_HEADER_BYTES - 1) + b"\n"
+
+
+def _parsed_header(header: bytes) -> tuple[int, int]:
+    """The size and the checksum of the body."""
+    found = _HEADER.fullmatch(header)
+    if found is None:
+        raise ValueError("it is not a state file")
+    return int(found[2]), int(found[1], 16)
+
+
+def _check_body(found: tuple[int, int], n_bytes: int, crc32: int) -> None:
+    if found[0] != n_bytes:
+        raise ValueError(f"it has {found[0]} bytes instead of {n_bytes}")
+    if found[1] != crc32:
+        raise ValueError("its checksum is wrong")
+
+
+def _sum_of(rest: IO[bytes]) -> tuple[int, int]:
+    """The number of the remaining bytes of a file, and their checksum."""
+    n_bytes = crc32 = 0
+    while part := rest.read(_PART_BYTES):
+        n_bytes, crc32 = n_bytes + len(part), zlib.crc32(part, crc32)
+    return n_bytes, crc32
+
+
+def _manifest_in(schema: pa.Schema) -> str:
+    metadata = schema.metadata or {}
+    if _MANIFEST not in metadata:
+        raise ValueError("it has no manifest")
+    return str(metadata[_MANIFEST].decode())
+
+
+def _unreadable(error: Exception) -> ValueError:
+    return ValueError(f"its content cannot be read ({type(error).__name__}: {error})")
+
+
+def checked_parts(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """The content of a state file in parts, as it is.
+
+    Args:
+        parts: the content.
+
+    Raises:
+        ValueError: after the last part, if the content is damaged or is not a state file.
+
+    >>> list(checked_parts([b"PAR1"]))
+    Traceback (most recent call last):
+    ValueError: it is not a state file
+    """
+    header, n_bytes, crc32 = b"", 0, 0
+    for part in parts:
+        missing = _HEADER_BYTES - len(header)
+        header += part[:missing]
+        n_bytes, crc32 = n_bytes + len(part[missing:]), zlib.crc32(part[missing:], crc32)
+        if len(header) == _HEADER_BYTES:
+            _parsed_header(header)
+        yield part
+    _check_body((n_bytes, crc32), *_parsed_header(header))
+
+
+def manifest_in(parts: Iterable[bytes]) -> str:
+    """The manifest of a state file, from its first parts. The rest is not read, so its checksum is not verified.
+
+    Raises:
+        ValueError: if the content is not a state file.
+
+    >>> batch = pa.record_batch({"n": [1]})
+    >>> manifest_in([bytes(pack("{}", batch.schema, [batch]))])
+    '{}'
+    """
+    begin = b""
+    for part in parts:
+        begin += part
+        if len(begin) >= _HEADER_BYTES:
+            _parsed_header(begin[:_HEADER_BYTES])
+        with suppress(pa.ArrowException, OSError):
+            return _manifest_in(pa.ipc.open_stream(begin[_HEADER_BYTES + _MAGIC_BYTES :]).schema)
+    _parsed_header(begin[:_HEADER_BYTES])
+    raise ValueError("its content cannot be read (it ends within its manifest)")
 
 
 def segment_of(

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from streamgroups.state.lookup import operator_in_use
 from streamgroups.state.names import StateFileName
-from streamgroups_operators.locations import operator_files, operators_at
+from streamgroups_operators.locations import StateDirectory, operator_files, operators_at
 from streamgroups_operators.shared_files import SharedFiles, sharing
 from streamgroups_operators.store import StoredStates
 
@@ -31,14 +31,19 @@ def states_of(location: str, group_id: str, named: Collection[StateFileName]) ->
         InvalidOption: if Arrow does not support the location.
         StateUnreachable: if the storage does not answer.
     """
+    files = operators_of(location, group_id, named)
+    found = [
+        StoredStates(group_id, name, SharedFiles(own, [it for other, it in files.items() if other != name]))
+        for name, own in files.items()
+    ]
+    return found if len(found) == 1 else sorted(found, key=lambda it: not it.is_joined)
+
+
+def operators_of(location: str, group_id: str, named: Collection[StateFileName]) -> dict[str, StateDirectory]:
+    """The files of the operators of a group that process the records of the same tasks. See :func:`states_of`."""
     files = {operator: operator_files(location, group_id, operator) for operator in operators_at(location, group_id)}
     listed = {name: it.list() for name, it in files.items()}
     operator = operator_in_use(listed, named)
     if operator is None:
-        return []
-    names = [operator, *sharing(listed, operator)]
-    found = [
-        StoredStates(group_id, name, SharedFiles(files[name], [files[it] for it in names if it != name]))
-        for name in names
-    ]
-    return found if len(found) == 1 else sorted(found, key=lambda it: not it.is_joined)
+        return {}
+    return {name: files[name] for name in (operator, *sharing(listed, operator))}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 
 #: Directories whose entries this process has synced, up to their location.
@@ -19,13 +20,13 @@ _DURABLE: set[str] = set()
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
 
 
-def write_durably(root: str, path: str, content: bytes | memoryview) -> None:
-    """Writes a file that does not exist. It is visible as a whole, or not at all.
+def write_durably(root: str, path: str, chunks: Iterable[bytes | memoryview]) -> None:
+    """Writes a file. It is visible as a whole, or not at all.
 
     Args:
         root: the directory of the location, which decides the modes.
         path: the file, below ``root``.
-        content: the content.
+        chunks: the content, in order.
 
     Raises:
         OSError: if it cannot be written. An unfinished file is removed.
@@ -38,7 +39,8 @@ def write_durably(root: str, path: str, content: bytes | memoryview) -> None:
         with open(unfinished, "wb", opener=_for_owner) as out:
             if is_shared:
                 os.fchmod(out.fileno(), 0o660)
-            out.write(content)
+            for chunk in chunks:
+                out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
         os.replace(unfinished, path)

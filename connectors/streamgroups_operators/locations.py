@@ -105,8 +105,8 @@ def files_below(location: str, *names: str) -> StateDirectory:
         location: a path, or a URI of a file system that Arrow can read.
         names: the names of the directories, outermost first. They can contain any character.
     """
-    with _translated(location):
-        files, path = _opened(location)
+    with translated(location):
+        files, path = opened(location)
     return StateDirectory(files, path, names, shown(location))
 
 
@@ -117,21 +117,27 @@ def groups_at(location: str) -> list[str]:
         InvalidOption: if Arrow does not support the location.
         StateUnreachable: if the storage does not answer.
     """
-    return _directories(location, "")
+    return directories_at(location)
 
 
 def operators_at(location: str, group_id: str) -> list[str]:
     """The names of the operators with state files of a group. Raises the errors of :func:`groups_at`."""
-    return _directories(location, "/" + path_part(group_id))
+    return directories_at(location, group_id)
 
 
-def _directories(location: str, below: str) -> list[str]:
-    with _translated(location):
-        files, path = _opened(location)
-        selector = fs.FileSelector(path + below, allow_not_found=True)
+def directories_at(location: str, *names: str) -> list[str]:
+    """The names of the directories below a directory of a location. Raises the errors of :func:`groups_at`.
+
+    Args:
+        location: a path, or a URI of a file system that Arrow can read.
+        names: the names of the directories above, outermost first.
+    """
+    with translated(location):
+        files, path = opened(location)
+        selector = fs.FileSelector("/".join((path, *map(path_part, names))), allow_not_found=True)
         found = [it for it in files.get_file_info(selector) if it.type == fs.FileType.Directory]
-        names = (_name_at(files, it.path) if is_hashed(it.base_name) else name_of(it.base_name) for it in found)
-        return sorted(name for name in names if name is not None)
+        listed = (_name_at(files, it.path) if is_hashed(it.base_name) else name_of(it.base_name) for it in found)
+        return sorted(name for name in listed if name is not None)
 
 
 def _name_at(files: fs.FileSystem, path: str) -> str | None:
@@ -143,7 +149,12 @@ def _name_at(files: fs.FileSystem, path: str) -> str | None:
         return None
 
 
-def _opened(location: str) -> tuple[fs.FileSystem, str]:
+def opened(location: str) -> tuple[fs.FileSystem, str]:
+    """As :func:`open_location`, with the error for users.
+
+    Raises:
+        InvalidOption: if Arrow does not support the location.
+    """
     try:
         return open_location(location)
     except (ValueError, pa.ArrowException) as e:
@@ -181,34 +192,61 @@ class StateDirectory:
 
     def read(self, file: StateFileName) -> memoryview:
         """See :meth:`StateFiles.read`."""
-        with _translated(self._location), self._files.open_input_stream(self._file(file)) as stored:
+        with translated(self._location), self._files.open_input_stream(self._file(file)) as stored:
             return memoryview(stored.read())
 
     def write(self, file: StateFileName, content: memoryview) -> None:
         """See :meth:`StateFiles.write`."""
-        with _translated(self._location):
-            for path, name in self._names.items():
-                if self._files.get_file_info(path).type == fs.FileType.NotFound:
-                    self._write(path, name.encode("utf-8", "surrogatepass"))
-            self._names = {}
-            self._write(self._file(file), content)
+        with translated(self._location):
+            self._write_names()
+            self._write(self._file(file), [content])
 
-    def _write(self, path: str, content: bytes | memoryview) -> None:
+    def parts(self, file: StateFileName, part_bytes: int = 1 << 20) -> Iterator[bytes]:
+        """The content of a file, in parts, for files that do not fit into memory.
+
+        Raises:
+            FileNotFoundError: if it does not exist.
+            StateUnreachable: if the storage does not answer.
+        """
+        with translated(self._location), self._files.open_input_stream(self._file(file)) as stored:
+            while part := stored.read(part_bytes):
+                yield part
+
+    def write_parts(self, file: StateFileName, parts: Iterable[bytes]) -> None:
+        """Writes a file whose content does not fit into memory, as :meth:`write`. An error in between leaves no file."""
+        with translated(self._location):
+            self._write_names()
+            try:
+                self._write(self._file(file), parts)
+            except BaseException:
+                # An object store completes the upload when the stream is closed.
+                with suppress(OSError):
+                    self._files.delete_file(self._file(file))
+                raise
+
+    def _write_names(self) -> None:
+        for path, name in self._names.items():
+            if self._files.get_file_info(path).type == fs.FileType.NotFound:
+                self._write(path, [name.encode("utf-8", "surrogatepass")])
+        self._names = {}
+
+    def _write(self, path: str, parts: Iterable[bytes | memoryview]) -> None:
         if isinstance(self._files, fs.LocalFileSystem):
-            write_durably(self._root, path, content)
+            write_durably(self._root, path, parts)
             return
         with self._files.open_output_stream(path) as out:
-            out.write(content)
+            for part in parts:
+                out.write(part)
 
     def list(self) -> dict[StateFileName, int]:
         """See :meth:`StateFiles.list`."""
-        with _translated(self._location):
+        with translated(self._location):
             found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
         return {file: int(it.size) for it in found if (file := _file_of(it, it.base_name)) is not None}
 
     def survey(self) -> Survey:
         """See :meth:`CollectableFiles.survey`."""
-        with _translated(self._location):
+        with translated(self._location):
             found = self._files.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
             files = {file: it for it in found if (file := _file_of(it, it.base_name)) is not None}
             unfinished = {
@@ -244,7 +282,7 @@ class StateDirectory:
 
     def _delete(self, paths: Iterable[str]) -> None:
         for path in paths:
-            with _translated(self._location), suppress(FileNotFoundError):
+            with translated(self._location), suppress(FileNotFoundError):
                 self._files.delete_file(path)
 
     def _file(self, file: StateFileName) -> str:
@@ -268,7 +306,8 @@ def _stored(info: fs.FileInfo, now_ns: int | None) -> StoredFile:
 
 
 @contextmanager
-def _translated(location: str) -> Iterator[None]:
+def translated(location: str) -> Iterator[None]:
+    """Raises errors of a storage as :class:`~streamgroups.errors.StateUnreachable`."""
     try:
         yield
     except FileNotFoundError:
