@@ -28,6 +28,7 @@ from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
 from streamgroups.printable import printable
+from streamgroups.state.origins import UNNAMED, StateOrigin
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +42,14 @@ class Hold:
         next_offset: the committed offset of the group, or the one of the next commit.
         reset: the last reset that the offset contains.
         is_foreign: whether a client without requests has committed the first position of this ownership epoch.
+        state: the state that a request names for the offset; ``None`` if it names none.
     """
 
     ownership_epoch: int
     next_offset: int
     reset: AppliedReset = NO_RESET
     is_foreign: bool = False
+    state: StateOrigin | None = None
 
 
 class Place(Protocol):
@@ -230,7 +233,12 @@ class ResetParticipant:
         self, place: Place, holds: Mapping[TopicPartition, Hold], requests: Mapping[TopicPartition, ResetRequest]
     ) -> frozenset[TopicPartition]:
         decided = {
-            tp: replace(holds[tp], next_offset=request.next_offset, reset=holds[tp].reset.then(request.id))
+            tp: replace(
+                holds[tp],
+                next_offset=request.next_offset,
+                reset=holds[tp].reset.then(request.id),
+                state=None if request.state == UNNAMED else request.state,
+            )
             for tp, request in requests.items()
             if tp in holds
         }

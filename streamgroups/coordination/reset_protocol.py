@@ -47,6 +47,8 @@ from streamgroups.json_values import MAX_INT32, flag, items, string, time_ms, ti
 from streamgroups.metadata_entries import read_entry, write_entry
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
+from streamgroups.state import origins
+from streamgroups.state.origins import UNNAMED, StateOrigin
 
 if TYPE_CHECKING:
     # Workers import this module for the names of metadata groups, and not the ports.
@@ -231,6 +233,7 @@ class ResetRequest:
         moves: how many partitions of each topic the request resets. It is complete when the entries of all of them
             exist.
         void: whether it only cancels the one before it.
+        state: the state with which the owner continues. Unnamed: the owner searches one.
 
     >>> order = ResetRequest("5f2c", 100, {"flights": 8})
     >>> ResetRequest.parse(order.next_offset, order.encode()) == order
@@ -241,6 +244,7 @@ class ResetRequest:
     next_offset: int
     moves: Mapping[str, int]
     void: bool = False
+    state: StateOrigin = UNNAMED
 
     def candidates(self, counts: Mapping[str, int]) -> list[TopicPartition]:
         """All partitions of the topics of this request. The partitions that it resets are among them.
@@ -252,7 +256,9 @@ class ResetRequest:
 
     def encode(self) -> str:
         """The entry as metadata. The new position is the offset that is committed with it."""
-        return write_entry({"order": self.id, "moves": dict(self.moves), "void": self.void})
+        state = origins.encode(self.state)
+        named = {"state": state} if state else {}
+        return write_entry({"order": self.id, "moves": dict(self.moves), "void": self.void, **named})
 
     @classmethod
     def parse(cls, next_offset: int, metadata: str) -> ResetRequest | None:
@@ -261,7 +267,8 @@ class ResetRequest:
         try:
             moves = {string(topic): whole(n, most=MAX_INT32) for topic, n in items(raw["moves"])}
             id_ = string(raw["order"])
-            return cls(id_, whole(next_offset), moves, flag(raw["void"])) if is_reset_id(id_) else None
+            state = origins.decode(string(raw.get("state", "")))
+            return cls(id_, whole(next_offset), moves, flag(raw["void"]), state) if is_reset_id(id_) else None
         except (KeyError, ValueError):
             return None
 

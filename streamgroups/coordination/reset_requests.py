@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from streamgroups.coordination.reset_protocol import (
     MemberEntry,
@@ -25,6 +26,7 @@ from streamgroups.groups.description import GroupMember
 from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Committed, MetadataStore
+from streamgroups.state.origins import UNNAMED, StateOrigin
 
 #: The maximum number of entries in one commit: far below the maximum size of a request (about 1 MB).
 _ENTRIES_PER_COMMIT = 1_000
@@ -46,7 +48,13 @@ class ResetRequests:
     def __init__(self, metadata_store: MetadataStore, clock: Clock) -> None:
         self._metadata_store, self._clock = metadata_store, clock
 
-    def give(self, group_id: str, where: Mapping[TopicPartition, int], counts: Mapping[str, int]) -> str:
+    def give(
+        self,
+        group_id: str,
+        where: Mapping[TopicPartition, int],
+        counts: Mapping[str, int],
+        states: Mapping[TopicPartition, StateOrigin] = MappingProxyType({}),
+    ) -> str:
         """Requests the owners of partitions to continue at other positions, all in one step.
 
         Requests that are not applied yet become part of this one.
@@ -55,6 +63,7 @@ class ResetRequests:
             group_id: the group.
             where: the next offset of each partition.
             counts: how many partitions each of the topics has.
+            states: the states with which the owners continue. They search the others.
 
         Returns:
             The id of the request.
@@ -64,7 +73,8 @@ class ResetRequests:
         """
         waiting = self.waiting(group_id, [TopicPartition(t, p) for t, count in counts.items() for p in range(count)])
         moved = {tp: order.next_offset for tp, order in waiting.items()} | dict(where)
-        return self._write(group_id, moved, void=False)
+        of_waiting = {tp: order.state for tp, order in waiting.items() if tp not in where}
+        return self._write(group_id, moved, {**of_waiting, **states}, void=False)
 
     def commit(self, group_id: str, where: Mapping[TopicPartition, int]) -> bool:
         """Commits offsets for a group without members. See :meth:`replace`."""
@@ -100,7 +110,7 @@ class ResetRequests:
         """Cancels the requests for partitions whose offsets the caller resets by a commit."""
         given = self._resets(group_id, partitions)
         if given:
-            self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, void=True)
+            self._write(group_id, {tp: order.next_offset for tp, order in given.items()}, {}, void=True)
 
     def waiting(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:
         """The requests that are not applied yet."""
@@ -135,10 +145,17 @@ class ResetRequests:
             resets_group_of(group_id), self._metadata_store.read(resets_group_of(group_id), partitions)
         )
 
-    def _write(self, group_id: str, where: Mapping[TopicPartition, int], *, void: bool) -> str:
+    def _write(
+        self,
+        group_id: str,
+        where: Mapping[TopicPartition, int],
+        states: Mapping[TopicPartition, StateOrigin],
+        *,
+        void: bool,
+    ) -> str:
         number = new_reset_id()
         moves = {} if void else dict(Counter(tp.topic for tp in sorted(where)))
-        resets = {tp: ResetRequest(number, n, moves, void) for tp, n in sorted(where.items())}
+        resets = {tp: ResetRequest(number, n, moves, void, states.get(tp, UNNAMED)) for tp, n in sorted(where.items())}
         if any(len(order.encode().encode()) > _MAX_BYTES for order in resets.values()):
             raise GroupRejected(
                 f"Group '{group_id}' has members, and {len(moves)} topics are too many for one reset request.",

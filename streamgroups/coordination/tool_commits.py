@@ -19,16 +19,19 @@ def with_tool_marks(
     before: Mapping[TopicPartition, Committed],
     id_: str,
     now_ms: int,
+    *,
+    keeps_program: bool = True,
 ) -> dict[TopicPartition, Committed]:
     """The offsets of a change by a tool, with the marks of the tool (SEMANTICS F2).
 
-    The group belongs to the same program as before (SEMANTICS S14).
+    The group belongs to the same program as before (SEMANTICS S14), unless a savepoint is restored.
 
     Args:
         offsets: all offsets of the change. Their metadata names their topic and their state, as that of an exported offset.
         before: the offsets that they replace.
         id_: the id of the change: :func:`~streamgroups.groups.applied_reset.new_reset_id`.
         now_ms: the time in milliseconds since the epoch.
+        keeps_program: whether the group belongs to the same program as before. Otherwise the metadata names its program.
 
     >>> from streamgroups.groups.applied_reset import AppliedReset
     >>> p0 = TopicPartition("flights", 0)
@@ -40,7 +43,8 @@ def with_tool_marks(
     def mark(tp: TopicPartition, like: str) -> ToolMark:
         replaced, kept = mark_of(before[tp].metadata) if tp in before else None, mark_of(like)
         reset = (NO_RESET if replaced is None else replaced.reset).then(id_, now_ms)
-        form = "" if replaced is None else replaced.form
+        named = replaced if keeps_program else kept
+        form = "" if named is None else named.form
         return ToolMark(reset, form=form) if kept is None else ToolMark(reset, kept.identity, kept.state, form)
 
     return {tp: Committed(it.next_offset, mark(tp, it.metadata).encode()) for tp, it in offsets.items()}

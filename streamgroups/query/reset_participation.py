@@ -85,7 +85,7 @@ class MemberPlace:
         """Sets new positions, and waits for a bounded time until the group has committed them."""
         places = self._member.membership.plannable
         new = {
-            tp: NewPosition(it.next_offset, it.ownership_epoch, reset=it.reset)
+            tp: NewPosition(it.next_offset, it.ownership_epoch, state=it.state, reset=it.reset)
             for tp, it in decided.items()
             if tp in places
         }

@@ -11,6 +11,8 @@ from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import GroupRejected
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.names import StateFileName
+from streamgroups.state.origins import UNNAMED, Named
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -66,6 +68,15 @@ def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(book: ResetReque
     number = book.give("airline", {P1: 7}, counts)
     waiting = book.waiting("airline", [P0, P1])
     assert {tp: (order.id, order.next_offset) for tp, order in waiting.items()} == {P0: (number, 5), P1: (number, 7)}
+
+
+def test_C3_what_was_not_done_yet_keeps_the_state_that_it_names(book: ResetRequests) -> None:
+    counts, named = {"flights": 2}, Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 5)
+    book.give("airline", {P0: 5}, counts, {P0: named})
+    book.give("airline", {P1: 7}, counts)
+    assert {tp: it.state for tp, it in book.waiting("airline", [P0, P1]).items()} == {P0: named, P1: UNNAMED}
+    book.give("airline", {P0: 5}, counts)
+    assert book.waiting("airline", [P0])[P0].state == UNNAMED
 
 
 def test_G8_what_was_cancelled_is_not_waited_for(book: ResetRequests) -> None:
