@@ -32,6 +32,8 @@ the error as the cause of a failed query::
     ├── StateDamaged            a state file is damaged, or cannot be read
     ├── StateMismatch           a state belongs to another topic, cluster, offset or operator
     ├── StateUnreachable        the storage of states did not answer                         (retriable)
+    ├── UnknownSavepoint        a savepoint does not exist, or was not completed
+    ├── SavepointDamaged        a file of a savepoint is missing, or was changed
     ├── PinDamaged              a file of pinned records is damaged, or does not exist
     ├── RegistryUnreachable     the schema registry did not answer                           (retriable)
     ├── SchemaRejected          a schema is missing in the registry, or the registry rejected it
@@ -311,6 +313,18 @@ class StateUnreachable(StreamGroupsError):
 
     code = "state_unreachable"
     retriable = True
+
+
+class UnknownSavepoint(StreamGroupsError):
+    """A savepoint does not exist, or was not completed: it has no commit record (SEMANTICS C3)."""
+
+    code = "unknown_savepoint"
+
+
+class SavepointDamaged(StreamGroupsError):
+    """A file of a savepoint is missing, or was changed (SEMANTICS C3)."""
+
+    code = "savepoint_damaged"
 
 
 class PinDamaged(StreamGroupsError):

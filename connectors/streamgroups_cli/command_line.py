@@ -46,6 +46,7 @@ app = lazy_app(
         "cursors": "streamgroups_cli.cursors:app",
         "broker": "streamgroups_cli.broker:app",
         "state": "streamgroups_cli.state:app",
+        "savepoint": "streamgroups_cli.savepoints:app",
         "metrics": "streamgroups_cli.metrics:metrics",
         "doctor": "streamgroups_cli.doctor:doctor",
     },

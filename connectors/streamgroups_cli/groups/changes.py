@@ -149,6 +149,7 @@ def apply(
     verb: str,
     live: Collection[str] = (),
     wait_s: float = 0.0,
+    is_restored: bool = False,
 ) -> None:
     """Applies the changes.
 
@@ -159,6 +160,7 @@ def apply(
         verb: the change of a partition's offset: ``moved``, ``deleted``.
         live: the groups with members, which receive a reset request.
         wait_s: the timeout for them, in seconds.
+        is_restored: whether the metadata of the offsets names the states and the program of a savepoint.
 
     Raises:
         PartlyDone: if some partitions were changed and some were not. The error names the file with the rest.
@@ -170,9 +172,9 @@ def apply(
         for group_id, partitions in changes.items():
             try:
                 if group_id in live:
-                    _move_live(cluster, group_id, partitions, account, wait_s)
+                    _move_live(cluster, group_id, partitions, account, wait_s, is_restored=is_restored)
                 else:
-                    _apply_to_group(cluster, group_id, partitions, account, advance)
+                    _apply_to_group(cluster, group_id, partitions, account, advance, is_restored=is_restored)
             except StreamGroupsError as e:
                 # An error of the connection, or of the coordinator, is the reason of all partitions of this group
                 # without a result.
@@ -189,9 +191,11 @@ def _move_live(
     changes: Mapping[TopicPartition, Committed | None],
     account: _Account,
     wait_s: float,
+    *,
+    is_restored: bool,
 ) -> None:
     offsets = {tp: offset for tp, offset in changes.items() if offset is not None}
-    failed = move_live(cluster, group_id, offsets, within_s=wait_s)
+    failed = move_live(cluster, group_id, offsets, within_s=wait_s, is_restored=is_restored)
     account.failures[group_id] = failed
     account.done[group_id] = [tp for tp in offsets if tp not in failed]
 
@@ -202,11 +206,13 @@ def _apply_to_group(
     changes: Mapping[TopicPartition, Committed | None],
     account: _Account,
     advance: Callable[[int], None],
+    *,
+    is_restored: bool,
 ) -> None:
     failures = account.failures.setdefault(group_id, {})
     done = account.done.setdefault(group_id, [])
     offsets = {tp: offset for tp, offset in changes.items() if offset is not None}
-    marked = marked_offsets(cluster, group_id, offsets) if offsets else {}
+    marked = marked_offsets(cluster, group_id, offsets, is_restored=is_restored) if offsets else {}
     for kind in (list(marked), [tp for tp in changes if tp not in marked]):
         for i in range(0, len(kind), PARTITIONS_PER_COMMIT):
             portion = kind[i : i + PARTITIONS_PER_COMMIT]

@@ -1,11 +1,13 @@
 """``streamgroups groups copy``: commits the positions of one group for another.
 
-Only offsets are copied. The metadata of a commit names states and the mode of a member, and these belong to the group
-that committed it. ``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1.
+The metadata of a commit names states and the mode of a member, which belong to the group that committed it. So only offsets are
+copied. With ``--with-state`` the new group is a fork with its own states, as if a savepoint was restored into it.
+``streamgroups_cli.groups`` imports it. Source: SEMANTICS O1, C3.
 """
 
 from __future__ import annotations
 
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -21,7 +23,8 @@ from streamgroups.ports import Committed
 from streamgroups.state.origins import Named
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.formats import names
-from streamgroups_cli.groups.changes import ChangeOptions, carry_out
+from streamgroups_cli.groups.changes import ONLY_A_PLAN, ChangeOptions, carry_out
+from streamgroups_cli.groups.plan_tables import emit_plans
 from streamgroups_cli.groups.reset_plans import plan_from_file
 from streamgroups_cli.groups.scope import TopicsOption, all_groups_of
 from streamgroups_cli.options import with_options
@@ -39,9 +42,24 @@ def copy(
         bool,
         typer.Option("--overwrite", help="Accept a target with committed offsets; those of other partitions stay."),
     ] = False,
+    with_state: Annotated[
+        bool,
+        typer.Option(
+            "--with-state",
+            help="Also copy the states, below --state-location, into a new group. Its queries can run meanwhile.",
+        ),
+    ] = False,
 ) -> None:
-    """Copy the committed offsets of a group to another group, without the states that they name."""
+    """Copy the committed offsets of a group to another group, without the states that they name unless --with-state."""
     _require_two_groups(source, target)
+    if with_state:
+        if topic or overwrite or change.state_location is None:
+            raise InvalidOption(
+                "--with-state needs --state-location, and copies all partitions into a new group.",
+                remedy="Add --state-location, and omit --topic and --overwrite.",
+            )
+        _copy_with_state(connect, change, source, target, change.state_location)
+        return
     scope = parse_scope(topic or [])
     with connect() as cluster:
         committed = cluster.groups.committed_offsets([source, target])
@@ -74,6 +92,25 @@ def copy(
         carry_out(cluster, plans, change, why=f"before a copy of group '{source}'")
 
 
+def _copy_with_state(connect: Connect, change: ChangeOptions, source: str, target: str, location: str) -> None:
+    from streamgroups_cli.groups.restores import Restore, carry_out_restore, plan_restore, say_what_restores
+    from streamgroups_operators.savepoints.creating import SavepointCreator
+    from streamgroups_operators.savepoints.directory import SavepointDirectory
+    from streamgroups_operators.savepoints.placing import Target
+
+    with connect() as cluster, TemporaryDirectory(prefix="streamgroups-") as folder:
+        record = SavepointCreator(cluster.groups, cluster.topics).create(source, location, folder, cluster.now_ms())
+        operators = {it.name: it.name for it in record.operators}
+        fork = Restore(SavepointDirectory(folder, record.id), record, Target(location, target, operators))
+        plan = plan_restore(cluster, fork)
+        emit_plans(cluster, [plan], change.output, dry_run=not change.execute)
+        say_what_restores(fork, plan)
+        if change.execute:
+            carry_out_restore(cluster, fork, plan, undo_file=change.undo_file, wait_s=change.wait_s)
+        else:
+            say(ONLY_A_PLAN)
+
+
 def _require_two_groups(source: str, target: str) -> None:
     if source == target:
         raise InvalidOption(f"Group '{source}' is both FROM and TO.", remedy="Name two groups.")
@@ -98,5 +135,6 @@ def _say_what_is_not_copied(cluster: Cluster, source: str, target: str) -> None:
     if named:
         say(
             f"Warning: Only the offsets are copied. Group '{source}' has stored states for {len(named)} of them, which "
-            f"are not copied. For a query with state in group '{target}' the option 'onMissingState' decides."
+            f"are not copied. For a query with state in group '{target}' the option 'onMissingState' decides. --with-state "
+            "copies them."
         )

@@ -19,6 +19,7 @@ from streamgroups.groups.description import TYPES_WITH_OFFSETS, GroupDescription
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.retry import comes_true
+from streamgroups.savepoints.cut import state_of
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.formats import names
 from streamgroups_cli.output import say
@@ -83,7 +84,12 @@ def _readiness(cluster: Cluster, group: GroupDescription) -> _ResetReadiness:
 
 
 def move_live(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Committed], *, within_s: float
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, Committed],
+    *,
+    within_s: float,
+    is_restored: bool = False,
 ) -> dict[TopicPartition, StreamGroupsError]:
     """Writes a reset request to a group's members, and waits until they have applied it.
 
@@ -92,6 +98,8 @@ def move_live(
         group_id: the group.
         offsets: the new offset of each partition.
         within_s: the timeout, in seconds.
+        is_restored: whether the members continue with the states that the metadata of the offsets names. Otherwise they search
+            them.
 
     Returns:
         The partitions that were not reset in time, although the request remains (``PartlyDone``). If the members left
@@ -104,7 +112,8 @@ def move_live(
     book = _reset_requests(cluster)
     topics = cluster.topics.describe_topics({tp.topic for tp in offsets}, operation="Read")
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
-    request_id = book.give(group_id, {tp: c.next_offset for tp, c in offsets.items()}, counts)
+    states = {tp: state_of(c.metadata) for tp, c in offsets.items()} if is_restored else {}
+    request_id = book.give(group_id, {tp: c.next_offset for tp, c in offsets.items()}, counts, states)
     left: Collection[TopicPartition] = offsets.keys()
     active = True
 
@@ -119,7 +128,7 @@ def move_live(
 
     def commit() -> None:
         nonlocal failures
-        marked = marked_offsets(cluster, group_id, {tp: offsets[tp] for tp in left})
+        marked = marked_offsets(cluster, group_id, {tp: offsets[tp] for tp in left}, is_restored=is_restored)
         found = cluster.groups.alter_offsets(group_id, marked)
         for error in found.values():
             if isinstance(error, GroupRejected):
@@ -164,7 +173,7 @@ def _reset_requests(cluster: Cluster) -> ResetRequests:
 
 
 def marked_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Committed]
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Committed], *, is_restored: bool = False
 ) -> dict[TopicPartition, Committed]:
     """All offsets of a change of a group without members, with the marks of a tool. Reads the offsets that they replace.
 
@@ -172,6 +181,7 @@ def marked_offsets(
         cluster: the cluster.
         group_id: the group.
         offsets: the offsets. Their metadata names their topic and their state.
+        is_restored: whether their metadata also names the program of the group. Otherwise it stays the same one.
     """
     before = cluster.groups.committed_offsets([group_id])[group_id]
-    return with_tool_marks(offsets, before, new_reset_id(), cluster.now_ms())
+    return with_tool_marks(offsets, before, new_reset_id(), cluster.now_ms(), keeps_program=not is_restored)

@@ -79,7 +79,7 @@ def plan_from_file(
         forgets = {tp: committed[g][tp].next_offset for tp in forgotten}
         in_effect = _is_in_effect(moves, committed[g], metadata, is_live=g in live)
         plans.append(GroupPlan(g, moves, forgets, metadata, live=live.get(g), is_in_effect=in_effect))
-    _require_owned(plans)
+    require_owned(plans)
     return plans
 
 
@@ -138,7 +138,7 @@ def plan_scenario(
         moves = plan(scenario, {tp: facts(g, tp) for tp in partitions[g]}, group_id=g)
         in_effect = _is_in_effect(moves, committed[g], is_live=g in live)
         plans.append(GroupPlan(g, moves, live=live.get(g), is_in_effect=in_effect))
-    _require_owned(plans)
+    require_owned(plans)
     return plans
 
 
@@ -164,7 +164,7 @@ def _is_in_effect(
     return all(is_same(committed.get(move.topic_partition), move) for move in moves)
 
 
-def _require_owned(plans: Sequence[GroupPlan]) -> None:
+def require_owned(plans: Sequence[GroupPlan]) -> None:
     """Rejects partitions without an owner in groups with members, because only the owner can reset a partition."""
     for p in plans:
         if p.live is None:

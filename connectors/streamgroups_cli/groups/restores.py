@@ -1,0 +1,193 @@
+"""Restores states with positions: plans and commits for ``savepoint restore`` and ``groups copy --with-state``.
+
+A restore is a reset whose offsets name their states. The files are in place before the first offset is committed, so an
+interrupted restore has changed no offset, or the same command finishes it. Source: SEMANTICS C3, O1, S6, S10.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
+from streamgroups.coordination.reset_protocol import event_time_group_of
+from streamgroups.errors import GroupRejected
+from streamgroups.groups.description import GroupDescription
+from streamgroups.groups.reset_plan import Move, require_bounds
+from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.savepoints.commit_record import CommitRecord
+from streamgroups.savepoints.restoring import (
+    Operators,
+    metadata,
+    moves,
+    of_other_topics,
+    repeated,
+    require_same_log,
+    require_same_program,
+    skipped,
+    state_only_metadata,
+)
+from streamgroups_cli.connection import Cluster
+from streamgroups_cli.formats import names
+from streamgroups_cli.groups.changes import apply
+from streamgroups_cli.groups.live import cancel_reset_requests, require_movable
+from streamgroups_cli.groups.plan_tables import GroupPlan
+from streamgroups_cli.groups.reset_plans import require_owned
+from streamgroups_cli.groups.undo_files import write_undo
+from streamgroups_cli.output import say
+from streamgroups_operators.locations import shown
+from streamgroups_operators.savepoints.creating import times_before
+from streamgroups_operators.savepoints.directory import SavepointDirectory
+from streamgroups_operators.savepoints.placing import Target, place
+
+_UNCHANGED = Operators({}, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What continues, and where.
+
+    Args:
+        directory: the savepoint.
+        record: its commit record.
+        target: the group that continues, and the names and the location of its states.
+        operators: the changes of the program.
+        is_state_only: whether the committed offsets of the group stay.
+    """
+
+    directory: SavepointDirectory
+    record: CommitRecord
+    target: Target
+    operators: Operators = _UNCHANGED
+    is_state_only: bool = False
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether another group continues at the positions of the savepoint."""
+        return self.target.group_id != self.record.group_id and not self.is_state_only
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the group of the savepoint returns to its positions."""
+        return not self.is_fork and not self.is_state_only
+
+
+def plan_restore(cluster: Cluster, restore: Restore) -> GroupPlan:
+    """The new offsets of the group that continues.
+
+    Raises:
+        GroupRejected: if the savepoint does not fit the group or its topics.
+        UnknownTopic: if a partition does not exist.
+    """
+    group_id, record = restore.target.group_id, restore.record
+    committed = cluster.groups.committed_offsets([group_id])[group_id]
+    if restore.is_fork and committed:
+        raise GroupRejected(
+            f"Group '{group_id}' has committed offsets for {len(committed)} partitions, and a fork needs a new group; "
+            "nothing was changed.",
+            remedy="Use another name.",
+            group=group_id,
+        )
+    partitions = {*record.positions, *(committed if restore.is_state_only else ())}
+    bounds = require_bounds(cluster.topics.bounds(partitions))
+    identities = cluster.topics.identities({tp.topic for tp in record.positions})
+    where = moves(record, {} if restore.is_state_only else committed, bounds)
+    others = of_other_topics(record, identities)
+    require_same_log(record, others, times_before(cluster.topics, others, bounds) if others else {})
+    live = require_movable(cluster, [group_id]).get(group_id)
+    if live is not None:
+        _require_stopped(restore, live, committed)
+    if restore.is_state_only:
+        return _plan_of_state(restore, committed, bounds)
+    keeps_program = restore.is_in_place and not restore.operators.is_changed
+    named = metadata(record, identities, keeps_program=keeps_program)
+    plan = GroupPlan(group_id, where, metadata=named, live=live, has_states=bool(record.operators))
+    require_owned([plan])
+    return plan
+
+
+def _require_stopped(restore: Restore, live: GroupDescription, committed: Mapping[TopicPartition, Committed]) -> None:
+    if restore.is_state_only or restore.operators.is_changed:
+        raise GroupRejected(
+            f"Group '{live.group_id}' has members, and its program changes; nothing was changed.",
+            remedy="Stop its queries, restore the savepoint, and start the program that continues.",
+            group=live.group_id,
+        )
+    require_same_program(restore.record, committed)
+
+
+def _plan_of_state(
+    restore: Restore, committed: Mapping[TopicPartition, Committed], bounds: Mapping[TopicPartition, Bounds]
+) -> GroupPlan:
+    named = state_only_metadata(restore.record, committed, bounds)
+    stay = [Move(tp, it.next_offset, it.next_offset, None, bounds[tp]) for tp, it in sorted(committed.items())]
+    return GroupPlan(restore.target.group_id, stay, metadata=named, has_states=True)
+
+
+def say_what_restores(restore: Restore, plan: GroupPlan) -> None:
+    """Prints the effects of a restore that its table does not show."""
+    group_id = plan.group_id
+    if restore.is_state_only:
+        saved = {tp: it.next_offset for tp, it in restore.record.positions.items()}
+        again = sum(it.to_offset - saved.get(it.topic_partition, it.to_offset) for it in plan.moves)
+        say(
+            f"Group '{group_id}' reads {again} offsets again before its positions, without output, to build its states."
+        )
+    if restore.is_in_place and repeated(plan.moves):
+        say(
+            f"The output of {repeated(plan.moves)} offsets after the savepoint stays where it is, and group '{group_id}' "
+            "writes it again."
+        )
+    if restore.is_in_place and skipped(plan.moves):
+        say(f"Group '{group_id}' skips {skipped(plan.moves)} offsets: the savepoint is ahead of it.")
+    if restore.operators.is_changed:
+        say(f"Operators that continue with a state: {', '.join(sorted(restore.target.names.values())) or 'none'}.")
+    if restore.is_fork:
+        say(
+            f"Group '{group_id}' is a fork. Its queries must write to another table or topic than those of group "
+            f"'{restore.record.group_id}'."
+        )
+
+
+def carry_out_restore(
+    cluster: Cluster, restore: Restore, plan: GroupPlan, *, undo_file: Path | None, wait_s: float
+) -> None:
+    """Copies the files of the states, writes the undo file, and commits the offsets.
+
+    Args:
+        cluster: the cluster.
+        restore: the restore.
+        plan: its plan.
+        undo_file: the file for the offsets before; ``None`` for a new file in the state directory.
+        wait_s: the timeout for members, in seconds.
+
+    Raises:
+        SavepointDamaged: if a file is missing or was changed. No offset was changed.
+        StateUnreachable: if a storage does not answer, or is full. No offset was changed.
+        PartlyDone: if some offsets were committed and some were not.
+    """
+    if restore.record.operators:
+        count = place(restore.directory, restore.record, restore.target)
+        say(f"{count} state file{'' if count == 1 else 's'} in place.")
+    changes = {plan.group_id: plan.changes}
+    # An undo searches the states before the restore.
+    options = f" --state-location {shlex.quote(shown(restore.target.location))}" if restore.record.operators else ""
+    undo = write_undo(cluster, changes, undo_file, why=f"before a restore of {restore.record.id}", options=options)
+    if plan.live is None:
+        cancel_reset_requests(cluster, plan.group_id, plan.changes.keys())
+    if not restore.is_state_only:
+        _write_times(cluster, restore.record, plan.group_id)
+    live = {plan.group_id} if plan.live is not None else set[str]()
+    apply(cluster, changes, undo, verb="restored", live=live, wait_s=wait_s, is_restored=True)
+    if plan.live is None:
+        say(f"Start its queries. See: streamgroups groups describe {names([plan.group_id])}.")
+
+
+def _write_times(cluster: Cluster, record: CommitRecord, group_id: str) -> None:
+    """Restores the event time of partitions that no state contains."""
+    times = {tp: Committed(it.next_offset, it.metadata) for tp, it in record.times.items()}
+    if times:
+        AdminMetadataStore(cluster.groups).write(event_time_group_of(group_id), times)

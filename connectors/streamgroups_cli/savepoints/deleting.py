@@ -1,0 +1,45 @@
+"""``streamgroups savepoint delete``: deletes a savepoint, also one that was not completed. Source: SEMANTICS C3."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgroups.errors import SavepointDamaged, UnknownSavepoint
+from streamgroups_cli.groups.changes import ONLY_A_PLAN
+from streamgroups_cli.output import say
+from streamgroups_cli.savepoints.arguments import Location, SavepointId
+from streamgroups_operators.savepoints.directory import SavepointDirectory, savepoints_at
+
+
+def delete(
+    location: Location,
+    savepoint: SavepointId,
+    execute: Annotated[
+        bool,
+        typer.Option("--execute/--dry-run", help="Delete it; otherwise only show it.", show_default="dry-run"),
+    ] = False,
+) -> None:
+    """Delete a savepoint, which cannot be undone."""
+    directory = SavepointDirectory(location, savepoint)
+    if savepoint not in savepoints_at(location):
+        raise UnknownSavepoint(
+            f"The savepoint '{directory}' does not exist.",
+            remedy="List the savepoints with: streamgroups savepoint list LOCATION.",
+        )
+    say(_about(directory))
+    if execute:
+        directory.delete()
+        say(f"The savepoint {savepoint} is deleted.")
+    else:
+        say(ONLY_A_PLAN)
+
+
+def _about(directory: SavepointDirectory) -> str:
+    try:
+        record = directory.read()
+    except (UnknownSavepoint, SavepointDamaged) as e:
+        return e.what
+    n_bytes = sum(it.n_bytes for it in record.operators)
+    return f"The savepoint {record.id} of group '{record.group_id}' has {len(record.positions)} positions and {n_bytes} bytes of states."

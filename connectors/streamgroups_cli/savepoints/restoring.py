@@ -1,0 +1,140 @@
+"""``streamgroups savepoint restore``: a reset with states, of the same group or of a new one (a fork).
+
+``streamgroups_cli.groups.restores`` plans it and carries it out. Source: SEMANTICS C3, O1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from streamgroups.coordination.reset_protocol import is_metadata_group
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.savepoints.commit_record import CommitRecord
+from streamgroups.savepoints.restoring import Operators, repeated
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions
+from streamgroups_cli.groups.plan_tables import emit_plans
+from streamgroups_cli.groups.restores import Restore, carry_out_restore, plan_restore, say_what_restores
+from streamgroups_cli.groups.scope import StateLocationOption
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import say
+from streamgroups_cli.savepoints.arguments import Location, SavepointId
+from streamgroups_operators.savepoints.directory import SavepointDirectory
+from streamgroups_operators.savepoints.placing import Target
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOptions(ApplyOptions):
+    """The options that decide where and how a savepoint continues.
+
+    Raises:
+        InvalidOption: if ``wait`` is not a duration, or options contradict each other.
+    """
+
+    state_location: StateLocationOption = None
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Continue in this new group (fork), instead of the group of the savepoint.",
+        ),
+    ] = None
+    state_only: Annotated[
+        bool,
+        typer.Option(
+            "--state-only",
+            help="Keep the committed offsets of the group, and use the states of the savepoint. The records in between are "
+            "read without output.",
+        ),
+    ] = False
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rename", metavar="OLD=NEW", help="The new name of an operator of a changed program; repeatable."
+        ),
+    ] = None
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="NAME", help="An operator that a changed program does not have; repeatable."),
+    ] = None
+    accept_repeated_output: Annotated[
+        bool,
+        typer.Option(
+            "--accept-repeated-output",
+            help="Accept that the output after the savepoint is written again, beside the old one.",
+        ),
+    ] = False
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait", metavar="DURATION", help="Maximum time for members to finish their batches and apply the restore."
+        ),
+    ] = "1m"
+
+    def __post_init__(self) -> None:
+        _ = self.wait_s, self.operators
+
+    @property
+    def wait_s(self) -> float:
+        """The time for members, in seconds."""
+        return parse_duration_ms(self.wait, option="--wait") / 1_000
+
+    @property
+    def operators(self) -> Operators:
+        """The operators of the program that continues."""
+        renamed = {}
+        for text in self.rename or ():
+            old, is_pair, new = text.partition("=")
+            if not (old and is_pair and new) or old in renamed:
+                raise InvalidOption(
+                    f"--rename {text} is invalid.", remedy="Write --rename OLD=NEW, once for each operator."
+                )
+            renamed[old] = new
+        return Operators(renamed, frozenset(self.without or ()))
+
+
+@with_options
+def restore(connect: Connect, location: Location, savepoint: SavepointId, options: RestoreOptions) -> None:
+    """Restore a savepoint: set the group to its positions and states. Members of this library apply it while they run.
+
+    Output that was written after the savepoint stays, and is written again.
+    """
+    directory = SavepointDirectory(location, savepoint)
+    record = directory.read()
+    restored = Restore(directory, record, _target(record, options), options.operators, options.state_only)
+    with connect() as cluster:
+        plan = plan_restore(cluster, restored)
+        emit_plans(cluster, [plan], options.output, dry_run=not options.execute)
+        say_what_restores(restored, plan)
+        if not options.execute:
+            say(ONLY_A_PLAN)
+            return
+        again = repeated(plan.moves) if restored.is_in_place else 0
+        if again and not options.accept_repeated_output:
+            raise GroupRejected(
+                f"The output of {again} offsets would be written again; nothing was changed.",
+                remedy="If the sink is an upsert, or the old output is removed, use --accept-repeated-output.",
+                group=plan.group_id,
+            )
+        carry_out_restore(cluster, restored, plan, undo_file=options.undo_file, wait_s=options.wait_s)
+
+
+def _target(record: CommitRecord, options: RestoreOptions) -> Target:
+    group_id = options.group or record.group_id
+    operators = options.operators.names([it.name for it in record.operators])
+    if is_metadata_group(group_id):
+        raise InvalidOption(f"'{group_id}' is a metadata group.", remedy="Name the group itself.")
+    if options.state_only and not record.operators:
+        raise InvalidOption(f"The savepoint {record.id} has no states.", remedy="Omit --state-only.")
+    if record.operators and options.state_location is None:
+        raise InvalidOption(
+            f"The savepoint {record.id} has states, and their target is not known; nothing was changed.",
+            remedy="Use --state-location: the option 'stateLocation' of the queries that continue.",
+        )
+    return Target(options.state_location or "", group_id, operators)

@@ -1,0 +1,29 @@
+"""``streamgroups savepoint verify``: reads all files of a savepoint, and reports those that are missing or changed."""
+
+from __future__ import annotations
+
+import typer
+
+from streamgroups.tables import Cell, Column, Table
+from streamgroups_cli.exits import ExitCode
+from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_cli.savepoints.arguments import Location, SavepointId
+from streamgroups_operators.savepoints.directory import SavepointDirectory, problems
+
+_COLUMNS = (Column("operator"), Column("file"), Column("problem"))
+
+
+def verify(location: Location, savepoint: SavepointId, output: OutputOption = Output.table) -> None:
+    """Check the size and the checksum of each file of a savepoint. Exit code 1: a problem."""
+    directory = SavepointDirectory(location, savepoint)
+    record = directory.read()
+    checked = sum(len(it.files) for it in record.operators)
+    rows: list[list[Cell]] = [[operator, str(file.name), why] for operator, file, why in problems(directory, record)]
+    names = [column.name for column in _COLUMNS]
+    emit(
+        output,
+        document=lambda: {"files": checked, "problems": [dict(zip(names, row, strict=True)) for row in rows]},
+        tables=lambda: [Table(_COLUMNS, rows, heading=f"{checked} files, {len(rows)} problems")],
+    )
+    if rows:
+        raise typer.Exit(ExitCode.ERROR)

@@ -1,0 +1,306 @@
+"""C1, C3: a savepoint copies the positions and states of a group, and a restore continues with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.groups.commit_metadata import CommitMark, ToolMark
+from streamgroups.groups.description import GroupDescription
+from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import TopicPartition
+from streamgroups.savepoints.commit_record import decode, encode
+from streamgroups.state.lookup import OnMissingState, Position, Stored
+from streamgroups.state.manifest import Segment
+from streamgroups.state.origins import Named, New
+from streamgroups_operators.locations import operator_files
+from streamgroups_operators.store import Operator, StateStore
+from unit_tests.cli_runner import CommandLine, Result
+from unit_tests.cli_states import NOW_MS, P0, P1, SCHEMA, States
+from unit_tests.streamgroups_cli.test_changing_groups import Query
+
+
+class World:
+    """A group with states of partition 0 at the offsets 10 and 20, and an empty state of partition 1."""
+
+    def __init__(self, cli: CommandLine, tmp_path: Path) -> None:
+        self.cli, self.to = cli, tmp_path / "savepoints"
+        self.states = States(cli, tmp_path / "files")
+        for tp in (P0, P1):
+            cli.cluster.produce(tp, 30, timestamp_ms=NOW_MS)
+        self.first = self.states.write(3, 10, first=0)
+        self.second = self.states.write(1, 20, first=10, before=(Segment(self.first, 0, 1, 8),))
+        self.states.commit(20, self.second)
+        cli.cluster.commit("board", {P1: 0}, CommitMark(False, state=New(), form="windows:windows").encode())
+
+    def create(self, *arguments: str) -> str:
+        location = ["--state-location", str(self.states.location)]
+        result = self.cli("savepoint", "create", "board", "--to", str(self.to), *location, "-o", "json", *arguments)
+        assert result.code == 0, result.err
+        return str(json.loads(result.out)["savepoint"]["id"])
+
+    def restore(self, id_: str, *arguments: str) -> Result:
+        location = ["--state-location", str(self.states.location)]
+        return self.cli("savepoint", "restore", str(self.to), id_, *location, *arguments)
+
+    def committed(self, group_id: str = "board") -> dict[TopicPartition, tuple[int, Any]]:
+        found = self.cli.admin.committed_offsets([group_id])[group_id]
+        marks = {tp: CommitMark.parse(it.metadata) or ToolMark.parse(it.metadata) for tp, it in found.items()}
+        return {tp: (it.next_offset, getattr(marks[tp], "state", None)) for tp, it in found.items()}
+
+    def rows(
+        self, group_id: str, origin: Named, operator: str = "windows", next_offset: int | None = None
+    ) -> list[int]:
+        """The rows with which a query of a group continues."""
+        files = operator_files(str(self.states.location), group_id, operator)
+        store = StateStore(Operator(group_id, operator, "", SCHEMA), files, OnMissingState.FAIL)
+        choice = store.find(Position(P0, origin.next_offset if next_offset is None else next_offset, origin))
+        assert isinstance(choice, Stored)
+        return [n for part in choice.state.parts.values() for n in store.rows(P0, part)["n"].to_pylist()]
+
+
+@pytest.fixture
+def world(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return World(cli, tmp_path)
+
+
+def delete_states(world: World) -> None:
+    for file in world.states.left():
+        world.states.path(file).unlink()
+
+
+def test_C1_the_commit_record_names_the_group_and_each_operator(world: World) -> None:
+    id_ = world.create()
+    shown = json.loads(world.cli("savepoint", "show", str(world.to), id_, "-o", "json").out)
+    assert (shown["savepoint"]["group"], shown["savepoint"]["partitions"]) == ("board", 2)
+    (operator,) = shown["operators"]
+    assert (operator["operator"], operator["states"], operator["rows"], operator["files"]) == ("windows", 1, 2, 2)
+    assert [(it["partition"], it["offset"], it["state"]) for it in shown["positions"]] == [
+        (0, 20, str(world.second)),
+        (1, 0, "empty"),
+    ]
+    listed = json.loads(world.cli("savepoint", "list", str(world.to), "-o", "json").out)["savepoints"]
+    assert [(it["id"], it["status"]) for it in listed] == [(id_, "complete")]
+    assert world.cli("savepoint", "verify", str(world.to), id_).code == 0
+
+
+def test_C3_the_same_group_continues_with_the_state_that_retention_has_deleted(world: World) -> None:
+    id_ = world.create()
+    delete_states(world)
+    later = world.states.write(0, 25, first=20)
+    world.states.commit(25, later)
+    plan = world.restore(id_)
+    assert (plan.code, "The output of 5 offsets after the savepoint stays" in plan.err) == (0, True)
+    assert world.committed()[P0][0] == 25
+    rejected = world.restore(id_, "--execute")
+    assert (rejected.code, "--accept-repeated-output" in rejected.err, world.states.left()) == (3, True, {later})
+    done = world.restore(id_, "--execute", "--accept-repeated-output")
+    assert done.code == 0, done.err
+    named = Named(world.second, 20)
+    assert world.committed() == {P0: (20, named), P1: (0, New())}
+    assert world.rows("board", named) == [1, 1]
+    mark = ToolMark.parse(world.cli.admin.committed_offsets(["board"])["board"][P1].metadata)
+    assert mark is not None
+    assert mark.form == "windows:windows"
+    assert mark.reset.id
+
+
+def test_C3_a_fork_continues_with_its_own_copy(world: World) -> None:
+    id_ = world.create()
+    before = world.committed()
+    done = world.restore(id_, "--group", "next", "--execute")
+    assert (done.code, "is a fork" in done.err) == (0, True), done.err
+    delete_states(world)
+    named = Named(world.second, 20)
+    assert world.committed("next") == {P0: (20, named), P1: (0, New())}
+    assert world.rows("next", named) == [1, 1]
+    assert world.committed() == before
+    again = world.restore(id_, "--group", "next", "--execute")
+    assert (again.code, "a fork needs a new group" in again.err) == (3, True)
+
+
+def test_C3_a_changed_program_renames_and_removes_operators(world: World) -> None:
+    id_ = world.create()
+    unknown = world.restore(id_, "--group", "next", "--rename", "minutes=hours")
+    assert (unknown.code, "Its operators: windows." in unknown.err) == (2, True)
+    done = world.restore(id_, "--group", "next", "--rename", "windows=minutes", "--execute")
+    assert done.code == 0, done.err
+    assert world.rows("next", Named(world.second, 20), "minutes") == [1, 1]
+    without = world.restore(id_, "--group", "other", "--without", "windows", "--execute")
+    assert (without.code, (world.states.location / "other").exists()) == (0, False), without.err
+
+
+def test_C3_a_state_alone_replaces_that_of_the_committed_offsets(world: World) -> None:
+    id_ = world.create()
+    world.states.commit(25, world.states.write(0, 25, first=20))
+    plan = world.restore(id_, "--state-only")
+    assert "reads 5 offsets again before its positions, without output" in plan.err
+    assert world.restore(id_, "--state-only", "--execute").code == 0
+    assert world.committed()[P0] == (25, Named(world.second, 20))
+    assert world.rows("board", Named(world.second, 20), next_offset=25) == [1, 1]
+    world.states.commit(15, world.first)
+    early = world.restore(id_, "--state-only", "--execute")
+    assert (early.code, "is before the savepoint" in early.err, world.committed()[P0][0]) == (3, True, 15)
+
+
+def test_C3_an_offset_of_a_tool_is_saved_with_the_state_that_a_query_finds(world: World) -> None:
+    world.cli.cluster.commit("board", {P0: 15}, "")
+    id_ = world.create()
+    shown = json.loads(world.cli("savepoint", "show", str(world.to), id_, "-o", "json").out)
+    assert [(it["offset"], it["state"]) for it in shown["positions"]] == [(15, str(world.first)), (0, "empty")]
+    assert world.restore(id_, "--group", "next", "--execute").code == 0
+    assert world.committed("next")[P0] == (15, Named(world.first, 10))
+
+
+def test_C3_an_offset_before_its_first_state_is_rejected(world: World) -> None:
+    world.cli.cluster.commit("board", {P0: 5}, "")
+    result = world.cli(
+        "savepoint", "create", "board", "--to", str(world.to), "--state-location", str(world.states.location)
+    )
+    assert (result.code, "after the queries have committed a batch" in result.err) == (3, True)
+
+
+def test_without_a_location_a_group_with_states_is_rejected(world: World) -> None:
+    result = world.cli("savepoint", "create", "board", "--to", str(world.to))
+    assert (result.code, "Use --state-location" in result.err, world.to.exists()) == (3, True, False)
+    id_ = world.create()
+    restored = world.cli("savepoint", "restore", str(world.to), id_, "--group", "next")
+    assert (restored.code, "Use --state-location" in restored.err) == (2, True)
+
+
+def test_a_group_without_states_needs_no_location(world: World) -> None:
+    world.cli.cluster.commit("plain", {P0: 7}, "")
+    created = world.cli("savepoint", "create", "plain", "--to", str(world.to), "-o", "json")
+    id_ = json.loads(created.out)["savepoint"]["id"]
+    done = world.cli("savepoint", "restore", str(world.to), id_, "--group", "copy", "--execute")
+    assert (done.code, world.committed("copy")[P0][0]) == (0, 7), done.err
+
+
+def test_a_missing_and_a_changed_file_change_no_offset(world: World) -> None:
+    id_ = world.create()
+    before = world.committed()
+    file = world.to / id_ / "states" / "windows" / str(world.second)
+    content = file.read_bytes()
+    for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:-1], None):
+        if damaged is None:
+            file.unlink()
+        else:
+            file.write_bytes(damaged)
+        assert world.cli("savepoint", "verify", str(world.to), id_).code == 1
+        result = world.restore(id_, "--group", "next", "--execute")
+        assert (result.code, str(world.second) in result.err, world.committed("next")) == (1, True, {})
+    assert world.committed() == before
+
+
+def test_an_incomplete_savepoint_is_not_restored(world: World) -> None:
+    id_ = world.create()
+    record = world.to / id_ / "savepoint.json"
+    text = record.read_text()
+    record.unlink()
+    result = world.restore(id_, "--group", "next", "--execute")
+    assert (result.code, "was not completed" in result.err) == (1, True)
+    listed = json.loads(world.cli("savepoint", "list", str(world.to), "-o", "json").out)["savepoints"]
+    assert [it["status"] for it in listed] == ["incomplete"]
+    for other in (
+        text.replace('"next_offset": 20', '"next_offset": 21'),
+        text[: len(text) // 2],
+        "[]",
+        '{"kind": 7}',
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ):
+        record.write_text(other)
+        damaged = world.restore(id_, "--group", "next", "--execute")
+        assert (damaged.code, "is damaged" in damaged.err) == (1, True)
+
+
+def test_a_savepoint_is_deleted_with_execute_only(world: World) -> None:
+    id_ = world.create()
+    assert world.cli("savepoint", "delete", str(world.to), id_).code == 0
+    assert (world.to / id_ / "savepoint.json").exists()
+    assert world.cli("savepoint", "delete", str(world.to), id_, "--execute").code == 0
+    assert not (world.to / id_).exists()
+    gone = world.cli("savepoint", "delete", str(world.to), id_, "--execute")
+    assert (gone.code, "does not exist" in gone.err) == (1, True)
+    assert world.cli("savepoint", "show", str(world.to), "../board").code == 2
+
+
+def test_records_after_the_savepoint_that_are_deleted_are_named(world: World) -> None:
+    id_ = world.create()
+    world.cli.cluster.delete_records(P0, 22)
+    result = world.restore(id_, "--group", "next", "--execute")
+    assert (result.code, "flights-0 (offset 20, earliest offset 22)" in result.err) == (3, True)
+
+
+def test_a_group_with_members_is_rejected_if_it_must_be_stopped(world: World) -> None:
+    world.cli.join("board", "flights")
+    location = ["--state-location", str(world.states.location)]
+    result = world.cli("savepoint", "create", "board", "--to", str(world.to), *location, "--require-stopped")
+    assert (result.code, world.to.exists()) == (3, False)
+
+
+def test_C3_members_continue_with_the_states_of_the_savepoint(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    id_ = world.create()
+    world.states.commit(25, world.states.write(0, 25, first=20))
+    query = Query(world.cli)
+    query.next_batch()
+    describe = world.cli.admin.describe_groups
+
+    def describe_later(group_ids: Collection[str]) -> dict[str, GroupDescription]:
+        query.next_batch()
+        return describe(group_ids)
+
+    monkeypatch.setattr(world.cli.admin, "describe_groups", describe_later)
+    result = world.restore(id_, "--execute", "--accept-repeated-output")
+    query.participation.close()
+    assert result.code == 0, result.err
+    assert world.committed() == {P0: (20, Named(world.second, 20)), P1: (0, New())}
+
+
+def test_members_of_another_program_are_rejected(world: World) -> None:
+    id_ = world.create()
+    world.cli.cluster.commit("board", {P1: 3}, CommitMark(False, form="none").encode())
+    query = Query(world.cli)
+    query.next_batch()
+    result = world.restore(id_, "--execute", "--accept-repeated-output")
+    query.participation.close()
+    assert (result.code, "run the program 'none'" in result.err, world.committed()[P1][0]) == (3, True, 3)
+
+
+def test_a_recreated_topic_is_accepted_only_with_the_same_log(world: World) -> None:
+    id_ = world.create()
+    record = world.to / id_ / "savepoint.json"
+    saved = decode(record.read_text(), "")
+    other = replace(saved, identities={"flights": TopicIdentity("other", "topic")})
+    record.write_text(encode(other))
+    same = world.restore(id_, "--group", "same", "--execute")
+    assert same.code == 0, same.err
+    positions = {tp: replace(it, before_ms=7) for tp, it in saved.positions.items()}
+    record.write_text(encode(replace(other, positions=positions)))
+    result = world.restore(id_, "--group", "next", "--execute")
+    assert (result.code, "the log of flights-0 is not that of the savepoint" in result.err) == (3, True)
+
+
+def test_C3_a_copy_of_a_group_with_its_state_is_a_fork(world: World) -> None:
+    location = ["--state-location", str(world.states.location)]
+    plan = world.cli("groups", "copy", "board", "next", "--with-state", *location)
+    assert (plan.code, "is a fork" in plan.err, world.committed("next")) == (0, True, {}), plan.err
+    assert not (world.states.location / "next").exists()
+    done = world.cli("groups", "copy", "board", "next", "--with-state", *location, "--execute")
+    assert done.code == 0, done.err
+    assert world.committed("next") == {P0: (20, Named(world.second, 20)), P1: (0, New())}
+    assert world.rows("next", Named(world.second, 20)) == [1, 1]
+    for arguments in ([], [*location, "--overwrite"], [*location, "--topic", "flights"]):
+        assert world.cli("groups", "copy", "board", "other", "--with-state", *arguments).code == 2
+
+
+def test_a_savepoint_that_is_ahead_of_the_group_skips_offsets(world: World) -> None:
+    id_ = world.create()
+    world.states.commit(10, world.first)
+    plan = world.restore(id_)
+    assert "skips 10 offsets: the savepoint is ahead of it" in plan.err
