@@ -32,6 +32,7 @@ the error as the cause of a failed query::
     ├── StateDamaged            a state file is damaged, or cannot be read
     ├── StateMismatch           a state belongs to another topic, cluster, offset or operator
     ├── StateUnreachable        the storage of states did not answer                         (retriable)
+    ├── PartitionsAdded         partitions were added to a topic whose operators keep state by key
     ├── UnknownSavepoint        a savepoint does not exist, or was not completed
     ├── SavepointDamaged        a file of a savepoint is missing, or was changed
     ├── PinDamaged              a file of pinned records is damaged, or does not exist
@@ -313,6 +314,12 @@ class StateUnreachable(StreamGroupsError):
 
     code = "state_unreachable"
     retriable = True
+
+
+class PartitionsAdded(StreamGroupsError):
+    """Partitions were added to a topic of a query that keeps state by key (SEMANTICS C4)."""
+
+    code = "partitions_added"
 
 
 class UnknownSavepoint(StreamGroupsError):

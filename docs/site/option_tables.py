@@ -93,6 +93,11 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
         "Where the state of partitions is stored.",
     ),
     "stateRetention": (".states.retention_ms", "duration", "How far back a reset keeps its state."),
+    "onAddedPartitions": (
+        ".states.on_added_partitions",
+        "``fail``, ``continue``",
+        "What happens to a query with state if a topic gets more partitions.",
+    ),
     "onMissingState": (".states.on_missing", "``fail``, ``empty``", "What happens if a position has no state."),
     "emitEvery": ("", "duration", "How often ``sg.with_event_time`` emits a watermark."),
     "watermarkDelay": ("", "duration", "The delay of the watermark."),

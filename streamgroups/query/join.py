@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 
 from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.errors import GroupRejected, ProgramMismatch
+from streamgroups.groups.added_partitions import added, require_none
 from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
 from streamgroups.groups.membership import Origin, Owned
@@ -41,6 +42,7 @@ class Joining:
         whole_timeout_ms: how long an exclusive query waits until it owns all partitions.
         group_limit: the limit of groups that read a topic; ``None`` without one.
         form: the form of the program of the query. Empty if it is unknown.
+        rejects_added: whether partitions that are added to a topic are rejected (SEMANTICS C4).
     """
 
     def __init__(
@@ -53,12 +55,13 @@ class Joining:
         whole_timeout_ms: int,
         group_limit: GroupLimit | None = None,
         form: str = "",
+        rejects_added: bool = False,
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._cluster, self._new_member = settings, cluster, new_member
         self._group_id = settings.group_id
         self._join_timeout_ms, self._whole_timeout_ms = join_timeout_ms, whole_timeout_ms
-        self._group_limit, self._form = group_limit, form
+        self._group_limit, self._form, self._rejects_added = group_limit, form, rejects_added
         self._joins = not isinstance(settings.subscription, Partitions)
         self._starting: dict[TopicPartition, int] = {}
         self._is_checked = False
@@ -178,10 +181,19 @@ class Joining:
         return topics_of(self._settings.subscription, self._cluster.topics())
 
     def _first_positions(self, missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
-        """The starting positions of partitions without a committed offset. Runs on the thread of the member."""
+        """The starting positions of partitions without a committed offset. Runs on the thread of the member.
+
+        Raises:
+            PartitionsAdded: if some were added to a topic whose records have state by key.
+        """
         known = {tp: Owned.new(self._starting[tp], Origin.STARTING) for tp in missing if tp in self._starting}
-        added = [tp for tp in missing if tp not in known]
-        oldest = self._cluster.beginning_offsets(added) if added else {}
+        later = [tp for tp in missing if tp not in known]
+        if later and self._rejects_added:
+            topics = {tp.topic for tp in later}
+            counts = {topic: n for topic, n in self._cluster.topics().items() if topic in topics}
+            of_topics = [TopicPartition(topic, p) for topic, n in counts.items() for p in range(n)]
+            require_none(added(later, self._cluster.committed(self._group_id, of_topics)), self._group_id)
+        oldest = self._cluster.beginning_offsets(later) if later else {}
         return {**known, **{tp: Owned.new(n, Origin.OLDEST) for tp, n in oldest.items()}}
 
     def _await_all(self, member: Member) -> None:

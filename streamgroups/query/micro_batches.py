@@ -136,6 +136,7 @@ class MicroBatches:
             whole_timeout_ms=whole_timeout_ms,
             group_limit=group_limit,
             form=form,
+            rejects_added=self._states.rejects_added,
         )
         #: The end of the last batch that Spark has run, until the batch is known to be done.
         self._begun: dict[str, Any] | None = None

@@ -131,6 +131,9 @@ class BatchStates:
     See :mod:`streamgroups.query.operator_states`.
     """
 
+    #: Whether partitions that are added to a topic are rejected, because its keys could change their partition (SEMANTICS C4).
+    rejects_added: bool = False
+
     def check(self, partitions: Collection[TopicPartition]) -> None:
         """Checks the partitions that the group reads, before the first batch.
 

@@ -1,6 +1,6 @@
-"""Parses the options about the states of operators: ``stateLocation``, ``stateRetention`` and ``onMissingState``.
+"""Parses the options about the states of operators, such as ``stateLocation``.
 
-Called by ``streamgroups_spark.source.options``. Source: SEMANTICS S10.
+Called by ``streamgroups_spark.source.options``. Source: SEMANTICS S10, C4.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.added_partitions import OnAddedPartitions
 from streamgroups.option_values import choice
 from streamgroups.state.lookup import OnMissingState
 
-STATE_OPTIONS = ("stateLocation", "stateRetention", "onMissingState")
+STATE_OPTIONS = ("stateLocation", "stateRetention", "onMissingState", "onAddedPartitions")
 _DEFAULT_RETENTION_MS = 3_600_000
 
 
@@ -25,11 +26,13 @@ class StateOptions:
         location: where state files are; ``None``: beside the checkpoint.
         retention_ms: how far back a reset keeps its state.
         on_missing: what happens if no state leads to a position.
+        on_added_partitions: what happens if a topic gets more partitions.
     """
 
     location: str | None = None
     retention_ms: int = _DEFAULT_RETENTION_MS
     on_missing: OnMissingState = OnMissingState.FAIL
+    on_added_partitions: OnAddedPartitions = OnAddedPartitions.FAIL
 
 
 def state_options(known: Mapping[str, str]) -> StateOptions:
@@ -42,7 +45,8 @@ def state_options(known: Mapping[str, str]) -> StateOptions:
         InvalidOption: for the first invalid option.
 
     >>> state_options({"stateRetention": "2 hours", "onMissingState": "empty"})
-    StateOptions(location=None, retention_ms=7200000, on_missing=<OnMissingState.EMPTY: 'empty'>)
+    StateOptions(location=None, retention_ms=7200000, on_missing=<OnMissingState.EMPTY: 'empty'>, \
+on_added_partitions=<OnAddedPartitions.FAIL: 'fail'>)
     """
     location, retention = known.get("stateLocation"), known.get("stateRetention")
     if location is not None and not location.strip():
@@ -56,7 +60,8 @@ def state_options(known: Mapping[str, str]) -> StateOptions:
             f"Option 'stateRetention' is '{retention}', which is negative.", remedy="Set it to 0 or longer."
         )
     on_missing = choice(known, "onMissingState", OnMissingState, OnMissingState.FAIL)
-    return StateOptions(location, retention_ms, on_missing)
+    on_added = choice(known, "onAddedPartitions", OnAddedPartitions, OnAddedPartitions.FAIL)
+    return StateOptions(location, retention_ms, on_missing, on_added)
 
 
 def default_location(checkpoint: str) -> str:

@@ -22,6 +22,7 @@ from streamgroups.coordination.no_metadata import NoMetadata
 from streamgroups.coordination.reset_protocol import members_group_of, resets_group_of
 from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation
+from streamgroups.groups.added_partitions import OnAddedPartitions
 from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
 from streamgroups.groups.exclusive import deleted_partitions
 from streamgroups.groups.history import no_history
@@ -260,7 +261,7 @@ class RunningQuery:
             return BatchStates()
         from streamgroups_spark.source.query_states import batch_states
 
-        return batch_states(
+        states = batch_states(
             self._options,
             facts,
             self._session,
@@ -270,6 +271,8 @@ class RunningQuery:
             self._clock,
             self._imported,
         )
+        states.rejects_added = self._options.states.on_added_partitions is OnAddedPartitions.FAIL
+        return states
 
     def _query_time(self, stream: StreamTime, metadata_store: MetadataStore) -> QueryTime:
         from streamgroups_spark.source.query_time import QueryTime

@@ -1,0 +1,69 @@
+"""C4: partitions that are added under keyed state are rejected, so the results of a key are never split without notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamgroups.errors import PartitionsAdded
+from streamgroups.query.query_ports import BatchStates
+from unit_tests.spark_model import Run, Settings, World, tp
+
+
+class Keyed(BatchStates):
+    """An operator with state by key."""
+
+    rejects_added = True
+
+
+class Continued(BatchStates):
+    """An operator with state, and ``onAddedPartitions=continue``."""
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(2)
+    world.produce(5, 5)
+    return world
+
+
+def grow(world: World) -> None:
+    world.cluster.add_partitions("flights", 3)
+    world.produce(0, 0, 4)
+    world.group.settle()
+
+
+def test_C4_a_running_query_fails_before_it_reads_an_added_partition(world: World) -> None:
+    run = Run(world, "alice", Settings(), states=Keyed()).start()
+    assert run.batch() == ["flights-0[0,5)", "flights-1[0,5)"]
+    with pytest.raises(
+        PartitionsAdded,
+        match=r"flights-2 has no committed offset.*added to the topic.*sg\.repartition.*onAddedPartitions=continue",
+    ):
+        grow(world)
+        run.batch()
+    assert world.committed() == {0: 0, 1: 0}
+
+
+def test_C4_a_query_that_starts_later_fails_too(world: World) -> None:
+    world.commit(5, 5)
+    world.cluster.add_partitions("flights", 3)
+    with pytest.raises(PartitionsAdded):
+        Run(world, "alice", Settings(), states=Keyed()).start().batch()
+
+
+@pytest.mark.parametrize("states", [Continued(), BatchStates()])
+def test_C4_it_is_read_if_the_user_accepts_it_or_no_operator_has_state(world: World, states: BatchStates) -> None:
+    run = Run(world, "alice", Settings(), states=states).start()
+    run.batch()
+    grow(world)
+    assert run.batch() == ["flights-2[0,4)"]
+
+
+def test_C4_all_partitions_of_a_new_group_are_accepted(world: World) -> None:
+    assert Run(world, "alice", Settings(), states=Keyed()).start().batch() == ["flights-0[0,5)", "flights-1[0,5)"]
+
+
+def test_C4_a_partition_whose_offset_was_deleted_was_not_added(world: World) -> None:
+    world.commit(5, 5)
+    world.cluster.forget_partitions("airline", [tp(0)])
+    assert Run(world, "alice", Settings(), states=Keyed()).start().batch() == ["flights-0[0,5)"]
