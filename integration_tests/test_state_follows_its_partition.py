@@ -1,4 +1,4 @@
-"""S9, S10: the state of a partition follows it to its next owner, and a reset moves it with the position."""
+"""S9, S10, C2: the state of a partition follows it to its next owner, and a reset moves it with the position."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def runs(spark: SparkSession, bootstrap: str, group: str, topic: str, tmp_path: 
     return Runs(spark, tmp_path, options)
 
 
-def test_S10_a_new_checkpoint_continues_with_the_state_of_the_group(
+def test_C2_S10_a_new_checkpoint_continues_with_the_state_of_the_group(
     runs: Runs, records: Records, bootstrap: str, group: str, topic: str
 ) -> None:
     records.write(400)

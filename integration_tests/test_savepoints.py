@@ -1,0 +1,210 @@
+"""C2, C3, C4: savepoints of running queries, restored into forks, into the same group, and on other numbers of members.
+
+The rows of a fork are compared with a plain program over all records (``Records.results``). ``test-long`` kills the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from integration_tests.command_line import streamgroups
+from integration_tests.test_state_follows_its_partition import PARTITIONS, Records, Result, Runs, current, read_rows
+from integration_tests.tiers import LONG
+from streamgroups_testkit.queries import shared_options
+from streamgroups_testkit.reading import committed_offsets
+from streamgroups_testkit.waits import wait_until
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    return new_topic(PARTITIONS, retention_ms="-1")
+
+
+@pytest.fixture
+def records(bootstrap: str, topic: str) -> Records:
+    return Records(bootstrap, topic)
+
+
+class Savepoints:
+    """The queries of a group, and savepoints of it."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, group: str, topic: str, directory: Path) -> None:
+        self._spark, self._bootstrap, self._topic, self._directory = spark, bootstrap, topic, directory
+        self.group, self.to, self.states = group, str(directory / "savepoints"), directory / "states"
+        self.runs = self.of(group)
+
+    def of(self, group: str) -> Runs:
+        """Runs queries of a group. Its output has its name."""
+        options = shared_options(self._bootstrap, group, self._topic, "consumer")
+        more = {"maxOffsetsPerTrigger": "300", "stateLocation": str(self.states)}
+        return Runs(self._spark, self._directory / group, options | more)
+
+    def command(self, *arguments: str) -> Any:
+        """The JSON document of a command."""
+        result = streamgroups("savepoint", *arguments, "-o", "json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def create(self) -> str:
+        """Creates a savepoint. Returns its id."""
+        made = ("create", self.group, "--to", self.to, "--state-location", str(self.states), "-b", self._bootstrap)
+        return str(self.command(*made)["savepoint"]["id"])
+
+    def positions(self, id_: str) -> list[int]:
+        """The offsets of a savepoint."""
+        found = {it["partition"]: it["offset"] for it in self.command("show", self.to, id_)["positions"]}
+        return [found.get(partition, 0) for partition in range(PARTITIONS)]
+
+    def restore(self, id_: str, *arguments: str) -> Any:
+        """Restores a savepoint."""
+        to = ("--state-location", str(self.states), "-b", self._bootstrap, "--execute")
+        return self.command("restore", self.to, id_, *to, *arguments)
+
+    def all_is_committed(self, records: Records) -> bool:
+        return committed_offsets(self._bootstrap, self.group, self._topic) == records.ends
+
+
+@pytest.fixture
+def savepoints(spark: SparkSession, bootstrap: str, group: str, topic: str, tmp_path: Path) -> Savepoints:
+    return Savepoints(spark, bootstrap, group, topic, tmp_path)
+
+
+def changed_since(records: Records, positions: list[int]) -> Mapping[tuple[int, str], Result]:
+    """The results that differ from those of the records before these positions."""
+    whole, before = records.results(), records.results(positions)
+    return {place: result for place, result in whole.items() if before.get(place) != result}
+
+
+def test_C3_C4_savepoints_of_two_running_queries_continue_in_forks(savepoints: Savepoints, records: Records) -> None:
+    queries = [savepoints.runs.start(name) for name in ("one", "two")]
+    made: list[str] = []
+    try:
+        for _ in range(3):
+            records.write(250)
+            made.append(savepoints.create() if made else _first(savepoints))
+        records.end()
+        wait_until(lambda: savepoints.all_is_committed(records), "all is committed")
+    finally:
+        for query in queries:
+            query.stop()
+    assert current(read_rows(savepoints.runs.output)) == records.results()
+    # As retention does later.
+    for file in (savepoints.states / savepoints.group).rglob("*.state"):
+        file.unlink()
+    for number, id_ in enumerate(made):
+        fork = savepoints.of(f"{savepoints.group}-{number}")
+        savepoints.restore(id_, "--group", f"{savepoints.group}-{number}")
+        fork.run("fork")
+        assert current(read_rows(fork.output)) == changed_since(records, savepoints.positions(id_)), id_
+
+
+def _first(savepoints: Savepoints) -> str:
+    """The first savepoint, once the queries have committed a batch of each partition."""
+
+    def has_begun() -> bool:
+        committed = committed_offsets(savepoints._bootstrap, savepoints.group, savepoints._topic)
+        return len(committed) == PARTITIONS and min(committed.values()) > 0
+
+    wait_until(has_begun, "each partition has a committed batch")
+    return savepoints.create()
+
+
+def test_C3_a_running_query_returns_to_its_savepoint(savepoints: Savepoints, records: Records) -> None:
+    records.write(300)
+    query = savepoints.runs.start("live")
+    try:
+        id_ = _first(savepoints)
+        positions = savepoints.positions(id_)
+        records.write(200)
+        wait_until(lambda: savepoints.all_is_committed(records), "all is committed")
+        moves = savepoints.restore(id_, "--accept-repeated-output")["moves"]
+        assert [it["to_offset"] for it in moves] == positions
+        records.end()
+        wait_until(lambda: savepoints.all_is_committed(records), "all is committed again")
+    finally:
+        query.stop()
+    assert current(read_rows(savepoints.runs.output)) == records.results()
+
+
+#: A program that runs a command and kills itself at a call of a method: (module, class, method, number of the call, before or after).
+_KILLED = """
+import importlib, os, signal, sys
+module, name, method, number, when = sys.argv[1:6]
+owner = getattr(importlib.import_module(module), name)
+real, calls = getattr(owner, method), iter(range(1, 1_000_000))
+def killed(*arguments, **named):
+    here = next(calls) == int(number)
+    if here and when == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = real(*arguments, **named)
+    if here:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(owner, method, killed)
+sys.argv = ["streamgroups", *sys.argv[6:]]
+from streamgroups_cli import main
+main()
+"""
+_FILE = ("streamgroups_operators.locations", "StateDirectory", "write_parts")
+_RECORD = ("streamgroups_operators.savepoints.directory", "SavepointDirectory", "write")
+_COMMIT = ("streamgroups_kafka.admin.groups", "KafkaGroupAdmin", "alter_offsets")
+
+
+def killed(place: tuple[str, str, str], number: int, when: str, *arguments: str) -> None:
+    """Runs a command that is killed."""
+    program = [sys.executable, "-c", _KILLED, *place, str(number), when, *arguments]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=120, env=dict(os.environ))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+@LONG
+def test_C3_a_command_that_is_killed_leaves_no_savepoint_or_a_whole_one(
+    savepoints: Savepoints, records: Records, bootstrap: str, topic: str
+) -> None:
+    records.write(300)
+    savepoints.runs.run("first")
+    location = ("--state-location", str(savepoints.states), "-b", bootstrap)
+    create = ("savepoint", "create", savepoints.group, "--to", savepoints.to, *location)
+    for place, number, when, status in (
+        (_FILE, 1, "before", "incomplete"),
+        (_FILE, 1, "after", "incomplete"),
+        (_FILE, 2, "after", "incomplete"),
+        (_RECORD, 1, "before", "incomplete"),
+        (_RECORD, 1, "after", "complete"),
+    ):
+        before = {it["id"] for it in savepoints.command("list", savepoints.to)["savepoints"]}
+        killed(place, number, when, *create)
+        new = [it for it in savepoints.command("list", savepoints.to)["savepoints"] if it["id"] not in before]
+        # Before the first file there is no directory either.
+        assert [it["status"] for it in new] in ([status], []), (place, number, when)
+        for it in new:
+            rejected = streamgroups(
+                "savepoint", "restore", savepoints.to, it["id"], "--group", "x", *location, "--execute"
+            )
+            assert (rejected.returncode != 0) == (status == "incomplete") or it["status"] == "complete"
+    id_ = savepoints.create()
+    records.write(100)
+    records.end()
+    for number, (place, call, when) in enumerate(
+        ((_FILE, 1, "before"), (_FILE, 1, "after"), (_FILE, 2, "after"), (_COMMIT, 1, "before"), (_COMMIT, 1, "after"))
+    ):
+        group = f"{savepoints.group}-{number}"
+        restore = ("savepoint", "restore", savepoints.to, id_, "--group", group, *location, "--execute")
+        killed(place, call, when, *restore)
+        committed = committed_offsets(bootstrap, group, topic)
+        if (place, when) != (_COMMIT, "after"):
+            assert committed == {}
+            savepoints.restore(id_, "--group", group)
+        fork = savepoints.of(group)
+        fork.run("fork")
+        assert current(read_rows(fork.output)) == changed_since(records, savepoints.positions(id_)), (place, call, when)
