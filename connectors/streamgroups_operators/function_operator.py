@@ -8,8 +8,9 @@ Source: SEMANTICS S10.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn, TypeAlias
 
 import numpy as np
@@ -24,6 +25,8 @@ from streamgroups_operators.plain_values import texts_of
 
 #: A function of the state, the records and the time, which returns the new state and the output.
 StateFunction: TypeAlias = Callable[[pa.Table, pa.Table, BatchTime], tuple[pa.Table, pa.Table]]
+#: A function that converts the rows of the state of an earlier version: the key columns, and the columns of that version.
+MigrateFunction: TypeAlias = Callable[[pa.Table], pa.Table]
 #: The column with the time of the last records of a key, in milliseconds since the epoch. Null: the key is removed.
 UPDATED = "__updated_ms"
 _PART = "rows"
@@ -42,6 +45,7 @@ class FunctionOperator:
         version: the version of the meaning of the state.
         expire_after_ms: a key without records for this time is removed. ``None``: never.
         behind: the operator whose results are the records; ``None`` for records of the source.
+        migrate: functions that convert the states of earlier versions, by version.
     """
 
     name: str
@@ -52,13 +56,25 @@ class FunctionOperator:
     version: int = 1
     expire_after_ms: int | None = None
     behind: str | None = None
+    migrate: Mapping[int, MigrateFunction] = field(default_factory=dict)
 
     @property
     def form(self) -> str:
         """See :attr:`StatefulOperator.form`."""
-        keys, own = ", ".join(self.by), ", ".join(f"{it.name} {it.type}" for it in self.rows)
+        own = ", ".join(f"{it.name} {it.type}" for it in self.rows)
+        return f"a function with the state ({own}) {self._form_end(self.version)}"
+
+    def _form_end(self, version: int) -> str:
+        """The end of the form of a version. The columns of the state before it can differ."""
         behind = "" if self.behind is None else f", of the results of the operator {self.behind}"
-        return f"a function with the state ({own}) by ({keys}), version {self.version}{behind}"
+        return f"by ({', '.join(self.by)}), version {version}{behind}"
+
+    def migration(self, form: str) -> Callable[[pa.Table], pa.Table] | None:
+        """How the rows of a state of an earlier version are converted; ``None`` if they cannot be."""
+        for version, function in self.migrate.items():
+            if form.startswith("a function with the state (") and form.endswith(f") {self._form_end(version)}"):
+                return partial(_migrated, self, function)
+        return None
 
     @property
     def schema(self) -> pa.Schema:
@@ -134,6 +150,44 @@ class _FunctionRun:
         rows = newest_rows(self._read(part[first:]), self._operator.by)
         # An older segment can have a row of a removed key, so only the oldest one leaves it out.
         return [*part[:first], rows if first else self._live(rows)]
+
+
+def _migrated(operator: FunctionOperator, function: MigrateFunction, rows: pa.Table) -> pa.Table:
+    """The state of an earlier version, converted: one row of each key that is not removed, with the time of its last records.
+
+    Raises:
+        FunctionFailed: if the function raises an error, or returns other columns or keys than it must.
+    """
+    by, schema = list(operator.by), operator.rows
+    live = newest_rows(rows, by)
+    live = live.filter(pc.is_valid(live[UPDATED]))
+    name, remedy = getattr(function, "__name__", function), "Correct the function. The batch then runs again."
+
+    def failed(problem: str, cause: Exception | None = None) -> FunctionFailed:
+        what = f"The function '{name}', which converts the state of operator '{operator.name}', {problem}."
+        error = FunctionFailed(what, remedy=remedy)
+        error.__cause__ = cause
+        return error
+
+    try:
+        new = function(live.drop_columns([UPDATED]))
+    except Exception as e:
+        raise failed(f"has raised {type(e).__name__}: {e}", e) from e
+    if not isinstance(new, pa.Table) or sorted(new.column_names) != sorted(schema.names):
+        returned = ", ".join(new.column_names) if isinstance(new, pa.Table) else type(new).__name__
+        raise failed(f"has returned {returned}, and not a pyarrow.Table with {', '.join(schema.names)}")
+    try:
+        new = new.select(schema.names).cast(schema)
+        before, after = key_numbers(by, live.select(by).cast(operator.keys), new)
+    except pa.ArrowException as e:
+        raise failed(
+            f"has returned other types than {', '.join(f'{it.name} {it.type}' for it in schema)} ({e})", e
+        ) from e
+    if len(np.unique(after)) < len(after) or not np.isin(after, before).all():
+        raise failed("has returned several rows of a key, or a key that it has not received")
+    times = np.zeros(int(before.max(initial=-1)) + 1, np.int64)
+    times[before] = live[UPDATED].to_numpy()
+    return new.append_column(UPDATED, pa.array(times[after]))
 
 
 # ---- the function ----------------------------------------------------------------------------------------------------

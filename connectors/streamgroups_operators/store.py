@@ -7,9 +7,10 @@ never change, so what was read once stays valid. Source: SEMANTICS S10, S11.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -33,8 +34,17 @@ from streamgroups.state.manifest import Manifest, PartitionState, Segment, decod
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Fingerprinted, Named, New, StateOrigin, Unnamed
 from streamgroups.state.state_files import StateFiles
+from streamgroups.times import utc
 from streamgroups_operators.file_format import pack, segment_of, unpack
 from streamgroups_operators.operator import Part
+
+
+#: Returns how the rows of a state of another definition are converted.
+Migration: TypeAlias = Callable[[str], Callable[[pa.Table], pa.Table] | None]
+
+
+def _no_migration(_: str) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +56,15 @@ class Operator:
         name: its name in the query.
         form: its definition, as text. Only the same definition continues with a state.
         schema: the columns of its segments.
+        migration: returns how the rows of a state of another definition are converted, by this definition; ``None`` if they
+            cannot be.
     """
 
     group_id: str
     name: str
     form: str
     schema: pa.Schema
+    migration: Migration = _no_migration
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +290,24 @@ class StateStore(StoredStates):
         super().__init__(operator.group_id, operator.name, files, on_missing)
         self._operator = operator
 
+    def parts_of(self, topic_partition: TopicPartition, stored: Stored) -> Mapping[str, Part]:
+        """The parts of a state, converted if the state has an earlier definition. Then all its rows are read.
+
+        Raises:
+            FunctionFailed: if the function of the conversion fails.
+            StateMissing: if a file does not exist.
+            StateDamaged: if a file is damaged.
+            StateUnreachable: if the storage does not answer.
+        """
+        form = self._open(stored.file, topic_partition)[0].form
+        change = None if form == self._operator.form else self._operator.migration(form)
+        if change is None:
+            return stored.state.parts
+        return {
+            name: [change(pa.Table.from_batches(self._batches(topic_partition, segments)))]
+            for name, segments in stored.state.parts.items()
+        }
+
     def rows(self, topic_partition: TopicPartition, segments: Iterable[Segment]) -> pa.Table:
         """The rows of segments, in their order.
 
@@ -285,14 +316,18 @@ class StateStore(StoredStates):
             StateDamaged: if a file is damaged.
             StateUnreachable: if the storage does not answer.
         """
-        batches = []
+        schema = self._operator.schema
+        return pa.Table.from_batches(self._batches(topic_partition, segments, schema), schema)
+
+    def _batches(
+        self, topic_partition: TopicPartition, segments: Iterable[Segment], schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
         for segment in segments:
             _, reader = self._open(segment.file, topic_partition)
             try:
-                batches.append(segment_of(reader, segment.number, segment.rows, self._operator.schema))
+                yield segment_of(reader, segment.number, segment.rows, schema)
             except ValueError as e:
                 raise self._damaged(segment.file, topic_partition, str(e)) from e
-        return pa.Table.from_batches(batches, self._operator.schema)
 
     def write(self, file: StateFileName, states: Sequence[NewState]) -> Manifest:
         """Writes the states of a task into one file, and the rows of parts that are apart into another one.
@@ -347,15 +382,27 @@ class StateStore(StoredStates):
 
     def _check(self, manifest: Manifest, topic_partition: TopicPartition) -> None:
         super()._check(manifest, topic_partition)
-        if manifest.form != self._operator.form:
+        if manifest.form != self._operator.form and self._operator.migration(manifest.form) is None:
             raise StateMismatch(
                 f"{topic_partition}: the state of operator '{self._operator.name}' was written by another definition: "
                 f"{manifest.form}. The query defines: {self._operator.form}.",
-                remedy="Revert the change, or give the operator a new name and set onMissingState=empty.",
+                remedy=f"Revert the change, or give the operator a new name and set onMissingState=empty{_again(manifest)}.",
                 group=self._operator.group_id,
                 topic=topic_partition.topic,
                 partition=topic_partition.partition,
             )
+
+
+def _again(manifest: Manifest) -> str:
+    """How the records of the open windows are read again, if the operator has windows. Their parts have their start as name."""
+    starts = [int(part) for state in manifest.states for part in state.parts if part.lstrip("-").isdecimal()]
+    if not starts:
+        return ""
+    start = utc(min(starts))
+    return (
+        f". The earliest open window starts at {start}: to count its records again, reset the group to them with: streamgroups "
+        f"groups reset {manifest.group_id} --to-datetime {start} --ignore-state"
+    )
 
 
 def _one_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:

@@ -201,7 +201,7 @@ def stored_state(store: StateStore, plan: RangePlan) -> tuple[State, int]:
     found = store.find(Position(tp, plan.range.next_offset, plan.state, plan.identity))
     if isinstance(found, Stored):
         stored = found.state
-        return State(stored.parts, stored.values, stored.due_ms, stored.time), stored.began_offset
+        return State(store.parts_of(tp, found), stored.values, stored.due_ms, stored.time), stored.began_offset
     logger.warning(
         "%s: the state file '%s' does not exist, so the partition continues at %d with an empty state",
         tp,

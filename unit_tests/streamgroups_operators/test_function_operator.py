@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from streamgroups.errors import FunctionFailed
+from streamgroups.errors import FunctionFailed, StateMismatch
 from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -395,3 +395,85 @@ def test_S10_the_definition_names_everything_that_changes_the_state() -> None:
     assert len(forms) == 5
     same = replace(COLLECT, function=returning(_raise), output=ROWS, expire_after_ms=5)
     assert same.form == COLLECT.form
+
+
+# ---- a new version ---------------------------------------------------------------------------------------------------
+
+TOTALS = pa.schema([("key", pa.string()), ("site", pa.int64()), ("total", pa.int64())])
+
+
+def add(state: pa.Table, records: pa.Table, time: BatchTime) -> tuple[pa.Table, pa.Table]:
+    """Version 2: the sum of the values of each key, instead of the values."""
+    totals = {(row["key"], row["site"]): row["total"] for row in state.to_pylist()}
+    for row in records.select(["key", "site", "value"]).to_pylist():
+        key = row["key"], row["site"]
+        if row["value"] is None:
+            totals.pop(key, None)
+        else:
+            totals[key] = totals.get(key, 0) + row["value"]
+    rows = [{"key": k, "site": s, "total": total} for (k, s), total in totals.items()]
+    return pa.Table.from_pylist(rows, TOTALS), OUTPUT.empty_table()
+
+
+def summed(rows: pa.Table) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"key": it["key"], "site": it["site"], "total": sum(it["values"])} for it in rows.to_pylist()], TOTALS
+    )
+
+
+def next_version(query: Query, migrate: Callable[[pa.Table], pa.Table] = summed) -> Query:
+    """The query with version 2, on the same files."""
+    new = Query(FunctionOperator("board", add, ("key", "site"), TOTALS, OUTPUT, 2, migrate={1: migrate}))
+    new.files, new.state, new.attempts = query.files, query.state, query.attempts
+    new.scope = replace(new.scope, migration=new.operator.migration)
+    return new
+
+
+@given(RECORDS, st.data())
+def test_C3_a_new_version_continues_with_the_converted_state(records: list[Record], data: st.DataObject) -> None:
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(records)), min_size=3, max_size=6))), len(records)]
+    query, changed = Query(), data.draw(st.integers(1, len(cuts) - 2))
+    for number, (first, end) in enumerate(pairwise(cuts), 1):
+        query.advance(records, first, end)
+        if number == changed:
+            query = next_version(query)
+    expected: dict[Key, list[int]] = {}
+    fold(expected, list(enumerate(records)))
+    totals = {(row["key"], row["site"]): row["total"] for row in query.stored(ALL_KEYS).to_pylist()}
+    assert totals == {key: sum(values) for key, values in expected.items()}
+
+
+def test_C3_a_conversion_keeps_the_time_of_the_last_records() -> None:
+    query = Query()
+    query.advance([Record("a", 1, 4)], 0, 1)
+    new = next_version(query)
+    new.operator = replace(new.operator, expire_after_ms=1_000)
+    new.now_ms += 1_001
+    assert new.stored([("a", 1)]).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("migrate", "problem"),
+    [
+        (lambda rows: 1 / 0, "has raised ZeroDivisionError"),
+        (lambda rows: rows, "has returned key, site, n, values"),
+        (lambda rows: None, "has returned NoneType"),
+        (lambda rows: pa.concat_tables([summed(rows)] * 2), "several rows of a key"),
+        (lambda rows: pa.table({"key": ["x"], "site": [1], "total": [1]}), "a key that it has not received"),
+        (lambda rows: pa.table({"key": ["a"], "site": [1], "total": ["x"]}), "has returned other types"),
+    ],
+)
+def test_C3_a_conversion_that_fails_names_its_function(migrate: Callable[[pa.Table], Any], problem: str) -> None:
+    query = Query()
+    query.advance([Record("a", 1, 4)], 0, 1)
+    with pytest.raises(FunctionFailed, match=problem):
+        next_version(query, migrate).advance([Record("a", 1, 4)] * 2, 1, 2)
+
+
+def test_C3_a_version_without_a_conversion_is_rejected() -> None:
+    query = Query()
+    query.advance([Record("a", 1, 4)], 0, 1)
+    new = next_version(query)
+    new.scope = replace(new.scope, migration=replace(new.operator, migrate={}).migration)
+    with pytest.raises(StateMismatch, match=r"version 1.*version 2"):
+        new.advance([Record("a", 1, 4)] * 2, 1, 2)

@@ -7,7 +7,7 @@ in the stage that reads. Source: SEMANTICS S9, S10, W17.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups_operators.function_operator import UPDATED, FunctionOperator, StateFunction
+from streamgroups_operators.function_operator import UPDATED, FunctionOperator, MigrateFunction, StateFunction
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.frames.key_columns import check_key_columns
 from streamgroups_spark.frames.key_values import check_key_values, with_key_values
@@ -44,6 +44,7 @@ def stateful(
     version: int = 1,
     prepartitioned: bool = False,
     expire_after: str | None = None,
+    migrate: Mapping[int, MigrateFunction] | None = None,
 ) -> DataFrame:
     """Runs a function with state for each key; the state of a partition follows it to its next owner (SEMANTICS S10).
 
@@ -76,6 +77,9 @@ def stateful(
             :func:`repartition` has partitioned the topic.
         expire_after: a duration: a key without records for this time, by the clock, is removed. Default: never. In a batch
             read all records have the same time by the clock, so no key expires.
+        migrate: functions that convert the state of earlier versions, by version. Each is called when the state of a partition
+            is loaded, with a ``pyarrow.Table`` of all its keys and the columns of that version, and returns the columns of
+            ``by`` and ``state``. A key without a row is removed.
 
     Returns:
         The output. A query with state is in append mode.
@@ -108,6 +112,12 @@ def stateful(
         raise InvalidOption(f"Option 'function' is {function!r}.", remedy="Pass a function of (state, records, time).")
     if version < 1:
         raise InvalidOption(f"Option 'version' is {version}.", remedy="It must be at least 1.")
+    for earlier, convert in (migrate or {}).items():
+        if not (isinstance(earlier, int) and 1 <= earlier < version and callable(convert)):
+            raise InvalidOption(
+                f"Option 'migrate' has {earlier!r}: {convert!r}.",
+                remedy=f"Pass a function for each earlier version, from 1 to {version - 1}.",
+            )
     rows = StructType([df.schema[key] for key in by] + _columns("state", state).fields)
     emitted = _columns("output", output)
     for columns in (df.columns, [*rows.names, UPDATED], emitted.names):
@@ -123,6 +133,7 @@ def stateful(
         version,
         _expiry_ms(expire_after),
         before,
+        dict(migrate or {}),
     )
     if not df.isStreaming:
         return over_bounded_data(df, operator, emitted)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import StateSize
 from streamgroups.state.task_plan import TaskPlan
+from streamgroups_operators.function_operator import FunctionOperator
 from streamgroups_operators.joins.definition import JoinOperator
 from streamgroups_operators.joins.task_states import JoinTaskStates
 from streamgroups_operators.locations import operator_files
@@ -91,7 +92,10 @@ class StateStage(Shipped):
     def _states(self, plan: TaskPlan) -> States:
         ours = self._operator
         files = operator_files(plan.location, plan.group_id, ours.name)
-        store = StateStore(Operator(plan.group_id, ours.name, ours.form, ours.schema), files, plan.on_missing)
+        operator = Operator(plan.group_id, ours.name, ours.form, ours.schema)
+        if isinstance(ours, FunctionOperator):
+            operator = replace(operator, migration=ours.migration)
+        store = StateStore(operator, files, plan.on_missing)
         return JoinTaskStates(ours, plan, store) if isinstance(ours, JoinOperator) else TaskStates(ours, plan, store)
 
 
