@@ -38,7 +38,6 @@ from streamgroups.times import utc
 from streamgroups_operators.file_format import pack, segment_of, unpack
 from streamgroups_operators.operator import Part
 
-
 #: Returns how the rows of a state of another definition are converted.
 Migration: TypeAlias = Callable[[str], Callable[[pa.Table], pa.Table] | None]
 
