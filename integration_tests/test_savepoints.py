@@ -14,10 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from integration_tests.state_query import counts
 from integration_tests.test_state_follows_its_partition import PARTITIONS, Records, Result, Runs, current, read_rows
 from integration_tests.tiers import LONG
 from streamgroups_testkit.queries import shared_options
@@ -208,3 +213,49 @@ def test_C3_a_command_that_is_killed_leaves_no_savepoint_or_a_whole_one(
         fork = savepoints.of(group)
         fork.run("fork")
         assert current(read_rows(fork.output)) == changed_since(records, savepoints.positions(id_)), (place, call, when)
+
+
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("delta", marks=LONG)])
+def test_C3_X2_a_table_and_its_ledger_return_to_a_savepoint(
+    kind: str,
+    request: pytest.FixtureRequest,
+    savepoints: Savepoints,
+    records: Records,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    """Output after the savepoint is written again by its key. The ledger follows the group back."""
+    sink: Any
+    if kind == "postgres":
+        sink = sg.PostgresSink(
+            conninfo=request.getfixturevalue("postgres"), table="board", mode="upsert", key=("start", "key")
+        )
+    else:
+        sink = sg.DeltaSink(uri=str(tmp_path / "board"), mode="upsert", key=("start", "key"))
+
+    def run(name: str) -> None:
+        rows = counts(spark, savepoints.runs.options).select(
+            F.unix_millis("window_start").alias("start"), "key", "n", "total"
+        )
+        writer = sg.exactly_once(rows, sink=sink, checkpoint=str(tmp_path / name))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        assert savepoints.all_is_committed(records)
+
+    def table() -> dict[tuple[int, str], Result]:
+        if kind == "postgres":
+            with psycopg.connect(sink.conninfo) as connection:
+                found = connection.execute("SELECT start, key, n, total FROM board").fetchall()
+        else:
+            found = [tuple(row.values()) for row in DeltaTable(sink.uri).to_pyarrow_table().to_pylist()]
+        return {(start, key): (n, total) for start, key, n, total in found}
+
+    records.write(300)
+    run("one")
+    id_ = savepoints.create()
+    records.write(200)
+    run("two")
+    savepoints.restore(id_, "--accept-repeated-output")
+    records.end()
+    run("three")
+    assert table() == records.results()
