@@ -259,3 +259,29 @@ def test_C3_X2_a_table_and_its_ledger_return_to_a_savepoint(
     records.end()
     run("three")
     assert table() == records.results()
+
+
+@LONG
+def test_C3_a_fork_is_promoted_by_its_state(savepoints: Savepoints, records: Records) -> None:
+    """The group keeps its offsets, and continues with the state of the fork. The records in between have no output again."""
+    records.write(300)
+    savepoints.runs.run("first")
+    fork = savepoints.of(f"{savepoints.group}-fork")
+    savepoints.restore(savepoints.create(), "--group", f"{savepoints.group}-fork")
+    records.write(200)
+    fork.run("shadow")
+    main, savepoints.group = savepoints.group, f"{savepoints.group}-fork"
+    promoted = savepoints.create()
+    savepoints.group = main
+    records.write(150)
+    savepoints.runs.run("second")
+    savepoints.restore(promoted, "--state-only", "--group", main)
+    records.end()
+    before = len(read_rows(savepoints.runs.output))
+    savepoints.runs.run("third")
+    assert current(read_rows(savepoints.runs.output)) == records.results()
+    # Windows that were closed before the promotion are not written again.
+    closed = set(records.results([650] * PARTITIONS))
+    again = {(row["start"], row["key"]) for row in read_rows(savepoints.runs.output, "third")}
+    assert not {place for place in again & closed if changed_since(records, [650] * PARTITIONS).get(place) is None}
+    assert len(read_rows(savepoints.runs.output)) > before

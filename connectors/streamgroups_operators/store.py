@@ -32,7 +32,7 @@ from streamgroups.state.lookup import (
 )
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Fingerprinted, Named, New, StateOrigin, Unnamed
+from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, StateOrigin, Unnamed
 from streamgroups.state.state_files import StateFiles
 from streamgroups.times import utc
 from streamgroups_operators.file_format import pack, segment_of, unpack
@@ -130,7 +130,7 @@ class StoredStates:
         """
         if isinstance(position.origin, New):
             return choose(position, (), self._on_missing)
-        if not isinstance(position.origin, Named):
+        if not isinstance(position.origin, Named | Earlier):
             return choose(position, self._searched(position), self._on_missing)
         try:
             manifest, _ = self._open(position.origin.file, position.topic_partition)

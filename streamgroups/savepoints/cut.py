@@ -18,7 +18,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.state.lookup import Choice, Position, Stored
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
+from streamgroups.state.origins import UNNAMED, Earlier, Named, New, StateOrigin
 
 
 def named_state(position: Position, choice: Choice, group_id: str) -> StateOrigin:
@@ -36,8 +36,11 @@ def named_state(position: Position, choice: Choice, group_id: str) -> StateOrigi
     >>> named_state(Position(TopicPartition("flights", 0), 5, UNNAMED), Empty(5), "board")
     New()
     """
+    if isinstance(position.origin, Named | Earlier):
+        return position.origin
     if isinstance(choice, Stored):
-        return choice.origin
+        is_here = choice.read_from == position.next_offset
+        return choice.origin if is_here else Earlier(choice.file, choice.read_from)
     if choice.read_from == position.next_offset:
         return New()
     tp = position.topic_partition
@@ -83,7 +86,7 @@ def partitions_by_file(states: Mapping[TopicPartition, StateOrigin]) -> dict[Sta
     """
     found: dict[StateFileName, set[TopicPartition]] = {}
     for tp, state in states.items():
-        if isinstance(state, Named):
+        if isinstance(state, Named | Earlier):
             found.setdefault(state.file, set()).add(tp)
     return {file: frozenset(partitions) for file, partitions in found.items()}
 

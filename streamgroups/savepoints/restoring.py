@@ -20,7 +20,7 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.savepoints.commit_record import CommitRecord, SavedPosition
 from streamgroups.savepoints.cut import state_of
-from streamgroups.state.origins import Named, New
+from streamgroups.state.origins import Earlier, Named, New, StateOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +225,13 @@ def state_only_metadata(
         "has no state in the savepoint": [
             tp
             for tp, it in states.items()
-            if not isinstance(it, Named) and committed[tp].next_offset > saved[tp].next_offset
+            if not isinstance(it, Named | Earlier) and committed[tp].next_offset > saved[tp].next_offset
         ],
         "needs records that are deleted": [
-            tp for tp, it in states.items() if isinstance(it, Named) and it.next_offset < bounds[tp].beginning_offset
+            tp
+            for tp, it in states.items()
+            if isinstance(it, Named | Earlier)
+            and it.next_offset < min(bounds[tp].beginning_offset, committed[tp].next_offset)
         ],
     }
     for why, partitions in rejected.items():
@@ -242,6 +245,15 @@ def state_only_metadata(
         tp: UNKNOWN if (mark := mark_of(it.metadata)) is None else mark.identity for tp, it in committed.items()
     }
     return {
-        tp: ToolMark(NO_RESET, identities[tp], it if isinstance(it, Named) else New()).encode()
+        tp: ToolMark(
+            NO_RESET, identities[tp], _of_offset(it, saved[tp].next_offset, committed[tp].next_offset)
+        ).encode()
         for tp, it in states.items()
     }
+
+
+def _of_offset(state: StateOrigin, saved_offset: int, next_offset: int) -> StateOrigin:
+    """The state of a later offset than that of the savepoint."""
+    if not isinstance(state, Named | Earlier):
+        return New()
+    return state if saved_offset == next_offset else Earlier(state.file, state.next_offset)

@@ -32,7 +32,7 @@ from streamgroups.state.joined_topics import PARTNER
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New
+from streamgroups.state.origins import Earlier, Named, New
 
 #: The choices for the left and the right partition.
 Choices: TypeAlias = tuple[Choice, Choice]
@@ -72,6 +72,10 @@ def choose_together(
     >>> choose_together(Position(o, 5, New()), Position(p, 7, New()), [], OnMissingState.EMPTY)
     (Empty(read_from=5), Empty(read_from=7))
     """
+    named = {it.origin.file for it in (left, right) if isinstance(it.origin, Named | Earlier)}
+    if len(named) == 1 and (isinstance(left.origin, Earlier) or isinstance(right.origin, Earlier)):
+        # A savepoint names the states, also if later ones lead to the positions.
+        manifests = [manifest for manifest in manifests if manifest.file in named]
     found = [
         (manifest.file, one, other)
         for manifest in manifests

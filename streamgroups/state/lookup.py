@@ -10,6 +10,7 @@ the position                           continues with
 =====================================  =================================================================================
 is a starting position                 an empty state
 names a state                          this state. If its file is missing: the policy. If it is damaged: an error
+names the state of an earlier offset   this state, and the records from there to ``o``, without output: a savepoint
 names none; a state of ``o`` exists    the newest of them that was committed, as far as that is known (below)
 names none; earlier states exist       the latest of them, and the records from there to ``o``, without output. The
                                        start of the first batch counts as a state, which is empty
@@ -36,7 +37,7 @@ from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Fingerprinted, Named, New, StateOrigin, fingerprint
+from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, StateOrigin, fingerprint
 
 
 class OnMissingState(Enum):
@@ -120,7 +121,7 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
         return Empty(here)
     tp = position.topic_partition
     found = [Stored(m.file, state) for m in manifests if (state := m.state_of(tp)) is not None]
-    if isinstance(position.origin, Named):
+    if isinstance(position.origin, Named | Earlier):
         return _named(position, position.origin, found)
     ours = [it for it in found if not it.state.identity.differs_from(position.identity)]
     if isinstance(position.origin, Fingerprinted):
@@ -174,7 +175,7 @@ def operator_in_use(files: Mapping[str, Collection[StateFileName]], named: Colle
     return max(known, key=lambda operator: (len(wanted & set(known[operator])), max(known[operator])), default=None)
 
 
-def _named(position: Position, named: Named, found: list[Stored]) -> Stored:
+def _named(position: Position, named: Named | Earlier, found: list[Stored]) -> Stored:
     tp, file = position.topic_partition, named.file
     stored = next((it for it in found if it.file == file), None)
     if stored is None or stored.state.next_offset != named.next_offset:
@@ -227,7 +228,7 @@ def is_continued(position: Position, origin: StateOrigin, states: Iterable[Parti
     def follows(state: PartitionState) -> bool:
         if state.next_offset != position.next_offset or state.identity.differs_from(position.identity):
             return False
-        return state.after == origin.file if isinstance(origin, Named) else True
+        return state.after == origin.file if isinstance(origin, Named | Earlier) else True
 
     return any(follows(it) for it in states)
 

@@ -38,6 +38,19 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """A position that names the state of an earlier offset. A query reads the records in between again, without output.
+
+    Args:
+        file: the file of the state.
+        next_offset: the offset of the state.
+    """
+
+    file: StateFileName
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unnamed:
     """A position without a state: a tool has set it, or the query has no operator with state."""
 
@@ -53,12 +66,14 @@ class Fingerprinted:
     fingerprint: int
 
 
-StateOrigin: TypeAlias = New | Named | Unnamed | Fingerprinted
+StateOrigin: TypeAlias = New | Named | Earlier | Unnamed | Fingerprinted
 UNNAMED = Unnamed()
 #: A ledger of offsets stores integers of 64 bits that are not negative.
 _LIMIT = 1 << 63
 #: A sum of two times of 18 digits is an integer of 64 bits.
 _TIME = r"(?:-?[0-9]{1,18})?"
+#: The end of the text of :class:`Earlier`.
+_AGAIN = "@again"
 #: The file, the offset, when the operator is due, and the event time of the state. It has the watermark, with the letter
 #: ``i`` if it is that of the idle timeout, and the latest event time. Windows with the watermark of the group have two
 #: further times.
@@ -79,7 +94,7 @@ def fingerprint(origin: StateOrigin) -> int:
     """
     if isinstance(origin, Fingerprinted):
         return origin.fingerprint
-    if not isinstance(origin, Named):
+    if not isinstance(origin, Named | Earlier):
         return 0
     digest = int.from_bytes(hashlib.sha256(str(origin.file).encode()).digest()[:8], "big")
     return digest % (_LIMIT - 1) + 1
@@ -99,7 +114,11 @@ def encode(origin: StateOrigin) -> str:
     '1732334879123-1f3a9c2b7d10-17-42.state@700@@1732334880000i@1732334879000'
     >>> encode(Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700, None, StateTime(5, 7, group=GroupWindows(3))))
     '1732334879123-1f3a9c2b7d10-17-42.state@700@@5@7@3@'
+    >>> encode(Earlier(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 700))
+    '1732334879123-1f3a9c2b7d10-17-42.state@700@again'
     """
+    if isinstance(origin, Earlier):
+        return f"{origin.file}@{origin.next_offset}{_AGAIN}"
     if isinstance(origin, Named):
         due = "" if origin.due_ms is None else f"@{origin.due_ms}"
         time = "" if origin.time is None else f"{due or '@'}@{_text(origin.time)}"
@@ -124,7 +143,8 @@ def decode(text: str) -> StateOrigin:
     """
     if text == "empty":
         return New()
-    found = _FORM.fullmatch(text)
+    is_earlier = text.endswith(_AGAIN)
+    found = _FORM.fullmatch(text.removesuffix(_AGAIN))
     if found is None:
         return UNNAMED
     try:
@@ -135,7 +155,9 @@ def decode(text: str) -> StateOrigin:
     if found["time"] is not None:
         group = None if found["group"] is None else GroupWindows(_number(found["used"]), _number(found["end"]))
         time = StateTime(_number(found["watermark"]), _number(found["event"]), bool(found["idle"]), group)
-    named = Named(file, int(found["offset"]), _number(found["due"]), time)
+    named: StateOrigin = Named(file, int(found["offset"]), _number(found["due"]), time)
+    if is_earlier:
+        named = Earlier(file, int(found["offset"]))
     return named if encode(named) == text else UNNAMED
 
 

@@ -26,7 +26,7 @@ from streamgroups.state.joined_lookup import choose_together, partner_of
 from streamgroups.state.lookup import Choice, OnMissingState, Position, Stored, choose
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New
+from streamgroups.state.origins import Earlier, Named, New
 
 #: A file of this age that no state needs belongs to no batch in flight, but to an attempt that was replaced.
 YOUNG_MS = 3_600_000
@@ -79,7 +79,7 @@ def _kept_by_commit(
     match position.origin:
         case New():
             return set()
-        case Named(file=file):
+        case Named(file=file) | Earlier(file=file):
             return {(position.topic_partition, file)}
     choices: tuple[Choice, ...]
     partner = _partner(position.topic_partition, manifests)

@@ -17,7 +17,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import decode, encode
 from streamgroups.state.lookup import OnMissingState, Position, Stored
 from streamgroups.state.manifest import Segment
-from streamgroups.state.origins import Named, New
+from streamgroups.state.origins import Earlier, Named, New
 from streamgroups_operators.locations import operator_files
 from streamgroups_operators.store import Operator, StateStore
 from unit_tests.cli_runner import CommandLine, Result
@@ -54,7 +54,7 @@ class World:
         return {tp: (it.next_offset, getattr(marks[tp], "state", None)) for tp, it in found.items()}
 
     def rows(
-        self, group_id: str, origin: Named, operator: str = "windows", next_offset: int | None = None
+        self, group_id: str, origin: Named | Earlier, operator: str = "windows", next_offset: int | None = None
     ) -> list[int]:
         """The rows with which a query of a group continues."""
         files = operator_files(str(self.states.location), group_id, operator)
@@ -142,8 +142,8 @@ def test_C3_a_state_alone_replaces_that_of_the_committed_offsets(world: World) -
     plan = world.restore(id_, "--state-only")
     assert "reads 5 offsets again before its positions, without output" in plan.err
     assert world.restore(id_, "--state-only", "--execute").code == 0
-    assert world.committed()[P0] == (25, Named(world.second, 20))
-    assert world.rows("board", Named(world.second, 20), next_offset=25) == [1, 1]
+    assert world.committed()[P0] == (25, Earlier(world.second, 20))
+    assert world.rows("board", Earlier(world.second, 20), next_offset=25) == [1, 1]
     world.states.commit(15, world.first)
     early = world.restore(id_, "--state-only", "--execute")
     assert (early.code, "is before the savepoint" in early.err, world.committed()[P0][0]) == (3, True, 15)
@@ -155,7 +155,7 @@ def test_C3_an_offset_of_a_tool_is_saved_with_the_state_that_a_query_finds(world
     shown = json.loads(world.cli("savepoint", "show", str(world.to), id_, "-o", "json").out)
     assert [(it["offset"], it["state"]) for it in shown["positions"]] == [(15, str(world.first)), (0, "empty")]
     assert world.restore(id_, "--group", "next", "--execute").code == 0
-    assert world.committed("next")[P0] == (15, Named(world.first, 10))
+    assert world.committed("next")[P0] == (15, Earlier(world.first, 10))
 
 
 def test_C3_an_offset_before_its_first_state_is_rejected(world: World) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamgroups.savepoints.commit_record import CommitRecord
 from streamgroups.savepoints.cut import state_of
-from streamgroups.state.origins import Named, New, StateOrigin
+from streamgroups.state.origins import Earlier, Named, New, StateOrigin
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 
@@ -95,7 +95,7 @@ def _position_cells(record: CommitRecord) -> list[list[Cell]]:
 
 def _state(origin: StateOrigin) -> str | None:
     match origin:
-        case Named(file=file):
+        case Named(file=file) | Earlier(file=file):
             return str(file)
         case New():
             return "empty"

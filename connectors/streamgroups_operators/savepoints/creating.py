@@ -25,7 +25,7 @@ from streamgroups.savepoints.cut import named_state, partitions_by_file, saved_m
 from streamgroups.state.lookup import Position
 from streamgroups.state.manifest import Manifest, PartitionState, decode
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, StateOrigin
+from streamgroups.state.origins import Earlier, Named, StateOrigin
 from streamgroups.times import utc
 from streamgroups_operators.file_format import checked_parts, manifest_in
 from streamgroups_operators.group_states import operators_of, states_of
@@ -119,7 +119,7 @@ class SavepointCreator:
             )
         identities = self._topics.identities({tp.topic for tp in committed})
         positions = {tp: _position(tp, it, identities) for tp, it in committed.items()}
-        named = [it.origin.file for it in positions.values() if isinstance(it.origin, Named)]
+        named = [it.origin.file for it in positions.values() if isinstance(it.origin, Named | Earlier)]
         if state_location is None:
             if named:
                 raise _without_location(group_id, len(named))
@@ -150,7 +150,7 @@ def _position(tp: TopicPartition, committed: Committed, identities: Mapping[str,
     position = position_of(tp, committed.next_offset, committed.metadata)
     return (
         position
-        if isinstance(position.origin, Named)
+        if isinstance(position.origin, Named | Earlier)
         else replace(position, identity=identities.get(tp.topic, UNKNOWN))
     )
 

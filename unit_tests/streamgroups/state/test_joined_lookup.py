@@ -11,7 +11,7 @@ from streamgroups.state.joined_lookup import choose_together, is_together
 from streamgroups.state.lookup import Empty, OnMissingState, Position, Stored
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import UNNAMED, Fingerprinted, Named, New, StateOrigin
+from streamgroups.state.origins import UNNAMED, Earlier, Fingerprinted, Named, New, StateOrigin
 
 LEFT, RIGHT = TopicPartition("orders", 0), TopicPartition("payments", 0)
 TOPIC, RECREATED = TopicIdentity("c1", "t1"), TopicIdentity("c1", "t2")
@@ -51,6 +51,12 @@ def positions(
 )
 def test_S10_positions_of_one_batch_need_no_search(origins: tuple[StateOrigin, StateOrigin], together: bool) -> None:
     assert is_together(*positions(10, 5, origins)) is together
+
+
+def test_C3_states_that_a_savepoint_names_are_used_although_later_ones_lead_to_the_positions() -> None:
+    named = Earlier(file(1), 10), Earlier(file(1), 5)
+    choices = choose_together(*positions(30, 50, named), FILES, FAIL)
+    assert [it.file for it in choices if isinstance(it, Stored)] == [file(1), file(1)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_continued
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.origins import Earlier, Named, New, Unnamed
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 TOPIC = TopicIdentity("c1", "t1")
@@ -47,8 +47,16 @@ def offset_of(choice: Choice) -> int | None:
     return choice.state.next_offset if isinstance(choice, Stored) else None
 
 
-def at(offset: int, origin: New | Named | Unnamed) -> Position:
+def at(offset: int, origin: New | Named | Earlier | Unnamed) -> Position:
     return Position(P0, offset, origin, TOPIC)
+
+
+def test_C3_a_position_that_names_an_earlier_state_reads_again_from_there() -> None:
+    choice = choose(at(9, Earlier(file(1), 5)), [stored(1, 5), stored(2, 8)], FAIL)
+    assert isinstance(choice, Stored)
+    assert (choice.file, choice.read_from) == (file(1), 5)
+    with pytest.raises(StateMismatch, match="has its state at 4"):
+        choose(at(9, Earlier(file(1), 5)), [stored(1, 4)], FAIL)
 
 
 def test_S10_a_starting_position_has_an_empty_state_whatever_is_stored() -> None:
