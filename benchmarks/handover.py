@@ -95,7 +95,7 @@ class _Member:
         if self._is_query:
             options = {f"kafka.{key}": value for key, value in session.items()}
             options |= {"kafka.bootstrap.servers": bootstrap, "group.id": group, "subscribe": topic}
-            options |= {"startingPosition": "TRIM_HORIZON"}
+            options |= {"startingOffsets": "earliest"}
             files = {"checkpoint": str(directory / f"checkpoint-{name}"), "history": str(self._history)}
             self._config = {**common, **files, "options": options, "has_state": kind == "state"}
         else:

@@ -78,7 +78,7 @@ def _soak(spark: SparkSession, bootstrap: str, directory: str, seconds: float, p
         query = (
             spark.readStream.format("streamgroups")
             .options(**{"kafka.bootstrap.servers": bootstrap, "subscribe": _TOPIC, "group.id": "soak"})
-            .option("startingPosition", "TRIM_HORIZON")
+            .option("startingOffsets", "earliest")
             .load()
             .writeStream.format("noop")
             .option("checkpointLocation", f"{directory}/checkpoint")

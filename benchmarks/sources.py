@@ -165,7 +165,7 @@ def stream_frame(bench: Bench, name: str, topic: str, **options: str) -> DataFra
     """A topic as a stream from its earliest offset."""
     source, extra = SOURCES[name]
     own = (
-        {"group.id": f"bench-{uuid.uuid4().hex}", "startingPosition": "TRIM_HORIZON"}
+        {"group.id": f"bench-{uuid.uuid4().hex}", "startingOffsets": "earliest"}
         if name == OURS
         else {"startingOffsets": "earliest"}
     )

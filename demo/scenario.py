@@ -106,7 +106,7 @@ class _Demo:
             "kafka.bootstrap.servers": kafka.bootstrap_servers,
             "group.id": GROUP,
             "subscribe": TOPIC,
-            "startingPosition": "TRIM_HORIZON",
+            "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": str(_MAX_OFFSETS),
             "kafka.group.protocol": protocol,
         }

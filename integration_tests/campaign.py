@@ -175,7 +175,7 @@ def campaign(
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
         "group.id": group,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
         "kafka.group.protocol": protocol,
         # With KIP-848 the broker configures the session timeout.
         **({"kafka.session.timeout.ms": "6000"} if protocol == "classic" else {}),

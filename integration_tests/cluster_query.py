@@ -39,7 +39,7 @@ def flights(spark: SparkSession, config: dict[str, Any], group: str) -> DataFram
         "kafka.bootstrap.servers": config["bootstrap"],
         "subscribe": config["flights"],
         "group.id": group,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
     return spark.readStream.format("streamgroups").options(**options).load()
 

@@ -21,7 +21,7 @@ def flights(spark: SparkSession, bootstrap: str, topic: str, group: str, **optio
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
         "group.id": group,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
         "includeHeaders": "true",
         "kafka.session.timeout.ms": "6000",
     }

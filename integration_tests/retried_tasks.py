@@ -40,7 +40,7 @@ def run(spark: SparkSession, config: dict[str, Any], name: str, sink: Any, colum
         "kafka.bootstrap.servers": config["bootstrap"],
         "subscribe": config["topic"],
         "group.id": f"{config['group']}-{name}",
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
     source = spark.readStream.format("streamgroups").options(**options).load()
     rows = source.select("value", F.col("key").cast("string").cast("int").alias("number")).select(*columns)

@@ -107,7 +107,7 @@ def test_S8_a_hung_spark_query_loses_its_partitions_and_its_late_output(
             "kafka.bootstrap.servers": bootstrap,
             "group.id": group,
             "subscribe": topic,
-            "startingPosition": "TRIM_HORIZON",
+            "startingOffsets": "earliest",
             "kafka.client.id": name,
             "historyDir": str(tmp_path / "history"),
             "leaseTimeout": "2s",

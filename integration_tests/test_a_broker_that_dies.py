@@ -34,7 +34,7 @@ def test_query_resumes(spark: SparkSession, tmp_path: Path, protocol: str) -> No
                 "kafka.bootstrap.servers": bootstrap,
                 "group.id": "g",
                 "subscribe": "t",
-                "startingPosition": "TRIM_HORIZON",
+                "startingOffsets": "earliest",
                 "kafka.group.protocol": protocol,
             }
         )

@@ -86,7 +86,7 @@ def test_S7_records_in_the_place_of_others_that_were_read(spark: SparkSession, t
             "kafka.bootstrap.servers": bootstrap,
             "group.id": "board",
             "subscribe": TOPIC,
-            "startingPosition": "TRIM_HORIZON",
+            "startingOffsets": "earliest",
         }
         assert run(spark, options, tmp_path) == [*values("a", 10), *values("lost", 10)]
         mark = CommitMark.parse(committed_metadata(bootstrap, "board", TOPIC)[0])

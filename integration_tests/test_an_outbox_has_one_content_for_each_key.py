@@ -91,7 +91,7 @@ def run(writer: DataStreamWriter) -> None:
 def orders(spark: SparkSession, bootstrap: str, topic: str, group: str) -> DataFrame:
     """Charges with an id that each evaluation computes again."""
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "group.id": group}
-    records = spark.readStream.format("streamgroups").options(**options, startingPosition="TRIM_HORIZON").load()
+    records = spark.readStream.format("streamgroups").options(**options, startingOffsets="earliest").load()
     charge = F.to_json(F.struct(F.col("value").cast("string").alias("order"), F.expr("uuid()").alias("charge_id")))
     return records.select("topic", "partition", "offset", charge.alias("body"))
 
@@ -155,7 +155,7 @@ def test_X7_a_topic_between_two_queries_is_a_stable_input(
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": charges,
         "group.id": f"{group}-charging",
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
         "kafka.isolation.level": "read_committed",
     }
     committed = spark.readStream.format("streamgroups").options(**options).load()

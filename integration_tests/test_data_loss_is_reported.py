@@ -42,7 +42,7 @@ def options(bootstrap: str, group: str, new_topic: Callable[..., str]) -> dict[s
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
 
 

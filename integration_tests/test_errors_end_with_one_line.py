@@ -41,11 +41,11 @@ def test_the_last_line_of_real_exceptions(spark: SparkSession, tmp_path: Path) -
         query.awaitTermination(60)
     assert last_line(failed.value) == WITHOUT_GROUP
     with pytest.raises(PySparkException) as rejected:
-        spark.readStream.format("streamgroups").options(**NO_BROKER, startingTme="1").load()
+        spark.readStream.format("streamgroups").options(**NO_BROKER, startingTimestmp="1").load()
     line = last_line(rejected.value)
     assert line is not None
     # Spark passes the names of options in lower case.
-    assert line.startswith("InvalidOption: Option 'startingtme' is unknown. Did you mean 'startingTime'")
+    assert line.startswith("InvalidOption: Option 'startingtimestmp' is unknown. Did you mean 'startingTimestamp'")
     assert "\n" not in line
     batch = spark.range(1).selectExpr("'x' value").write.format("streamgroups").options(**NO_BROKER)
     with ThreadPoolExecutor(1) as thread, pytest.raises(Py4JJavaError) as not_found:

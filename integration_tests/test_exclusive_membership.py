@@ -31,7 +31,7 @@ def test_alone_or_not_at_all(spark: SparkSession, bootstrap: str, new_topic: Cal
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
     exclusive = {**options, "membership": "exclusive"}
     holder = start(spark, exclusive)

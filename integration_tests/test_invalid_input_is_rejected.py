@@ -42,21 +42,21 @@ def _run(spark: SparkSession, options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("change", "message", "remedy"),
     [
-        ({"startingtme": "1"}, "Option 'startingtme' is unknown", "Did you mean 'startingTime'?"),
+        ({"startingtimestmp": "1"}, "Option 'startingtimestmp' is unknown", "Did you mean 'startingTimestamp'?"),
         ({"subscribePattern": "a.*"}, "exclude each other", "exactly one of"),
         ({"assign": '{"t":[0]}'}, "exclude each other", "exactly one of"),
         ({"subscribe": None}, "No topics to read are set", "exactly one of"),
         ({"group.id": None}, "Option 'group.id' is missing", "name of the group"),
         ({"subscribe": "nowhere"}, "Topic 'nowhere' does not exist", "correct its name"),
         (
-            {"startingPosition": "AT_TIME", "startingTime": "yesterday"},
-            "Option 'startingTime' is 'yesterday'",
+            {"startingTimestamp": "yesterday"},
+            "Option 'startingTimestamp' is 'yesterday'",
             "Write it like",
         ),
-        ({"startingPosition": "AT_TIME", "startingTime": "4102444800000"}, "no record at or after", "earlier time"),
-        ({"startingPosition": "NOW"}, "Option 'startingPosition' is 'NOW'", "Allowed values: TRIM_HORIZON"),
+        ({"startingTimestamp": "4102444800000"}, "no record at or after", "earlier time"),
+        ({"startingOffsets": "now"}, "Option 'startingOffsets' is 'now'", "earliest, latest"),
         ({"kafka.bootstrap.servers": "127.0.0.1:1"}, "127.0.0.1:1", ""),
-        ({"kafka.auto.offset.reset": "earliest"}, "auto.offset.reset", "startingPosition"),
+        ({"kafka.auto.offset.reset": "earliest"}, "auto.offset.reset", "startingOffsets"),
         ({"membership": "alone"}, "Option 'membership' is 'alone'", "Allowed values: shared, exclusive"),
     ],
 )

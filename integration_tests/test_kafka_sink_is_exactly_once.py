@@ -55,7 +55,7 @@ class Query:
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.topic,
             "group.id": self.group,
-            "startingPosition": "TRIM_HORIZON",
+            "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": "150",
             # With KIP-848 the broker configures the timeout.
             **({} if "kafka.group.protocol" in options else {"kafka.session.timeout.ms": "6000"}),

@@ -28,7 +28,7 @@ def test_describe(
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
     carol, dave = (QueryInSession(tmp_path, name, options).start(spark) for name in ("carol", "dave"))
 

@@ -72,7 +72,7 @@ def test_restart_at_once_with_default_timeouts(
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
     produce(bootstrap, topic, 80, partitions=PARTITIONS)
     alice, again = QueryProcess(tmp_path, "alice", options), QueryInSession(tmp_path, "again", options)

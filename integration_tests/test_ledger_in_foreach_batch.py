@@ -84,7 +84,7 @@ class Board:
                 "kafka.bootstrap.servers": self.bootstrap,
                 "subscribe": self.topic,
                 "group.id": self.group,
-                "startingPosition": "TRIM_HORIZON",
+                "startingOffsets": "earliest",
             }
         )
         writer = source.load().writeStream.foreachBatch(write).option("checkpointLocation", str(self.checkpoint))

@@ -65,7 +65,7 @@ class Board:
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.topic,
             "group.id": self.group,
-            "startingPosition": "TRIM_HORIZON",
+            "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": "120",
             "kafka.group.protocol": self.protocol,
         }

@@ -73,7 +73,7 @@ def reading(spark: SparkSession, bootstrap: str, group: str, topic: str, **more:
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
         **more,
     }
     return spark.readStream.format("streamgroups").options(**options).load()

@@ -28,7 +28,7 @@ def test_G1_latest_starts_after_what_is_there(
 ) -> None:
     topic = new_topic(2)
     produce(bootstrap, topic, 10, partitions=2)
-    with running_query(spark, {**options, "subscribe": topic, "startingPosition": "LATEST"}) as sink:
+    with running_query(spark, {**options, "subscribe": topic, "startingOffsets": "latest"}) as sink:
         # The starting position of a new group is committed immediately, so the next member uses it.
         wait_until(
             lambda: committed_offsets(bootstrap, options["group.id"], topic) == {0: 5, 1: 5}, "the start is committed"
@@ -47,11 +47,11 @@ def test_G1_at_time_and_at_offset(
     between_ms = time.time_ns() // 1_000_000 + 20
     wait_until(lambda: time.time_ns() // 1_000_000 > between_ms, "the moment has passed", interval_s=0.005)
     produce(bootstrap, topic, 5, partitions=1)
-    at_time = {"subscribe": topic, "startingPosition": "AT_TIME", "startingTime": str(between_ms)}
+    at_time = {"subscribe": topic, "startingTimestamp": str(between_ms)}
     with running_query(spark, {**options, **at_time}) as sink:
         wait_until(lambda: len(sink.records) >= 5, "the second half arrives")
     assert sink.records[0] == (topic, 0, 5)
-    offsets = {"startingPosition": "AT_OFFSET", "startingOffsets": json.dumps({topic: {"0": 8}})}
+    offsets = {"startingOffsets": json.dumps({topic: {"0": 8}})}
     with running_query(
         spark, {**options, "group.id": options["group.id"] + "-2", "subscribe": topic, **offsets}
     ) as sink:
@@ -65,13 +65,13 @@ def test_G2_committed_offsets_win_and_added_partitions_start_at_their_oldest(
     topic = new_topic(1)
     produce(bootstrap, topic, 3, partitions=1)
     subscribed = {**options, "subscribe": topic}
-    with running_query(spark, {**subscribed, "startingPosition": "TRIM_HORIZON"}) as sink:
+    with running_query(spark, {**subscribed, "startingOffsets": "earliest"}) as sink:
         wait_until(lambda: committed_offsets(bootstrap, options["group.id"], topic) == {0: 3}, "all is committed")
     produce(bootstrap, topic, 1, partitions=1)
     admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
     produce(bootstrap, topic, 4, partitions=2)
     # LATEST has no effect: the group has committed offsets, and partition 1 is newer than the group.
-    with running_query(spark, {**subscribed, "startingPosition": "LATEST"}) as sink:
+    with running_query(spark, {**subscribed, "startingOffsets": "latest"}) as sink:
         wait_until(lambda: len(sink.records) >= 5, "everything after the commit arrives")
     assert sorted(sink.records) == [(topic, 0, 3), (topic, 0, 4), (topic, 0, 5), (topic, 1, 0), (topic, 1, 1)]
 
@@ -80,7 +80,7 @@ def test_partitions_and_topics_that_come_while_running(
     spark: SparkSession, bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], options: dict[str, str]
 ) -> None:
     first = new_topic(1)
-    pattern = {"subscribePattern": f"{first}.*", "startingPosition": "LATEST"}
+    pattern = {"subscribePattern": f"{first}.*", "startingOffsets": "latest"}
     with running_query(spark, {**options, **pattern}) as sink:
         wait_until(lambda: committed_offsets(bootstrap, options["group.id"], first) == {0: 0}, "it is a member")
         admin.create_partitions([NewPartitions(first, 2)])[first].result(30)
@@ -99,7 +99,7 @@ def test_assign_reads_exactly_these_partitions(
 ) -> None:
     topic = new_topic(3)
     produce(bootstrap, topic, 9, partitions=3)
-    assigned = {"assign": json.dumps({topic: [0, 2]}), "startingPosition": "TRIM_HORIZON"}
+    assigned = {"assign": json.dumps({topic: [0, 2]}), "startingOffsets": "earliest"}
     with running_query(spark, {**options, **assigned}) as sink:
         wait_until(lambda: committed_offsets(bootstrap, options["group.id"], topic) == {0: 3, 2: 3}, "all is committed")
     assert {(p, o) for _, p, o in sink.records} == {(p, o) for p in (0, 2) for o in range(3)}

@@ -64,7 +64,7 @@ def queries(
 
     def read(name: str, topic: str, **options: str) -> DataFrame:
         given = {"kafka.bootstrap.servers": bootstrap, "group.id": f"{group}-{name}", "subscribe": topic}
-        given |= {"startingPosition": "TRIM_HORIZON", "includeHeaders": "true", "maxOffsetsPerTrigger": "50"}
+        given |= {"startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "50"}
         return spark.readStream.format("streamgroups").options(**given | options).load()
 
     def start(name: str, writer: Any) -> None:

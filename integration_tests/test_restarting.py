@@ -74,7 +74,7 @@ def runs(spark: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: 
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
     return Runs(spark, tmp_path, options)
 

@@ -27,7 +27,7 @@ def options(bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path:
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
 
 

@@ -70,7 +70,7 @@ def test_a_query_without_permissions_names_them_and_resumes_once_it_has_them(
         made.result(30)
     produce(listeners.plain, "departures", 50, partitions=1)
     options = {"kafka.bootstrap.servers": listeners.plain, "subscribe": "departures", "group.id": "board-writers"}
-    records = spark.readStream.format("streamgroups").options(**options, startingPosition="TRIM_HORIZON").load()
+    records = spark.readStream.format("streamgroups").options(**options, startingOffsets="earliest").load()
     sink = sg.KafkaSink(
         bootstrap_servers=listeners.login, topic="reports", transactional_id="board-writer", settings=_LOGIN
     )

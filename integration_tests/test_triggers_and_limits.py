@@ -27,7 +27,7 @@ def options(bootstrap: str, new_topic: Callable[..., str], group: str) -> dict[s
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
     }
 
 
@@ -138,7 +138,7 @@ def test_processing_time_commits_within_a_trigger(spark: SparkSession, options: 
 
 
 def test_only_the_selected_columns(spark: SparkSession, options: dict[str, str]) -> None:
-    del options["startingPosition"]
+    del options["startingOffsets"]
     narrow = spark.read.format("streamgroups").options(**options).schema("value binary, offset long").load()
     assert narrow.columns == ["value", "offset"]
     assert narrow.count() == 1_000

@@ -43,7 +43,7 @@ class Stream:
             "kafka.bootstrap.servers": bootstrap,
             "group.id": group,
             "subscribe": topic,
-            "startingPosition": "TRIM_HORIZON",
+            "startingOffsets": "earliest",
             "membership": "exclusive",
         }
         self._producer = Producer({"bootstrap.servers": bootstrap})

@@ -70,8 +70,8 @@ class StreamGroupsError(Exception):
         topic: the topic, if the error is about one.
         partition: the partition of the topic, if the error is about one.
 
-    >>> print(InvalidOption("Option 'startingTme' is unknown.", remedy="Did you mean 'startingTime'?"))
-    Option 'startingTme' is unknown. Did you mean 'startingTime'?
+    >>> print(InvalidOption("Option 'startingTimestmp' is unknown.", remedy="Did you mean 'startingTimestamp'?"))
+    Option 'startingTimestmp' is unknown. Did you mean 'startingTimestamp'?
     """
 
     #: Stable, machine-readable name of the error.

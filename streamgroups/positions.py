@@ -111,13 +111,13 @@ def parse_time_ms(text: str, *, option: str) -> int:
     Raises:
         InvalidOption: if it is neither, is before the epoch, or is more than an int64.
 
-    >>> [parse_time_ms(f"2013-01-01T05:00:00{zone}", option="startingTime") for zone in ("Z", "", "+01:00")]
+    >>> [parse_time_ms(f"2013-01-01T05:00:00{zone}", option="startingTimestamp") for zone in ("Z", "", "+01:00")]
     [1357016400000, 1357016400000, 1357012800000]
-    >>> parse_time_ms("1357016400000", option="startingTime")
+    >>> parse_time_ms("1357016400000", option="startingTimestamp")
     1357016400000
-    >>> parse_time_ms("yesterday", option="startingTime")
+    >>> parse_time_ms("yesterday", option="startingTimestamp")
     Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Option 'startingTime' is 'yesterday', which is not a time. Write it like \
+    streamgroups.errors.InvalidOption: Option 'startingTimestamp' is 'yesterday', which is not a time. Write it like \
 2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z.
     """
     remedy = "Write it like 2026-01-31T12:00:00Z or as milliseconds since 1970-01-01T00:00:00Z."

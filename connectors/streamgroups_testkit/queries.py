@@ -33,7 +33,7 @@ def shared_options(bootstrap: str, group: str, topic: str, protocol: str = "clas
         "kafka.bootstrap.servers": bootstrap,
         "group.id": group,
         "subscribe": topic,
-        "startingPosition": "TRIM_HORIZON",
+        "startingOffsets": "earliest",
         "kafka.group.protocol": protocol,
         **session,
     }

@@ -19,7 +19,7 @@ def start() -> StreamingQuery:
         .option("kafka.bootstrap.servers", brokers)
         .option("group.id", "flights")
         .option("subscribe", "flights")
-        .option("startingPosition", "TRIM_HORIZON")
+        .option("startingOffsets", "earliest")
         .load()
     )
     delays = sg.KafkaSink(bootstrap_servers=brokers, topic="delays")

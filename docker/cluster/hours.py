@@ -22,7 +22,7 @@ def start() -> StreamingQuery:
         .option("kafka.bootstrap.servers", os.environ["BROKERS"])
         .option("group.id", "hours")
         .option("subscribe", "flights")
-        .option("startingPosition", "TRIM_HORIZON")
+        .option("startingOffsets", "earliest")
         .load()
     )
     hours = sg.windows(

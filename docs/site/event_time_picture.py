@@ -65,7 +65,7 @@ def main(path: Path) -> int:
             .option("group.id", "flight-board")
             .option("membership", "exclusive")
             .option("subscribe", "flights")
-            .option("startingPosition", "TRIM_HORIZON")
+            .option("startingOffsets", "earliest")
             .load()
         )
         timed = sg.with_event_time(flights, "timestamp", watermark_delay="0s", partition_idle_timeout="6s")

@@ -61,14 +61,12 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
         "How many groups can read a topic before a new one starts.",
     ),
     "historyDir": (".history_dir", "directory", "Where the history of the member is written."),
-    "startingPosition": (
-        "",
-        "``TRIM_HORIZON``, ``LATEST``, ``AT_TIME``, ``AT_OFFSET``",
+    "startingOffsets": (
+        "``latest``; in a batch read ``earliest``",
+        "``earliest``, ``latest``, JSON",
         "The start of a group without committed offsets.",
     ),
-    "startingTime": ("", "time", "The time of ``AT_TIME``."),
-    "startingOffsets": ("``latest``; in a batch read ``earliest``", "``earliest``, ``latest``, JSON", "As in Spark."),
-    "startingTimestamp": ("", "time", "As in Spark."),
+    "startingTimestamp": ("", "time", "The start of a group without committed offsets."),
     "startingOffsetsByTimestamp": ("", "JSON", "As in Spark."),
     "startingOffsetsByTimestampStrategy": ("``error``", "``error``, ``latest``", "As in Spark."),
     "endingOffsets": ("``latest``", "``latest``, JSON", "The end of a batch read."),

@@ -1,9 +1,7 @@
-"""Parses the options for starting and ending positions, both those of this library and those of Spark's ``kafka``
-source.
+"""Parses the options for starting and ending positions, which are those of Spark's ``kafka`` source.
 
 Called by ``streamgroups_spark.source.options``. Spark's precedence applies: a timestamp for all partitions, then
-timestamps by partition, then offsets. ``startingPosition`` is an option of this library. It cannot be combined with the
-others, except that ``AT_OFFSET`` reads its offsets from ``startingOffsets``. Source: SEMANTICS G1, S4.
+timestamps by partition, then offsets. Source: SEMANTICS S4.
 """
 
 from __future__ import annotations
@@ -26,8 +24,6 @@ from streamgroups.positions import (
 )
 
 STARTING = (
-    "startingPosition",
-    "startingTime",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -50,15 +46,10 @@ def starting_positions(known: Mapping[str, str], *, streaming: bool) -> Position
     Raises:
         InvalidOption: if an option is malformed or contradicts another one.
 
-    >>> starting_positions({"startingPosition": "TRIM_HORIZON"}, streaming=True).default
+    >>> starting_positions({"startingOffsets": "earliest"}, streaming=True).default
     TrimHorizon()
     """
     strategy = _strategy(known)
-    named = known.get("startingPosition")
-    if named is not None:
-        return _named(named.strip().upper(), known, strategy)
-    if "startingTime" in known:
-        raise InvalidOption("Option 'startingTime' requires startingPosition=AT_TIME.", remedy="Set both, or neither.")
     if "startingTimestamp" in known:
         time_ms = parse_time_ms(known["startingTimestamp"], option="startingTimestamp")
         return Positions(AtTime(time_ms), when_no_record_matches=strategy)
@@ -95,31 +86,6 @@ def ending_positions(known: Mapping[str, str]) -> Positions:
             remedy="End at the latest offset, at an offset or at a time.",
         )
     return positions
-
-
-def _named(word: str, known: Mapping[str, str], strategy: WhenNoRecordMatches) -> Positions:
-    partner = {"AT_TIME": "startingTime", "AT_OFFSET": "startingOffsets"}.get(word)
-    for other in STARTING[1:-1]:
-        if other in known and other != partner:
-            raise InvalidOption(
-                f"Options 'startingPosition' ('{word}') and '{other}' cannot be combined.",
-                remedy="Use AT_TIME with startingTime, AT_OFFSET with startingOffsets, and other positions with neither.",
-            )
-    if partner is not None and partner not in known:
-        raise InvalidOption(f"startingPosition={word} requires option '{partner}'.", remedy="Set both.")
-    if word == "TRIM_HORIZON":
-        return Positions(TrimHorizon())
-    if word == "LATEST":
-        return Positions(Latest())
-    if word == "AT_TIME":
-        time_ms = parse_time_ms(known["startingTime"], option="startingTime")
-        return Positions(AtTime(time_ms), when_no_record_matches=strategy)
-    if word == "AT_OFFSET":
-        return _offsets(known, "startingOffsets", TrimHorizon())
-    raise InvalidOption(
-        f"Option 'startingPosition' is '{known['startingPosition']}'.",
-        remedy="Allowed values: TRIM_HORIZON, LATEST, AT_TIME, AT_OFFSET.",
-    )
 
 
 def _strategy(known: Mapping[str, str]) -> WhenNoRecordMatches:

@@ -32,15 +32,15 @@ def test_every_millisecond_is_read_back_exactly(time_ms: int, offset_minutes: in
         there = utc.astimezone(timezone(timedelta(minutes=offset_minutes)))
     except OverflowError:
         return
-    assert parse_time_ms(there.isoformat(timespec="milliseconds"), option="startingTime") == time_ms
-    assert parse_time_ms(str(time_ms), option="startingTime") == time_ms
+    assert parse_time_ms(there.isoformat(timespec="milliseconds"), option="startingTimestamp") == time_ms
+    assert parse_time_ms(str(time_ms), option="startingTimestamp") == time_ms
 
 
 @pytest.mark.parametrize(
     "text", ["2026-01-31T12:00:00Z", "2026-01-31T12:00:00", " 2026-01-31T12:00:00z ", "2026-01-31T13:00:00+01:00"]
 )
 def test_utc_can_be_written_in_several_ways(text: str) -> None:
-    assert parse_time_ms(text, option="startingTime") == 1_769_860_800_000
+    assert parse_time_ms(text, option="startingTimestamp") == 1_769_860_800_000
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_utc_can_be_written_in_several_ways(text: str) -> None:
 )
 def test_the_error_names_an_invalid_time(text: str, why: str) -> None:
     with pytest.raises(InvalidOption, match=why) as rejection:
-        parse_time_ms(text, option="startingTime")
-    assert "'startingTime'" in rejection.value.what
+        parse_time_ms(text, option="startingTimestamp")
+    assert "'startingTimestamp'" in rejection.value.what

@@ -128,7 +128,7 @@ def test_the_group_is_handed_on() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "remedy"),
     [
-        ("auto.offset.reset", "earliest", "startingPosition"),
+        ("auto.offset.reset", "earliest", "startingOffsets"),
         ("key.deserializer", "a.B", "DataFrame functions"),
         ("value.deserializer", "a.B", "DataFrame functions"),
         ("key.serializer", "a.B", "DataFrame functions"),

@@ -136,7 +136,6 @@ def test_S4_every_option_is_taken_in_any_case(
         ("kafkaConsumer.pollTimeoutMs", "0", "whole number greater than 0"),
         ("fetchOffset.numRetries", "-1", "0 or greater"),
         ("fetchOffset.retryIntervalMs", "x", "0 or greater"),
-        ("startingPosition", "BEGINNING", "TRIM_HORIZON, LATEST, AT_TIME, AT_OFFSET"),
         ("startingOffsets", "newest", "earliest, latest or a number"),
         ("startingOffsets", '{"flights":{"0":-3}}', "a number for each partition"),
         ("startingOffsets", "{}", "a number for each partition"),
@@ -159,7 +158,8 @@ def test_S4_a_bad_value_is_rejected_with_the_option_the_value_and_the_allowed_va
     ("options", "what"),
     [
         ({**BASE, "subscrib": "x"}, "Option 'subscrib' is unknown. Did you mean 'subscribe'?"),
-        ({**BASE, "startingtme": "x"}, "Option 'startingtme' is unknown. Did you mean 'startingTime'?"),
+        ({**BASE, "startingtimestmp": "x"}, "Option 'startingtimestmp' is unknown. Did you mean 'startingTimestamp'?"),
+        ({**BASE, "startingPosition": "LATEST"}, "Option 'startingPosition' is unknown"),
         ({**BASE, "bootstrap": "x"}, "Option 'bootstrap' is unknown. Names of Kafka settings start with 'kafka.'."),
         ({**BASE, "path": "/data"}, "load('/data') has a path, but topics have no path."),
         ({**BASE, "kafka.sesion.timeout.ms": "1"}, "Did you mean 'kafka.session.timeout.ms'?"),
@@ -201,14 +201,6 @@ def test_S4_unknown_and_forbidden_options_are_rejected_and_named(options: dict[s
             {**BASE, "leaseTimeout": "10s", "targetBatchTime": "10s"},
             "Option 'targetBatchTime' is 10s, which is not less than 'leaseTimeout' (10s)",
         ),
-        ({**BASE, "startingTime": "5"}, "'startingTime' requires startingPosition=AT_TIME"),
-        ({**BASE, "startingPosition": "AT_TIME"}, "startingPosition=AT_TIME requires option 'startingTime'"),
-        ({**BASE, "startingPosition": "AT_OFFSET"}, "startingPosition=AT_OFFSET requires option 'startingOffsets'"),
-        (
-            {**BASE, "startingPosition": "LATEST", "startingOffsets": "earliest"},
-            "'startingPosition' ('LATEST') and 'startingOffsets' cannot be combined",
-        ),
-        ({**BASE, "startingPosition": "AT_TIME", "startingTimestamp": "5"}, "cannot be combined"),
         ({"group.id": "airline", "subscribe": "flights"}, "'kafka.bootstrap.servers' is missing"),
         ({**BASE, "group.id": "airline.streamgroups"}, "a name that streamgroups reserves"),
         ({**BASE, "group.id": "airline.streamgroups.resets"}, "a name that streamgroups reserves"),
@@ -325,13 +317,7 @@ OFFSETS, TIMES = '{"flights":{"0":5,"1":-2}}', '{"flights":{"0":7,"1":8}}'
             {"startingTimestamp": "9", "startingOffsetsByTimestampStrategy": "LATEST"},
             Positions(AtTime(9), when_no_record_matches=LENIENT),
         ),
-        ({"startingPosition": "trim_horizon"}, Positions(TrimHorizon())),
-        ({"startingPosition": "LATEST"}, Positions(Latest())),
-        ({"startingPosition": "AT_TIME", "startingTime": "1970-01-01T00:00:00.009Z"}, Positions(AtTime(9))),
-        (
-            {"startingPosition": "AT_OFFSET", "startingOffsets": OFFSETS},
-            Positions(None, {P0: AtOffset(5), P1: TrimHorizon()}),
-        ),
+        ({"startingTimestamp": "1970-01-01T00:00:00.009Z"}, Positions(AtTime(9))),
     ],
 )
 def test_S4_where_to_start_has_spark_s_precedence(options: dict[str, str], starting: Positions) -> None:
@@ -370,7 +356,7 @@ def test_S4_a_batch_read_that_finds_nothing_is_rejected(options: dict[str, str])
 
 
 def test_a_position_is_one_for_all_or_for_each() -> None:
-    position: Position = stream(startingPosition="LATEST").starting.of(P0)
+    position: Position = stream(startingOffsets="latest").starting.of(P0)
     assert position == Latest()
 
 

@@ -90,11 +90,11 @@ def test_S12_types_that_are_no_keys() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, {"startingPosition": "TRIM_HORIZON", "kafka.isolation.level": "read_committed"}),
+        ({}, {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}),
         ({"STARTINGOFFSETS": "latest"}, {"STARTINGOFFSETS": "latest", "kafka.isolation.level": "read_committed"}),
         (
             {"Kafka.Isolation.Level": "READ_COMMITTED"},
-            {"startingPosition": "TRIM_HORIZON", "Kafka.Isolation.Level": "read_committed"},
+            {"startingOffsets": "earliest", "Kafka.Isolation.Level": "read_committed"},
         ),
     ],
 )

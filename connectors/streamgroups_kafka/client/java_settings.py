@@ -112,7 +112,7 @@ _JAVA_CLASS = (
 )
 #: Rejected options, with reason and remedy.
 _REFUSED = {
-    "auto.offset.reset": ("would hide lost data", "Use 'startingPosition', and 'onDataLoss' for lost data."),
+    "auto.offset.reset": ("would hide lost data", "Use 'startingOffsets', and 'onDataLoss' for lost data."),
     **dict.fromkeys(("key.deserializer", "value.deserializer"), ("does not apply to bytes", _BYTES)),
     **dict.fromkeys(("key.serializer", "value.serializer"), ("does not apply to bytes", _BYTES)),
     **dict.fromkeys(

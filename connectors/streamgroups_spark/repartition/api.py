@@ -218,7 +218,7 @@ def _reading(topic: str, options: Mapping[str, str]) -> dict[str, str]:
             remedy="Leave it out: committed records are read.",
         )
     # The earlier records belong to the state too.
-    start = {} if any(name.lower() in given for name in STARTING) else {"startingPosition": "TRIM_HORIZON"}
+    start = {} if any(name.lower() in given for name in STARTING) else {"startingOffsets": "earliest"}
     return {**start, **options, isolation or "kafka.isolation.level": "read_committed", "subscribe": topic}
 
 
