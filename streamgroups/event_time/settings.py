@@ -3,20 +3,7 @@
 Called when a source is created and when a query uses it. Source: SEMANTICS W3, W8-W11; StreamInsight, where settings
 of the adapter are defaults and settings of the query's binding override them.
 
-Time of a source:
-
-======================== ========================================================== ====================================
-option                   meaning                                                    default
-======================== ========================================================== ====================================
-``emitEvery``            how often the watermark is emitted: ``10 records``, ``5s`` ``1 record`` with ``watermarkDelay``
-``watermarkDelay``       delay behind the latest record; can be negative            ``0ms``, with ``emitEvery``
-``importFrom``           the group whose watermark this stream follows              none
-``onViolation``          ``keep``, ``drop`` or ``adjust``                           ``keep``
-``partitionIdleTimeout`` how long a partition without available records holds back  unlimited
-                         the watermark
-``watermarkHeader``      the header with watermarks of the producer. Only of a      none
-                         source, which also leaves out marker records
-======================== ========================================================== ====================================
+The table of settings is in ``docs/event-time.rst``, "Event time in a query".
 """
 
 from __future__ import annotations
