@@ -457,7 +457,7 @@ MUTANTS = (
         "OP7",
         "programs",
         "streamgroups/coordination/tool_commits.py",
-        'form = "" if replaced is None else replaced.form',
+        'form = "" if named is None else named.form',
         'form = ""',
         "a reset by a tool gives the group to any program",
     ),
