@@ -25,8 +25,8 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.query.admission import Limits
 from streamgroups_spark.sinks import batch_info
 from streamgroups_spark.sinks.batch_info import BatchInfo
-from unit_tests.spark_model import Checkpoint, Run, Settings, tp
-from unit_tests.spark_model import World as Cluster
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, tp
+from unit_tests.streamgroups.query.spark_model import World as Cluster
 
 P0, P1 = PARTITIONS = (tp(0), tp(1))
 #: The index of a query or process, modulo their number.

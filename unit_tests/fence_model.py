@@ -40,7 +40,7 @@ from unit_tests.exactly_once_model import (
     Query,
     World,
 )
-from unit_tests.spark_model import Run, Settings
+from unit_tests.streamgroups.query.spark_model import Run, Settings
 
 _TIMEOUT_S = 20.0
 

@@ -8,17 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 _UNIT = "unit_tests"
-#: The state machines and whatever else drives many parts together.
-_QUERIES = tuple(
-    f"{_UNIT}/streamgroups_spark/{name}.py"
-    for name in (
-        "test_micro_batches",
-        "test_reset_participation",
-        "test_group_state_machine",
-        "test_ledger_positions",
-        "test_one_program",
-    )
-)
 _MEMBERS = tuple(f"{_UNIT}/streamgroups_kafka/{name}.py" for name in ("test_member_state", "test_cursor_instance"))
 #: What only tests of event time and windows touch, by words in a file's name.
 _OF_TIME = ("time", "window", "panes", "observ", "idle", "watermark")
@@ -34,11 +23,13 @@ def stages(file: str, root: Path) -> tuple[tuple[str, ...], ...]:
     path = Path(file)
     own = _named(path.stem, root) or [p for word in path.stem.split("_") if len(word) > 4 for p in _named(word, root)]
     if "event_time" in file or any(word in path.name for word in _OF_TIME):
-        spark = sorted((root / _UNIT / "streamgroups_spark").glob("test_*.py"))
-        ours = [str(p.relative_to(root)) for p in spark if any(word in p.name for word in _OF_TIME)]
-        neighbours: tuple[str, ...] = (f"{_UNIT}/streamgroups/event_time", *ours)
+        folders = (root / _UNIT / "streamgroups" / "query", root / _UNIT / "streamgroups_spark")
+        tests = sorted(
+            p for folder in folders for p in folder.glob("test_*.py") if any(word in p.name for word in _OF_TIME)
+        )
+        neighbours: tuple[str, ...] = (f"{_UNIT}/streamgroups/event_time", *(str(p.relative_to(root)) for p in tests))
     elif path.parts[0] == "streamgroups":
-        neighbours = (f"{_UNIT}/streamgroups", *_QUERIES, *_MEMBERS)
+        neighbours = (f"{_UNIT}/streamgroups", *_MEMBERS)
     else:
         neighbours = (f"{_UNIT}/{path.parts[1]}",)
     there = tuple(test for test in neighbours if (root / test).exists())

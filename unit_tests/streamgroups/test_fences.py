@@ -23,7 +23,7 @@ from streamgroups.ledgers.commit import commit_batch, take_over_partitions
 from streamgroups.ledgers.fences import epoch_partition, fences, new_epochs
 from streamgroups.ledgers.recovery import take_over
 from streamgroups.query.admission import Limits
-from unit_tests.spark_model import Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 P0 = tp(0)
 FIVE = Settings(limits=Limits(max_offsets=5))

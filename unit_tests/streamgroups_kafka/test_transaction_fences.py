@@ -45,7 +45,7 @@ from unit_tests.exactly_once_model import (
     World,
 )
 from unit_tests.examples import examples
-from unit_tests.spark_model import Settings
+from unit_tests.streamgroups.query.spark_model import Settings
 from unit_tests.transaction_broker import FakeTransactionBroker, Row, connected, encoded, lose_the_answer
 
 CONFIG = ClientConfig.from_options({"bootstrap.servers": "nowhere:1"})

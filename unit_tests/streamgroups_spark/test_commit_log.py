@@ -15,7 +15,7 @@ from streamgroups.errors import OffsetFormat, QueryUnknown, StateUnreachable
 from streamgroups.query.query_ports import CommitLog as CommitLogPort
 from streamgroups_spark.bridge.checkpoint_log import CommitLog, ends_in, watermark_in
 from streamgroups_spark.source.late_watermark import late_watermark_ms
-from unit_tests.spark_model import Checkpoint
+from unit_tests.streamgroups.query.spark_model import Checkpoint
 
 BEGUN = {"version": 2, "n": 3, "ranges": {"flights": {"0": [5, 9]}}, "resting": {}}
 #: As Spark writes it: compact, keys in an order of its own.

@@ -24,7 +24,7 @@ from streamgroups.query.stored_watermarks import StoredWatermarks
 from streamgroups_spark.bridge.dataclass_json import from_json, to_json
 from streamgroups_spark.messages.time import TimeReply, TimeRequest
 from streamgroups_spark.source.query_time import QueryTime
-from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 AS_READ = TimeSettings(Generation())
 IDLE = TimeSettings(Generation(), partition_idle_timeout_ms=2_000)

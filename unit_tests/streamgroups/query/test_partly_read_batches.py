@@ -21,7 +21,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.query_ports import BatchStates
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named
-from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 
 class Read(Enum):

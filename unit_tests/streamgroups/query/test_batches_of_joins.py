@@ -20,7 +20,7 @@ from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.lookup import Empty, Position
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
-from unit_tests.spark_model import Checkpoint, Run, Settings, World
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World
 
 RUN = "1f3a9c2b7d10"
 TOPICS = JoinedTopics("flights", "gates")

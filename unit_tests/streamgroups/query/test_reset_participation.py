@@ -16,7 +16,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.admission import Limits
 from unit_tests.examples import examples
-from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 TWO_A_TIME = Settings(limits=Limits(max_offsets=2))
 

@@ -18,7 +18,7 @@ from streamgroups.groups.program import NO_FORM, OnOtherProgram, forms_in
 from streamgroups.groups.subscription import Partitions
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 WINDOWS = "windows:minutes -> kafka:clicks"
 CONTINUE = Settings(on_other_program=OnOtherProgram.CONTINUE)

@@ -14,7 +14,7 @@ from streamgroups.event_time.watermark import At
 from streamgroups.query.admission import Limits
 from streamgroups.query.alignment import FIRST_OFFSETS, EventTimes
 from streamgroups.query.batch_admission import BatchAdmission
-from unit_tests.spark_model import Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 AS_READ = TimeSettings(Generation())
 MINUTE_MS = 60_000

@@ -6,7 +6,7 @@ import pytest
 
 from streamgroups.errors import PartitionsAdded
 from streamgroups.query.query_ports import BatchStates
-from unit_tests.spark_model import Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 
 class Keyed(BatchStates):

@@ -14,7 +14,7 @@ from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
-from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 SKIP, EARLIEST, FAIL = (LossPolicies(policy) for policy in (OnDataLoss.SKIP, OnDataLoss.EARLIEST, OnDataLoss.FAIL))
 REFRESH_MS = 5_000

@@ -14,7 +14,7 @@ from streamgroups.errors import NotAuthorized
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, MetadataStore
 from streamgroups.query.skipped_range_store import SkippedRangeStore
-from unit_tests.spark_model import World, tp
+from unit_tests.streamgroups.query.spark_model import World, tp
 
 BATCH = BatchOffset(4, (OffsetRange(tp(0), 3, 9), OffsetRange(tp(1), 0, 2)))
 

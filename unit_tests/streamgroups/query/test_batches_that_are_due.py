@@ -15,7 +15,7 @@ from streamgroups.state.lookup import Choice, Empty, Position
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
 from streamgroups.state.state_time import StateTime
-from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 RUN = "1f3a9c2b7d10"
 

@@ -29,7 +29,7 @@ from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHori
 from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups.state.origins import New
-from unit_tests.spark_model import Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 EXCLUSIVE = Settings(mode=MembershipMode.EXCLUSIVE, on_restart=OnRestart.CHECKPOINT)
 TWO_A_TIME = Settings(limits=Limits(max_offsets=2))

@@ -21,7 +21,7 @@ from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
 from streamgroups.ports import Committed
 from streamgroups.query.admission import Limits
-from unit_tests.spark_model import Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 TWO_A_TIME = Settings(limits=Limits(max_offsets=2))
 TIMES = TimeSettings(Generation())

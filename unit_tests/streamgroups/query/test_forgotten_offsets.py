@@ -18,7 +18,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query import forgotten_offsets
 from streamgroups.state.origins import UNNAMED, New
-from unit_tests.spark_model import Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 EXCLUSIVE = MembershipMode.EXCLUSIVE
 

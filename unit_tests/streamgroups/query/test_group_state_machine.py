@@ -17,7 +17,7 @@ from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
 from streamgroups.query.admission import Limits
 from unit_tests.examples import examples
-from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 NAMES = ("alice", "bob", "carol", "dave")
 #: Which of those there are.

@@ -17,7 +17,7 @@ from streamgroups.groups.gaps import Cause
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from unit_tests.examples import examples
-from unit_tests.spark_model import Checkpoint, Run, Settings, World, tp
+from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 SKIP, EARLIEST, FAIL = (LossPolicies(policy) for policy in (OnDataLoss.SKIP, OnDataLoss.EARLIEST, OnDataLoss.FAIL))
 
