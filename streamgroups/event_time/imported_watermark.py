@@ -1,7 +1,9 @@
-"""The watermark of another group, by the event times that its queries store, and its progress.
+"""The watermark that a stream imports from another group: a slow reference stream follows a fast one.
 
-:mod:`streamgroups.query.stored_watermarks` reads the stored event times. :mod:`streamgroups.query.imported_time` calls
-this module at the start of a query and after each read. Source: SEMANTICS W10.
+``streamgroups_spark.event_time.with_event_time`` validates the imports of a process, and ``punctuation_source`` follows
+them. :mod:`streamgroups.query.imported_time` follows groups of any application, by the event times that their queries
+store. Source: SEMANTICS W10; StreamInsight's ``AdvanceTimeImportSettings``. If a stream both generates and imports a
+watermark, the later one counts, and an earlier one has no effect.
 
 ======================================  ============================================================================
 the other group                         the query that imports its watermark
@@ -15,16 +17,64 @@ has no members: its queries stopped     uses the last watermark, and logs a warn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.imports import no_watermark
+from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.watermark import NOT_YET, Watermark, latest
 from streamgroups.printable import listed
 
 #: How long a watermark may stay the same before a warning, in milliseconds.
 STANDSTILL_MS = 60_000
+
+
+def check_imports(stream: str, streams: Mapping[str, TimeSettings]) -> None:
+    """Validates that a stream has a watermark, as far as the streams of its process show it.
+
+    Streams that it does not import from are not checked, because they can belong to other queries. A group that is not
+    among the streams can belong to another application.
+
+    Args:
+        stream: its name.
+        streams: the event-time settings of each stream of the process, by its name.
+
+    Raises:
+        InvalidOption: if a stream on the import path imports from itself, or if all streams on it belong to this process
+            and none generates a watermark.
+
+    >>> from streamgroups.event_time.strategy import Generation
+    >>> prices, trades = TimeSettings(import_from="trades"), TimeSettings(Generation())
+    >>> check_imports("prices", {"prices": prices, "trades": trades})
+    >>> check_imports("prices", {"prices": prices})
+    >>> check_imports("prices", {"prices": prices, "trades": TimeSettings(import_from="prices")})
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Stream 'prices' has no watermark: it imports event time along prices <- trades, and no stream of \
+these generates a watermark. Set 'emitEvery', 'watermarkDelay' or 'watermarkHeader' for one of them.
+    """
+    way = way_of(stream, streams)
+    for name in way:
+        if streams[name].import_from == name:
+            raise InvalidOption(
+                f"Option 'importFrom' of stream '{name}' names the same stream.",
+                remedy="Name another group, or set 'emitEvery' or 'watermarkDelay' to generate a watermark.",
+            )
+    last = streams[way[-1]].import_from
+    is_whole = last is None or last in streams
+    if is_whole and not any(streams[name].has_own_watermark for name in way):
+        raise _no_watermark(way)
+
+
+def way_of(stream: str, streams: Mapping[str, TimeSettings]) -> list[str]:
+    """Returns a stream, the stream it imports from, and so on. A cycle is followed once.
+
+    >>> way_of("prices", {"prices": TimeSettings(import_from="trades"), "trades": TimeSettings(import_from="prices")})
+    ['prices', 'trades']
+    """
+    way = [stream]
+    while (source := streams[way[-1]].import_from) in streams and source is not None and source not in way:
+        way.append(source)
+    return way
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +118,6 @@ class ImportState:
     def stopped(self) -> tuple[str, ...]:
         """The groups without members."""
         return tuple(sorted(group_id for group_id, it in self.groups.items() if not it.has_members))
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """The groups without members and offsets, which possibly do not exist."""
-        return tuple(group_id for group_id in self.stopped if not self.groups[group_id].has_offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +179,7 @@ its first batch.
                 "start this query after its first batch.",
             )
     if not generates and all(it.imports and not it.generates for it in groups.values()):
-        raise no_watermark([group_id, import_from, *sorted(groups.keys() - {import_from})])
+        raise _no_watermark([group_id, import_from, *sorted(groups.keys() - {import_from})])
 
 
 def imported(before: ImportState, groups: Mapping[str, StoredWatermark], now_ms: int) -> ImportState:
@@ -185,9 +230,11 @@ no members. It advances again when a query of this group runs.
         f"The watermark that group '{group_id}' imports from group '{import_from}' has been {state.watermark} for "
         f"{unchanged_ms // 1_000} s"
     )
-    if state.unknown:
+    # Groups that possibly do not exist.
+    unknown = [it for it in state.stopped if not state.groups[it].has_offsets]
+    if unknown:
         return (
-            f"{what}: group {listed(state.unknown)} has neither members nor committed offsets. Start its query, or "
+            f"{what}: group {listed(unknown)} has neither members nor committed offsets. Start its query, or "
             "correct 'importFrom'."
         )
     if state.stopped:
@@ -199,4 +246,11 @@ no members. It advances again when a query of this group runs.
     return (
         f"{what}: a partition of this group has no event time yet. If it has no records, set 'partitionIdleTimeout' for "
         "the queries of the group."
+    )
+
+
+def _no_watermark(way: Sequence[str]) -> InvalidOption:
+    return InvalidOption(
+        f"Stream '{way[0]}' has no watermark: it imports event time along {' <- '.join(way)}, and no stream of these generates a watermark.",
+        remedy="Set 'emitEvery', 'watermarkDelay' or 'watermarkHeader' for one of them.",
     )

@@ -2,7 +2,7 @@
 
 ``streamgroups_spark.source.query_time`` calls this module after each observation of the partitions of a member.
 Windows close, and records are late, by the watermark that it returns. Source: SEMANTICS W1-W3, W5, W8.
-:mod:`streamgroups.event_time.imports` adds the watermarks of other streams.
+:mod:`streamgroups.event_time.imported_watermark` adds the watermarks of other streams.
 
 ========================================  ==========================================================
 partitions                                watermark of the source

@@ -2,7 +2,7 @@
 partitions.
 
 :mod:`streamgroups.monitoring.monitor` calls this module for ``groups watch``, and
-:mod:`streamgroups.query.stored_watermarks` for queries of other groups. For windows of partitions the commits contain the
+:mod:`streamgroups.query.imported_time` for queries of other groups. For windows of partitions the commits contain the
 event time (:mod:`streamgroups.event_time.state_times`). :mod:`streamgroups.event_time.observations` writes the entries.
 Source: SEMANTICS W2, W3, W10, O3. Several queries can share the group, so no single member has the time of all
 partitions. The watermark of a query never decreases; this module returns the current watermark of the partitions.

@@ -1,7 +1,7 @@
 """The watermark of a group: the minimum over the partitions that it reads, also over those that other queries own.
 
 Used by ``streamgroups.query.operator_states`` on the thread of the query, for windows with ``time="group"``, and by
-``streamgroups.query.stored_watermarks`` for queries of other groups. The commit of a partition contains the watermark of
+``streamgroups.query.imported_time`` for queries of other groups. The commit of a partition contains the watermark of
 its state (:mod:`streamgroups.state.state_time`), so every query can read it. Source: SEMANTICS W2, W3, S10.
 
 =========================================  =========================================================================

@@ -1,11 +1,16 @@
 """The watermark that a query imports from another group, whichever application runs the queries of that group.
 
 Created by ``streamgroups_spark.source.imported``. ``streamgroups_spark.source.query_time`` uses it for
-``sg.with_event_time``, and :class:`LaterTime` for windows with ``time="group"``. Source: SEMANTICS
-W10.
+``sg.with_event_time``, and :class:`LaterTime` for windows with ``time="group"``. Source: SEMANTICS W2, W3, W10;
+:mod:`streamgroups.event_time.imported_watermark` has the rules.
 
 The check at the start of a query reads the watermark and waits for it. Later reads run in the background, so that no
 batch waits for another group. If a read fails, the last watermark remains.
+
+A query with ``sg.with_event_time`` stores the time of each partition in a metadata group
+(:mod:`streamgroups.event_time.stored_time`), and one with ``time="group"`` in its commits
+(:mod:`streamgroups.query.group_time`). The queries of the other group can run anywhere, and can be stopped. So its
+partitions are those of the topics that its members read, or else those of the topics with stored offsets.
 """
 
 from __future__ import annotations
@@ -13,8 +18,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import StreamGroupsError
 from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.imported_watermark import (
@@ -25,15 +31,25 @@ from streamgroups.event_time.imported_watermark import (
     imported,
     standstill,
 )
+from streamgroups.event_time.stored_time import TimeState, group_time, imported_groups
 from streamgroups.event_time.watermark import NOT_YET, Watermark, latest
-from streamgroups.groups.membership import Owned
+from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Clock, Cluster, MetadataStore
 from streamgroups.printable import printable
 from streamgroups.query.alignment import EventTimes
 from streamgroups.query.available import Start
-from streamgroups.query.group_time import GroupTime
+from streamgroups.query.group_time import (
+    GroupTime,
+    Seen,
+    group_watermark,
+    has_group_time,
+    observed_all,
+    of_present_topics,
+    used_watermark,
+)
 from streamgroups.query.operator_time import OperatorTime
-from streamgroups.query.stored_watermarks import WatermarkReader
+from streamgroups.state.origins import UNNAMED, Named
 
 logger = logging.getLogger(__name__)
 
@@ -41,17 +57,130 @@ logger = logging.getLogger(__name__)
 _EVERY_MS = 1_000
 #: The pause after a failed read.
 _BACK_OFF_MS = 10_000
+#: How often the members and the topics of a group are read.
+_TOPICS_EVERY_MS = 10_000
 #: The limit of groups that import from each other in a row. Every principal with Read on a metadata group can add one.
 _MAX_GROUPS = 16
 
 
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    """The topics of a group when they were read last."""
+
+    names: frozenset[str]
+    partitions: frozenset[TopicPartition]
+    has_members: bool
+    read_ms: int
+
+
+class StoredWatermarks:
+    """The watermark of any group of the cluster, by the event times that its queries store. Used by one thread at a time.
+
+    Args:
+        cluster: the topics and groups of the cluster.
+        metadata_store: the committed offsets of all groups. :meth:`close` closes it.
+        now_ms: the time in milliseconds since the epoch.
+        idle_timeout_ms: the partition idle timeout for groups that store the watermark in their commits; ``None`` if only
+            the timeouts of their queries count. Other groups store which partitions are idle.
+    """
+
+    def __init__(
+        self, cluster: Cluster, metadata_store: MetadataStore, now_ms: Clock, idle_timeout_ms: int | None = None
+    ) -> None:
+        self._cluster, self._metadata_store = cluster, metadata_store
+        self._now_ms, self._idle_timeout_ms = now_ms, idle_timeout_ms
+        self._topics: dict[str, _Topics] = {}
+        self._seen: dict[str, Mapping[TopicPartition, Seen]] = {}
+
+    def read(self, group_id: str) -> StoredWatermark:
+        """Returns the event time that the queries of a group have stored.
+
+        Raises:
+            StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
+        """
+        topics = self._topics_of(group_id)
+        # An owner writes the entry before the commit. In this order no commit is older than its entry.
+        entries = self._metadata_store.read(event_time_group_of(group_id), topics.partitions)
+        commits = self._metadata_store.read(group_id, topics.partitions)
+        places = {tp: Owned.committed(it.next_offset, it.metadata) for tp, it in commits.items()}
+        has_offsets = bool(entries or commits)
+        if has_group_time(places):
+            watermark = self._of_states(group_id, topics.partitions, places)
+            return StoredWatermark(watermark, topics.has_members, has_offsets, generates=True)
+        texts = {tp: entry.metadata for tp, entry in entries.items()}
+        time = group_time(texts, {})
+        if time is None:
+            lacks_time = any(map(_is_of_a_batch, places.values()))
+            return StoredWatermark(NOT_YET, topics.has_members, has_offsets, lacks_time)
+        # Without entries after the committed offset: the group was reset, and reads their records again.
+        present = {
+            tp: entry.metadata
+            for tp, entry in entries.items()
+            if tp not in commits or entry.next_offset <= commits[tp].next_offset
+        }
+        now = group_time(present, dict.fromkeys(topics.partitions))
+        return StoredWatermark(
+            NOT_YET if now is None or now.watermark is None else now.watermark,
+            topics.has_members,
+            has_offsets,
+            generates=any(it.state is not TimeState.ASSERTS_NOTHING for it in time.partitions.values()),
+            imports=imported_groups(texts.values()),
+        )
+
+    def close(self) -> None:
+        """Closes connections. Call it once."""
+        self._metadata_store.close()
+
+    def _of_states(
+        self, group_id: str, partitions: frozenset[TopicPartition], places: Mapping[TopicPartition, Owned]
+    ) -> Watermark:
+        present = of_present_topics(places, self._cluster.identities({tp.topic for tp in places}))
+        # Without a timeout no partition is ever idle, and nothing needs the ends.
+        ends = {} if self._idle_timeout_ms is None else self._cluster.high_watermarks(partitions & present.keys())
+        seen = observed_all(self._seen.get(group_id, {}), partitions, present, ends, self._now_ms())
+        self._seen[group_id] = seen
+        now = group_watermark(seen, {}, (), self._idle_timeout_ms)
+        if any(it.state == UNNAMED for it in present.values()):
+            # A tool has reset a partition. Its records are read again, and must not be late in this query.
+            return now
+        # The queries of the group have used it: without partitions that are idle, or with an import of their own.
+        return latest(now, *(used_watermark(it.state) for it in present.values()))
+
+    def _topics_of(self, group_id: str) -> _Topics:
+        known, now_ms = self._topics.get(group_id), self._now_ms()
+        if known is not None and 0 <= now_ms - known.read_ms < _TOPICS_EVERY_MS:
+            return known
+        existing = self._cluster.topics()
+        members = self._cluster.describe(group_id).members
+        names = frozenset[str]().union(*(member.topics for member in members))
+        if not names and known is not None:
+            # Members have no topics while the group rebalances.
+            names = known.names
+        names = names or self._stored_topics(group_id, existing)
+        partitions = frozenset(TopicPartition(name, p) for name in names for p in range(existing.get(name, 0)))
+        found = self._topics[group_id] = _Topics(names, partitions, bool(members), now_ms)
+        return found
+
+    def _stored_topics(self, group_id: str, existing: Mapping[str, int]) -> frozenset[str]:
+        """The topics in which a group without members has offsets."""
+        every = [TopicPartition(name, p) for name, count in existing.items() for p in range(count)]
+        groups = group_id, event_time_group_of(group_id)
+        return frozenset(tp.topic for group in groups for tp in self._metadata_store.read(group, every))
+
+
+def _is_of_a_batch(place: Owned) -> bool:
+    """Whether a query of this library has committed a batch, without event time. A tool leaves an offset without a mark."""
+    return place.origin is not Origin.FOREIGN and (place.state == UNNAMED or isinstance(place.state, Named))
+
+
 class ImportedTime:
-    """See :mod:`streamgroups.query.imported_time`. Used by one thread at a time.
+    """Follows the watermark of another group. Used by one thread at a time.
 
     Args:
         group_id: the group of the query.
         import_from: the group whose watermark it imports.
-        reader: reads stored watermarks. :meth:`close` closes it.
+        read: reads the stored watermark of a group. It raises a ``StreamGroupsError`` if it cannot.
+        close: closes the connections of ``read``.
         now_ms: the time in milliseconds since the epoch.
         start: runs a read in the background.
         generates: whether the query also generates a watermark from its own records.
@@ -61,13 +190,14 @@ class ImportedTime:
         self,
         group_id: str,
         import_from: str,
-        reader: WatermarkReader,
-        now_ms: Callable[[], int],
+        read: Callable[[str], StoredWatermark],
+        close: Callable[[], None],
+        now_ms: Clock,
         start: Start,
         *,
         generates: bool,
     ) -> None:
-        self._group_id, self._import_from, self._reader = group_id, import_from, reader
+        self._group_id, self._import_from, self._read_group, self._close = group_id, import_from, read, close
         self._now_ms, self._start, self._generates = now_ms, start, generates
         self._state: ImportState | None = None
         self._reading: Future[Mapping[str, StoredWatermark]] | None = None
@@ -102,10 +232,14 @@ class ImportedTime:
         """The watermark of the last read. Starts another one if it is due. Does not wait."""
         if self._state is None:
             return NOT_YET
-        self._take()
         if self._reading is None and self._now_ms() >= self._next_read_ms:
             self._begin()
-            self._take()
+        if self._reading is not None and self._reading.done():
+            reading, self._reading = self._reading, None
+            try:
+                self._take(self._state, reading.result())
+            except StreamGroupsError as e:
+                self._failed(e)
         return self._state.watermark
 
     def forget(self) -> None:
@@ -127,7 +261,7 @@ class ImportedTime:
 
     def close(self) -> None:
         """Closes connections in the background."""
-        self._start(self._reader.close)
+        self._start(self._close)
 
     def _begin(self) -> None:
         reading = self._reading = Future[Mapping[str, StoredWatermark]]()
@@ -140,36 +274,25 @@ class ImportedTime:
 
         self._start(read)
 
-    def _take(self) -> None:
-        """Takes the result of a read that has ended."""
-        if self._reading is None or not self._reading.done() or self._state is None:
-            return
-        reading, self._reading = self._reading, None
+    def _take(self, before: ImportState, groups: Mapping[str, StoredWatermark]) -> None:
         now_ms = self._now_ms()
-        try:
-            groups = reading.result()
-        except StreamGroupsError as e:
-            self._failed(e)
-            return
         self._is_failing, self._next_read_ms = False, now_ms + _EVERY_MS
-        before, self._state = self._state, imported(self._state, groups, now_ms)
-        if before.is_reported and not self._state.is_reported:
+        self._state = state = imported(before, groups, now_ms)
+        if before.is_reported and not state.is_reported:
             logger.info("%s", printable(f"{self.status} It advances again."))
-        warning = standstill(self._state, self._group_id, self._import_from, now_ms)
+        warning = standstill(state, self._group_id, self._import_from, now_ms)
         if warning is not None:
-            self._state = replace(self._state, is_reported=True)
+            self._state = replace(state, is_reported=True)
             logger.warning("%s", printable(warning))
 
     def _failed(self, error: StreamGroupsError) -> None:
         self._next_read_ms = self._now_ms() + _BACK_OFF_MS
         if not self._is_failing:
-            logger.warning(
-                "%s",
-                printable(
-                    f"Group '{self._group_id}' cannot read the watermark that it imports from group "
-                    f"'{self._import_from}': {error}"
-                ),
+            text = (
+                f"Group '{self._group_id}' cannot read the watermark that it imports from group '{self._import_from}': "
+                f"{error}"
             )
+            logger.warning("%s", printable(text))
         self._is_failing = True
 
     def _read(self) -> dict[str, StoredWatermark]:
@@ -179,7 +302,7 @@ class ImportedTime:
         while waiting and len(found) < _MAX_GROUPS:
             group_id = waiting.pop(0)
             if group_id not in found and group_id != self._group_id:
-                found[group_id] = self._reader.read(group_id)
+                found[group_id] = self._read_group(group_id)
                 waiting += sorted(found[group_id].imports)
         return found
 

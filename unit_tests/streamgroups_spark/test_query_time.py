@@ -19,8 +19,7 @@ from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange
 from streamgroups.query.admission import Limits
 from streamgroups.query.available import at_once
-from streamgroups.query.imported_time import ImportedTime
-from streamgroups.query.stored_watermarks import StoredWatermarks
+from streamgroups.query.imported_time import ImportedTime, StoredWatermarks
 from streamgroups_spark.bridge.dataclass_json import from_json, to_json
 from streamgroups_spark.messages.time import TimeReply, TimeRequest
 from streamgroups_spark.source.query_time import QueryTime
@@ -238,14 +237,8 @@ class TestThatItTravels:
 
 class TestImports:
     def imports(self, world: World) -> ImportedTime:
-        return ImportedTime(
-            "airline",
-            "weather",
-            StoredWatermarks(world.cluster, world.metadata_store, world.clock),
-            world.clock,
-            at_once,
-            generates=True,
-        )
+        stored = StoredWatermarks(world.cluster, world.metadata_store, world.clock)
+        return ImportedTime("airline", "weather", stored.read, stored.close, world.clock, at_once, generates=True)
 
     def store(self, world: World, time_ms: int) -> None:
         for partition in (0, 1):

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType, TimestampType
 from streamgroups.cursors.admission import check_group_name
 from streamgroups.dlq.letter import COLUMN as LETTER_COLUMN
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.imports import check_imports, way_of
+from streamgroups.event_time.imported_watermark import check_imports, way_of
 from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
 from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics

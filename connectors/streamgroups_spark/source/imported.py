@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from streamgroups.errors import InvalidOption
 from streamgroups.query.available import Start
-from streamgroups.query.imported_time import ImportedTime
-from streamgroups.query.stored_watermarks import StoredWatermarks
+from streamgroups.query.imported_time import ImportedTime, StoredWatermarks
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
@@ -43,7 +42,9 @@ def imported_time(
     # A store of its own: a request about another group must not delay those about this one.
     store = KafkaMetadataStore(options.client, retry_timeout_s=_RETRY_TIMEOUT_S)
     reader = StoredWatermarks(cluster, store, clock, idle_timeout_ms)
-    return ImportedTime(str(options.group_id), import_from, reader, clock, start, generates=generates)
+    return ImportedTime(
+        str(options.group_id), import_from, reader.read, reader.close, clock, start, generates=generates
+    )
 
 
 def import_of(options: SourceOptions, facts: QueryFacts) -> str | None:

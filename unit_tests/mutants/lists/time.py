@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         "E21",
         "event-time",
-        "streamgroups/query/stored_watermarks.py",
+        "streamgroups/query/imported_time.py",
         "if tp not in commits or entry.next_offset <= commits[tp].next_offset",
         "",
         "an imported watermark is that before a reset of the other group",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.imports import check_imports, way_of
+from streamgroups.event_time.imported_watermark import check_imports, way_of
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, advance_to, observe, take
 from streamgroups.event_time.strategy import Generation

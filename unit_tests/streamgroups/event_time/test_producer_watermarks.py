@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.explanation import explain
 from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.imports import check_imports
+from streamgroups.event_time.imported_watermark import check_imports
 from streamgroups.event_time.observations import TaskObservation, observations, write_entry
 from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.producer_watermarks import watermark_header

@@ -48,7 +48,9 @@ class World:
     def __init__(self, *, generates: bool = True, **groups: StoredWatermark) -> None:
         self.clock, self.reader = FakeClock(1_000_000), Reader(**groups)
         self.jobs: list[Callable[[], None]] = []
-        self.time = ImportedTime("prices", "trades", self.reader, self.clock, self.jobs.append, generates=generates)
+        self.time = ImportedTime(
+            "prices", "trades", self.reader.read, self.reader.close, self.clock, self.jobs.append, generates=generates
+        )
 
     def run_jobs(self) -> None:
         jobs, self.jobs[:] = list(self.jobs), []

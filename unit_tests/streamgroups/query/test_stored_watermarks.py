@@ -16,7 +16,7 @@ from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups.query.stored_watermarks import StoredWatermarks
+from streamgroups.query.imported_time import StoredWatermarks
 from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
 from streamgroups.state.state_time import GroupWindows, StateTime
