@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from integration_tests.secured_brokers import FAR_AWAY, PLAIN, Listeners
 from streamgroups_broker._ports import free_ports
 from streamgroups_cli.command_line import app
-from streamgroups_testkit.security import FAR_AWAY, PLAIN, Listeners
 
 
 @pytest.fixture

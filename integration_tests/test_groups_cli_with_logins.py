@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from integration_tests.command_line import streamgroups
+from integration_tests.secured_brokers import PLAIN, SCRAM, Listeners
 from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.session import AdminSession
@@ -31,7 +32,6 @@ from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import QueryProcess, shared_options
 from streamgroups_testkit.reading import committed_offsets
-from streamgroups_testkit.security import PLAIN, SCRAM, Listeners
 from streamgroups_testkit.waits import wait_until
 
 SCRAMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}

@@ -27,13 +27,13 @@ from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from integration_tests.secured_brokers import PLAIN, Listeners
 from integration_tests.test_dead_letters_are_redriven import letters
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
-from streamgroups_testkit.security import PLAIN, Listeners
 from streamgroups_testkit.waits import wait_until
 
 ANN = "User:ann"

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.command_line import groups_command
+from integration_tests.secured_brokers import KEY_PASSWORD, SCRAM, STORE_PASSWORD, TlsListeners, tls_broker
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups_cli.exits import ExitCode
@@ -31,7 +32,6 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
-from streamgroups_testkit.security import KEY_PASSWORD, SCRAM, STORE_PASSWORD, TlsListeners, tls_broker
 
 N = 20
 KINDS = ("pem", "p12", "jks")

@@ -19,8 +19,10 @@ from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.command_line import groups_command
+from integration_tests.secured_brokers import TokenListeners, token_broker
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
+from integration_tests.token_issuer import CLIENT_ID, CLIENT_SECRET, TokenIssuer, token_issuer
 from integration_tests.token_providers import DIRECTORY, SECRET_OF_PROVIDER
 from streamgroups.errors import InvalidOption, NotAuthorized, TokenUnavailable
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -35,8 +37,6 @@ from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
-from streamgroups_testkit.security import TokenListeners, token_broker
-from streamgroups_testkit.token_issuer import CLIENT_ID, CLIENT_SECRET, TokenIssuer, token_issuer
 from streamgroups_testkit.waits import wait_until
 
 N = 20

@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
+from integration_tests.secured_brokers import PLAIN, Listeners
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.test_one_transaction_of_many_processes import assert_values
 from integration_tests.transaction_process import config_of, encoded
@@ -22,7 +23,6 @@ from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, read_committed
-from streamgroups_testkit.security import PLAIN, Listeners
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ def _now_ms() -> int:
 
 def _signed(expires_in_ms: int, **fields: object) -> OAuthBearerToken:
     # Imported late: cryptography is slow.
-    from streamgroups_testkit.token_issuer import saved_issuer
+    from integration_tests.token_issuer import saved_issuer
 
     with (DIRECTORY / "calls").open("a") as calls:
         calls.write(f"{os.getpid()}\n")

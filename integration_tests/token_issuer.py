@@ -1,6 +1,6 @@
 """An issuer of tokens on this machine: the token endpoint of OAuth 2.0 client credentials, and its public keys.
 
-Used by tests with ``security.token_broker``. It needs the extra ``keystores``. Sources: RFC 6749 (section 4.4), RFC 7517 (JWKS), RFC 7519 (JWT).
+Used by tests with ``secured_brokers.token_broker``. It needs the extra ``keystores``. Sources: RFC 6749 (section 4.4), RFC 7517 (JWKS), RFC 7519 (JWT).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from streamgroups_broker.embedded import FAST_START
 from streamgroups_testkit.waits import wait_until
 
 if TYPE_CHECKING:
-    from streamgroups_testkit.token_issuer import TokenIssuer
+    from integration_tests.token_issuer import TokenIssuer
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
