@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import streamgroups as sg
 from integration_tests.cursors import SETTINGS
 from integration_tests.tiers import EITHER_PROTOCOL, LONG
-from streamgroups.groups.audit import overlaps, ownership_epochs, reads_at_old_places
+from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Event, Kind
 from streamgroups_testkit.producing import Load, produce
 from streamgroups_testkit.queries import (
@@ -29,6 +29,7 @@ from streamgroups_testkit.queries import (
 from streamgroups_testkit.reading import committed_offsets, end_offsets
 from streamgroups_testkit.session_queries import QueryInSession, running_query
 from streamgroups_testkit.waits import wait_until
+from unit_tests.old_positions import reads_at_old_places
 
 PARTITIONS = 6
 TRIGGER_MS = 1_500

@@ -58,13 +58,3 @@ def assign(
         if queue and len(kept[member]) == floor:
             kept[member].append(queue.pop())
     return {member: frozenset(kept[member]) for member in members}
-
-
-def is_balanced(sizes: Iterable[int]) -> bool:
-    """Whether sizes differ by at most one: ⌊n/k⌋ or ⌈n/k⌉ partitions each (SEMANTICS G10).
-
-    >>> is_balanced([2, 2, 3, 3]), is_balanced([1, 3])
-    (True, False)
-    """
-    listed = list(sizes)
-    return not listed or max(listed) - min(listed) <= 1

@@ -12,6 +12,7 @@ from hypothesis import given
 from streamgroups.groups.audit import OwnershipEpoch, overlaps, ownership_epochs, read_again, uncommitted
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
+from unit_tests.old_positions import reads_at_old_places
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -189,3 +190,14 @@ class TestUncommitted:
     def test_a_batch_that_is_finished_stays_open_beside_the_next_one_until_it_is_committed(self) -> None:
         events = [BATCH, at(Kind.FINISHED), planned(0, "a", 20, 30), at(Kind.COMMITTED, 20)]
         assert [str(u.offsets) for u in uncommitted(events)] == ["flights-0[20,30)"]
+
+
+def test_S6_a_batch_at_an_old_position_is_found() -> None:
+    p, q = TopicPartition("t", 0), TopicPartition("t", 1)
+    moves = [
+        Event(5, "g", "a", "r", Kind.MOVED, {p: 0}, detail="1"),
+        Event(9, "g", "b", "r", Kind.MOVED, {q: 0}, detail="1"),
+    ]
+    old = Event(3, "g", "b", "r", Kind.PLANNED, ranges=(OffsetRange(q, 50, 60),), batch=7)
+    assert reads_at_old_places([*moves, old]) == []
+    assert reads_at_old_places([*moves, old, Event(8, "g", "b", "r", Kind.FINISHED, batch=7)]) == [old]

@@ -22,14 +22,6 @@ MUTANTS = (
         "one member gets two larger shares",
     ),
     Mutant(
-        "A3",
-        "balancing",
-        "streamgroups/fakes/assignment.py",
-        "max(listed) - min(listed) <= 1",
-        "max(listed) - min(listed) <= 2",
-        "a difference of two partitions counts as balanced",
-    ),
-    Mutant(
         "H1",
         "handover",
         "streamgroups/groups/membership.py",

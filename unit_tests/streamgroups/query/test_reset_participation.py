@@ -10,12 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
 from streamgroups.errors import BrokerUnreachable, NotAuthorized
-from streamgroups.groups.audit import reads_at_old_places
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.admission import Limits
 from unit_tests.examples import examples
+from unit_tests.old_positions import reads_at_old_places
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 TWO_A_TIME = Settings(limits=Limits(max_offsets=2))
