@@ -14,20 +14,18 @@ from prometheus_client.core import Metric
 
 from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.monitoring.lag_states import LagState
+from streamgroups.monitoring.member_metrics import flight_metrics, state_metrics, unreadable_metrics, waiting_metrics
 from streamgroups.monitoring.metrics import (
     GROUP_LABELS,
     QUERY_LABELS,
     GroupFigures,
     PartitionFigures,
-    flight_metrics,
     gap_metrics,
     group_metrics,
     output_metrics,
     partition_metrics,
     query_metrics,
 )
-from streamgroups.monitoring.state_metrics import state_metrics
-from streamgroups.monitoring.time_metrics import unreadable_metrics, waiting_metrics
 from streamgroups.partitions import TopicPartition
 from streamgroups_reports.exporter import Polls
 

@@ -16,7 +16,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from streamgroups.groups.gaps import Cause, Gaps
 from streamgroups.groups.lag import maximum, total
-from streamgroups.monitoring.batch_flight import BatchFlight
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
 from streamgroups.monitoring.queries import QueryGroup, QueryPartition, WatchedQuery
@@ -335,44 +334,6 @@ def output_metrics(
             for value, count in sorted(counts.get(q.query_id, {}).items()):
                 metric.add_metric([q.name, q.query_id, value], count)
         yield metric
-
-
-_OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {
-    "batch_in_flight_seconds": (
-        "Time since the start of the batch in flight; 0 between two batches.",
-        lambda f: (f.batch_ms or 0) / MS_PER_S,
-    ),
-    "handover_timeout_seconds": (
-        "Maximum time that a rebalance waits for a batch before other members get its partitions.",
-        lambda f: f.handover_ms / MS_PER_S,
-    ),
-    "lease_timeout_seconds": (
-        "Maximum duration of a batch before the member leaves its group.",
-        lambda f: _seconds(f.lease_timeout_ms),
-    ),
-}
-
-
-def flight_metrics(flights: Iterable[BatchFlight], queries: Iterable[WatchedQuery]) -> Iterator[Metric]:
-    """Returns the metrics of the batches in flight, from the members themselves. They include batches that hang.
-
-    Args:
-        flights: the batches of all members.
-        queries: the known queries. The members of a query are unknown before the end of its first batch, and its labels
-            are then empty.
-    """
-    flights = list(flights)
-    known = queries_of_members(queries)
-    for name, (text, value_of) in _OF_FLIGHTS.items():
-        gauge = GaugeMetricFamily(f"streamgroups_query_{name}", text, labels=["group", *QUERY_LABELS, "member"])
-        for f in flights:
-            _add(gauge, (f.group_id, *known.get(f.member, ("", "")), f.member), value_of(f))
-        yield gauge
-
-
-def queries_of_members(queries: Iterable[WatchedQuery]) -> dict[str, tuple[str, str]]:
-    """Returns the values of the labels ``query`` and ``query_id`` for each known member."""
-    return {member: (q.name, q.query_id) for q in queries for g in q.groups for member in g.members}
 
 
 def _add(family: GaugeMetricFamily, labels: Sequence[str], value: float | None) -> None:

@@ -16,9 +16,7 @@ from streamgroups.event_time.strategy import Generation, Period, Progress, Recor
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.monitoring.batch_flight import BatchFlight
-from streamgroups.monitoring.query_states import QueryStates
-from streamgroups.monitoring.query_time import WaitingPartitions
+from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures

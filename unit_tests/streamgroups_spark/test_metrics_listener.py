@@ -27,11 +27,9 @@ from streamgroups.coordination.reset_protocol import gaps_group_of
 from streamgroups.errors import InvalidOption
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.gaps import Cause, Gap, Gaps
-from streamgroups.monitoring.batch_flight import BatchFlight
+from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, UnreadableWatermarks, WaitingPartitions
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.query_progress import read_time_ms
-from streamgroups.monitoring.query_states import QueryStates
-from streamgroups.monitoring.query_time import UnreadableWatermarks, WaitingPartitions
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json

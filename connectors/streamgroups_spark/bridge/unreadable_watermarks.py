@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from streamgroups.monitoring.query_time import UnreadableWatermarks
+from streamgroups.monitoring.member_reports import UnreadableWatermarks
 from streamgroups.partitions import TopicPartition
 
 #: The limit of counted partitions of members. Each run of a query is another member.

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamgroups.monitoring.query_time import UnreadableWatermarks
+from streamgroups.monitoring.member_reports import UnreadableWatermarks
 from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.channel import Channel

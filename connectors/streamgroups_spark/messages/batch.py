@@ -131,7 +131,7 @@ class StatesRequest:
     """Requests the figures of the states of a query.
 
     ``ops.metrics_listener`` sends it, and each source of a query with such an operator returns
-    :class:`~streamgroups.monitoring.query_states.QueryStates`.
+    :class:`~streamgroups.monitoring.member_reports.QueryStates`.
     """
 
 
@@ -140,7 +140,7 @@ class WaitingRequest:
     """Requests the partitions of a query that wait by ``maxDrift``.
 
     ``ops.metrics_listener`` sends it, and each source with this option returns
-    :class:`~streamgroups.monitoring.query_time.WaitingPartitions`.
+    :class:`~streamgroups.monitoring.member_reports.WaitingPartitions`.
     """
 
 

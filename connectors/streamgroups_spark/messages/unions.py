@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from streamgroups.monitoring.batch_flight import BatchFlight
-from streamgroups.monitoring.query_states import QueryStates
-from streamgroups.monitoring.query_time import WaitingPartitions
+from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
 from streamgroups_spark.messages.batch import (
     BatchFacts,
     BatchRequest,

@@ -26,10 +26,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.monitoring.member_metrics import flight_metrics, state_metrics, unreadable_metrics, waiting_metrics
 from streamgroups.monitoring.metrics import (
     GROUP_LABELS,
     QUERY_LABELS,
-    flight_metrics,
     gap_metrics,
     group_metrics,
     output_metrics,
@@ -39,8 +39,6 @@ from streamgroups.monitoring.metrics import (
 )
 from streamgroups.monitoring.queries import Queries
 from streamgroups.monitoring.query_progress import cause_of, read_progress, read_time_ms
-from streamgroups.monitoring.state_metrics import state_metrics
-from streamgroups.monitoring.time_metrics import unreadable_metrics, waiting_metrics
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.bridge.output_counts import OUTPUT

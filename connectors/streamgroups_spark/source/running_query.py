@@ -29,9 +29,7 @@ from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import Partitions
-from streamgroups.monitoring.batch_flight import BatchFlight
-from streamgroups.monitoring.query_states import QueryStates
-from streamgroups.monitoring.query_time import WaitingPartitions
+from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, FirstPositions, Member, MetadataStore, Recorder
 from streamgroups.query.continuity import REFRESH_MS
