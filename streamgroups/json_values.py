@@ -124,6 +124,11 @@ def string(value: Any, *, most: int = 4_096) -> str:
     return value
 
 
+def string_or_none(value: Any) -> str | None:
+    """``None`` for JSON's null, otherwise as :func:`string`."""
+    return None if value is None else string(value)
+
+
 def flag(value: Any) -> bool:
     """True or false. Raises ``ValueError`` for any other value."""
     if not isinstance(value, bool):
@@ -136,6 +141,13 @@ def items(value: Any) -> Iterable[tuple[str, Any]]:
     if not isinstance(value, dict):
         raise ValueError(f"{_shown(value)} is not an object")
     return value.items()
+
+
+def elements(value: Any) -> list[Any]:
+    """The values of a JSON array. Raises ``ValueError`` for any other value."""
+    if not isinstance(value, list):
+        raise ValueError(f"{_shown(value)} is not a list")
+    return value
 
 
 def _finite(text: str) -> float:

@@ -18,9 +18,7 @@ from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-
-#: An error names at most this many partitions. Its commands contain all of them.
-_MAX_NAMED = 20
+from streamgroups.printable import listed
 
 
 def undecided(
@@ -69,10 +67,10 @@ with onRestart=group.
     ordered = sorted(ranges)
     one = len(ordered) == 1
     return PositionsDiffer(
-        f"Group '{group_id}' has no committed offset{'' if one else 's'} of {_named([str(r.topic_partition) for r in ordered])}: "
+        f"Group '{group_id}' has no committed offset{'' if one else 's'} of {listed([str(r.topic_partition) for r in ordered])}: "
         f"{'it has' if one else 'they have'} expired, or {'was' if one else 'were'} deleted. The last batch of the checkpoint is "
         f"not finished, and only {'this offset shows' if one else 'these offsets show'} whether its output is written: "
-        f"{_named([str(r) for r in ordered])}.",
+        f"{listed([str(r) for r in ordered])}.",
         remedy="Read the end of the output topic. If it contains the output of these offsets: "
         f"{_to_file({r.topic_partition: r.end_offset for r in ordered})}. "
         f"If not: {_to_file({r.topic_partition: r.next_offset for r in ordered})}. "
@@ -90,7 +88,7 @@ def positions_unknown(partitions: Collection[TopicPartition], group_id: str) -> 
     """
     return PositionsDiffer(
         f"Group '{group_id}' has no committed offsets: they have expired, or were deleted. The checkpoint does not contain "
-        f"{_named(list(map(str, sorted(partitions))))}, so the output of earlier members would be written again.",
+        f"{listed(list(map(str, sorted(partitions))))}, so the output of earlier members would be written again.",
         remedy="Commit their positions: those after the output of the group, or 0 for partitions without output. "
         f"streamgroups groups reset {group_id} --topic TOPIC:PARTITION --to-offset OFFSET --execute. The checkpoints of the other "
         "members contain their last positions. Then restart the query.",
@@ -126,18 +124,13 @@ def lost_offsets(positions: Mapping[TopicPartition, int], earliest: Collection[T
     "Group 'board' has no committed offsets: they have expired, or were deleted. The query continues at flights-0: 20. \
 It reads from the earliest offset: flights-1."
     """
-    kept = _named([f"{tp}: {n}" for tp, n in sorted(positions.items())]) if positions else "no earlier position"
-    others = f" It reads from the earliest offset: {_named(list(map(str, sorted(earliest))))}." if earliest else ""
+    kept = listed([f"{tp}: {n}" for tp, n in sorted(positions.items())]) if positions else "no earlier position"
+    others = f" It reads from the earliest offset: {listed(list(map(str, sorted(earliest))))}." if earliest else ""
     return f"Group '{group_id}' has no committed offsets: they have expired, or were deleted. The query continues at {kept}.{others}"
 
 
 def _is_recreated(batch: BatchOffset, topic: str, identities: Mapping[str, TopicIdentity]) -> bool:
     return batch.identity(topic).differs_from(identities.get(topic, UNKNOWN))
-
-
-def _named(names: list[str]) -> str:
-    more = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _to_file(next_offsets: Mapping[TopicPartition, int]) -> str:

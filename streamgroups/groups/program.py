@@ -162,7 +162,7 @@ def _mismatch(form: str, others: Mapping[TopicPartition, str], group: GroupDescr
     for tp, other in sorted(others.items()):
         by_form.setdefault(other, []).append(tp)
     said = "; ".join(
-        f"the position of {_listed(tps)} was committed by '{printable(it)}'" for it, tps in by_form.items()
+        f"the position of {listed(tps, most=3)} was committed by '{printable(it)}'" for it, tps in by_form.items()
     )
     who = f"Its live members are {listed(group.members)}" if group.members else "The group has no live member"
     takes = (
@@ -176,11 +176,6 @@ def _mismatch(form: str, others: Mapping[TopicPartition, str], group: GroupDescr
         remedy=f"Use another group.id. If this program replaces the other one: {takes}.",
         group=group.group_id,
     )
-
-
-def _listed(partitions: Sequence[TopicPartition]) -> str:
-    first = ", ".join(map(str, partitions[:3]))
-    return first if len(partitions) <= 3 else f"{first} and {len(partitions) - 3} more"
 
 
 def _shortened(form: str) -> str:

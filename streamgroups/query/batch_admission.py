@@ -17,6 +17,7 @@ from streamgroups.durations import exact
 from streamgroups.event_time.watermark import NOT_YET, Watermark
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock
+from streamgroups.printable import listed
 from streamgroups.query.admission import UNLIMITED, Limits, admit
 from streamgroups.query.alignment import Aligned, Density, EventTimes, align, learned
 from streamgroups.query.batch_time import MeasuredBatch, after_batch, cost_of, first_size
@@ -182,7 +183,10 @@ class BatchAdmission:
         found = align(available, times, self._densities, max_drift_ms, is_bounded=is_bounded)
         if found.waiting.keys() != self._waiting.keys():
             logger.debug(
-                "Group '%s': %s wait for the watermark (%s)", self._group_id, _listed(found.waiting), found.base
+                "Group '%s': %s wait for the watermark (%s)",
+                self._group_id,
+                listed(sorted(found.waiting)) or "no partitions",
+                found.base,
             )
         self._waiting = found.waiting
         self._check_progress(found, max_drift_ms)
@@ -206,13 +210,7 @@ class BatchAdmission:
                 (now_ms - stalled.since_ms) // 1_000,
                 exact(max_drift_ms),
                 found.base,
-                _listed(found.waiting),
-                _listed(found.holding),
+                listed(sorted(found.waiting)),
+                listed(sorted(found.holding)) or "no partitions",
             )
         self._stalled = stalled
-
-
-def _listed(partitions: Collection[TopicPartition]) -> str:
-    shown = [str(tp) for tp in sorted(partitions)[:10]]
-    more = len(partitions) - len(shown)
-    return (", ".join(shown) or "no partitions") + (f" and {more} more" if more else "")

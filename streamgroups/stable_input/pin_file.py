@@ -16,7 +16,7 @@ from typing import Any
 
 from streamgroups.errors import InvalidOption
 from streamgroups.identity import TopicIdentity
-from streamgroups.json_values import items, read_json, string, whole
+from streamgroups.json_values import elements, items, read_json, string, string_or_none, whole
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment
 from streamgroups.state.names import StateFileName
@@ -76,14 +76,14 @@ def decode(text: str, file: StateFileName) -> PinFile:
             f"it has format version {str(fields.get('version'))[:20]}, and the supported version is {VERSION}"
         )
     try:
-        names = tuple(StateFileName.parse(string(name)) for name in _listed(fields["files"]))
+        names = tuple(StateFileName.parse(string(name)) for name in elements(fields["files"]))
         return PinFile(
             file,
             string(fields["group"]),
             string(fields["name"]),
             whole(fields["generation"]),
             string(fields["columns"], most=_MAX_COLUMNS),
-            tuple(_pin(pin, names) for pin in _listed(fields["pins"])),
+            tuple(_pin(pin, names) for pin in elements(fields["pins"])),
         )
     except (KeyError, IndexError, TypeError, InvalidOption) as e:
         raise ValueError(f"its pins are damaged ({type(e).__name__}: {e})") from e
@@ -94,21 +94,11 @@ def _pin(document: Any, names: tuple[StateFileName, ...]) -> Pin:
     tp = TopicPartition(string(fields["topic"]), whole(fields["partition"]))
     return Pin(
         OffsetRange(tp, whole(fields["from"]), whole(fields["to"])),
-        TopicIdentity(_string_or_none(fields["cluster"]), _string_or_none(fields["id"])),
-        tuple(_segment(it, names) for it in _listed(fields["segments"])),
+        TopicIdentity(string_or_none(fields["cluster"]), string_or_none(fields["id"])),
+        tuple(_segment(it, names) for it in elements(fields["segments"])),
     )
 
 
 def _segment(document: Any, names: tuple[StateFileName, ...]) -> RecordSegment:
-    numbers = [whole(it) for it in _listed(document)]
+    numbers = [whole(it) for it in elements(document)]
     return RecordSegment(names[numbers[0]], numbers[1], numbers[2])
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{str(value)[:50]} is not a list")
-    return value
-
-
-def _string_or_none(value: Any) -> str | None:
-    return None if value is None else string(value)

@@ -27,7 +27,17 @@ from typing import Any
 
 from streamgroups.errors import InvalidOption
 from streamgroups.identity import TopicIdentity
-from streamgroups.json_values import flag, items, read_json, string, time_ms_or_none, whole, whole_or_none
+from streamgroups.json_values import (
+    elements,
+    flag,
+    items,
+    read_json,
+    string,
+    string_or_none,
+    time_ms_or_none,
+    whole,
+    whole_or_none,
+)
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.names import StateFileName
 from streamgroups.state.state_time import GroupWindows, StateTime
@@ -193,9 +203,9 @@ def decode(text: str, file: StateFileName) -> Manifest:
             f"it has format version {str(fields.get('version'))[:20]}, and the supported version is {VERSION}"
         )
     try:
-        files = (file, *(StateFileName.parse(string(name)) for name in _listed(fields["files"])))
-        cluster_id = _string_or_none(fields["cluster"])
-        states = tuple(_decoded(state, files, cluster_id) for state in _listed(fields["states"]))
+        files = (file, *(StateFileName.parse(string(name)) for name in elements(fields["files"])))
+        cluster_id = string_or_none(fields["cluster"])
+        states = tuple(_decoded(state, files, cluster_id) for state in elements(fields["states"]))
         return Manifest(
             file, string(fields["group"]), string(fields["operator"]), string(fields["form"], most=1_000_000), states
         )
@@ -209,7 +219,7 @@ def _decoded(document: Any, files: tuple[StateFileName, ...], cluster_id: str | 
     return PartitionState(
         range=OffsetRange(tp, whole(fields["from"]), whole(fields["to"])),
         began_offset=whole(fields["began"]),
-        identity=TopicIdentity(cluster_id, _string_or_none(fields["id"])),
+        identity=TopicIdentity(cluster_id, string_or_none(fields["id"])),
         parts={part: tuple(_segments(listed, files)) for part, listed in items(fields["parts"])},
         values={name: _value(value) for name, value in items(fields["values"])},
         due_ms=time_ms_or_none(fields["due_ms"]),
@@ -219,21 +229,21 @@ def _decoded(document: Any, files: tuple[StateFileName, ...], cluster_id: str | 
 
 
 def _segments(listed: Any, files: tuple[StateFileName, ...]) -> Iterable[Segment]:
-    for file, number, rows, row_bytes in _listed(listed):
+    for file, number, rows, row_bytes in elements(listed):
         yield Segment(files[whole(file)], whole(number), whole(rows), whole(row_bytes))
 
 
 def _time(value: Any) -> StateTime | None:
     if value is None:
         return None
-    watermark_ms, event_time_ms, is_idle, group = _listed(value)
+    watermark_ms, event_time_ms, is_idle, group = elements(value)
     return StateTime(_event_time_ms(watermark_ms), _event_time_ms(event_time_ms), flag(is_idle), _group(group))
 
 
 def _group(value: Any) -> GroupWindows | None:
     if value is None:
         return None
-    watermark_ms, next_end_ms = _listed(value)
+    watermark_ms, next_end_ms = elements(value)
     return GroupWindows(_event_time_ms(watermark_ms), _event_time_ms(next_end_ms))
 
 
@@ -245,13 +255,3 @@ def _value(value: Any) -> int | str | None:
     if isinstance(value, str):
         return string(value)
     return None if value is None else whole(value, least=-(2**63))
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{str(value)[:50]} is not a list")
-    return value
-
-
-def _string_or_none(value: Any) -> str | None:
-    return None if value is None else string(value)
