@@ -1,7 +1,7 @@
 """Splits the rows of a stream into those that Spark's operators keep and those that they drop as late.
 
 Called by ``event_time.split_late`` and ``event_time.with_event_time`` on the driver. The column ``watermark`` contains
-the watermark by which Spark drops late rows of a batch (``source.watermark_column``). The rest is an expression of
+the watermark by which Spark drops late rows of a batch (``source.columns``). The rest is an expression of
 Spark, so no row passes through Python.
 
 For Spark a row is late at the watermark. A window aggregation drops it if the end of its window is at or before the
@@ -27,7 +27,7 @@ from streamgroups.monitoring.query_progress import LATE_COUNTS
 from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.frames.columns import column
-from streamgroups_spark.source import watermark_column
+from streamgroups_spark.source.columns import WATERMARK
 
 _WHY, _TIME = "__why", "__time"
 _US_PER_MS = 1_000
@@ -87,7 +87,7 @@ def _time_us(rule: LateRule) -> Column:
 
 
 def _watermark_us() -> Column:
-    return F.unix_micros(column(watermark_column.COLUMN))
+    return F.unix_micros(column(WATERMARK))
 
 
 def _violates(rule: LateRule) -> Column:
@@ -141,14 +141,14 @@ def _dead_letters(counted: DataFrame, df: DataFrame, rule: LateRule) -> DataFram
 
     Otherwise Spark would drop them in an operator.
     """
-    record = StructType([field for field in df.schema if field.name != watermark_column.COLUMN])
+    record = StructType([field for field in df.schema if field.name != WATERMARK])
     letter = late_failure(
         record,
         lambda name: F.timestamp_micros(F.unix_micros(column(name))) if name == rule.on else column(name),
         step="event time",
         why=F.col(_WHY),
         event_time=F.timestamp_micros(_time_us(rule)),
-        watermark=column(watermark_column.COLUMN),
+        watermark=column(WATERMARK),
         window_start=None if rule.window is None else F.timestamp_micros(_start_us(rule)),
         window_end=None if rule.window is None else F.timestamp_micros(_end_us(rule)),
     )

@@ -18,7 +18,7 @@ from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, read_stream
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.frames.time_columns import check_timestamp, delay_ms_of
-from streamgroups_spark.source import watermark_column
+from streamgroups_spark.source.columns import WATERMARK
 from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.source.time_options import source_policy
 
@@ -106,7 +106,7 @@ def check_watermark_column(df: DataFrame, called: str) -> None:
             f"{called} needs the watermark of each batch, which the source does not return.",
             remedy="Set the option includeWatermark=true on the source. It adds the column 'watermark'.",
         )
-    name = watermark_column.COLUMN
+    name = WATERMARK
     if name not in df.columns:
         raise InvalidOption(
             f"The DataFrame has no column '{name}', which {called} needs.",

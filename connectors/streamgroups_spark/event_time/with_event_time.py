@@ -43,7 +43,7 @@ from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.event_time.split_late import check_watermark_column
 from streamgroups_spark.frames.time_columns import check_timestamp
 from streamgroups_spark.session import require_registered
-from streamgroups_spark.source import header_column as header_time
+from streamgroups_spark.source.columns import EVENT_TIME
 from streamgroups_spark.source.observed_times import telling
 from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.shared_state import check_state
@@ -54,7 +54,7 @@ _streams: dict[str, TimeSettings] = {}
 _MARK = "__is_punctuation"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 #: The time columns of the source.
-_READ = ("timestamp", header_time.COLUMN)
+_READ = ("timestamp", EVENT_TIME)
 #: Operations that keep each row of the source. Behind any other, a row that the source has read can be missing.
 _KEEPS_ROWS = frozenset(
     (

@@ -20,20 +20,16 @@ from streamgroups.errors import InvalidOption
 from streamgroups_spark.bridge.plan import FORMAT
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import FEATURES, DataSourceStreamArrowWriter
-from streamgroups_spark.source import header_column as header_time
-from streamgroups_spark.source import watermark_column
-from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.columns import checked_schema, spark_schema
+from streamgroups_spark.source.options import SourceOptions, parse
 from streamgroups_spark.source.readers import (
-    COLUMNS,
-    HEADERS,
     BatchReader,
     RejectedStream,
     StreamReader,
-    checked_schema,
 )
 
 if TYPE_CHECKING:
-    from streamgroups.monitoring.query_time import UnreadableWatermarks
+    from streamgroups.monitoring.member_reports import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups_spark.bridge.channel import Channel
     from streamgroups_spark.bridge.observations import Tell
@@ -66,15 +62,7 @@ class StreamGroupsDataSource(DataSource):
         Raises:
             InvalidOption: if the options are valid for neither a streaming nor a batch read. ``load()`` raises it.
         """
-        _reject_if_never_right(self.options)
-        columns = dict(COLUMNS)
-        if self.options.get("includeHeaders", "false").strip().lower() == "true":
-            columns["headers"] = HEADERS
-        if self.options.get("eventTimeHeader") is not None:
-            columns[header_time.COLUMN] = "timestamp"
-        if self.options.get("includeWatermark", "false").strip().lower() == "true":
-            columns[watermark_column.COLUMN] = "timestamp"
-        return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
+        return spark_schema(_parsed(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns the reader of a streaming query.
@@ -141,12 +129,12 @@ def _stream_reader_class() -> type[StreamReader]:
     return ReaderBefore42
 
 
-def _reject_if_never_right(options: Mapping[str, str]) -> None:
+def _parsed(options: Mapping[str, str]) -> SourceOptions:
     try:
-        parse(options, streaming=True)
+        return parse(options, streaming=True)
     except InvalidOption as rejection:
         try:
-            parse(options, streaming=False)
+            return parse(options, streaming=False)
         except InvalidOption as batch_rejection:
             # Whether this becomes a streaming or a batch read is still unknown. Only a batch read works without a
             # group.

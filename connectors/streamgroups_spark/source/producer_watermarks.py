@@ -2,7 +2,7 @@
 
 Called by ``source.readers`` in tasks if the option ``watermarkHeader`` names the header. A marker record has this
 header, and neither key nor value. All functions process whole Arrow columns. Source: SEMANTICS W15; the values are those
-of ``header_column``.
+of ``source.columns``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.flawed_records import Flaw, warn_of_flaw
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_spark.source.header_column import Numbers, header_times, records_with
+from streamgroups_spark.source.columns import Numbers, header_times, records_with
 
 #: Receives the watermarks of an Arrow batch before its consumer receives the batch, and the number of unreadable ones of
 #: each partition.

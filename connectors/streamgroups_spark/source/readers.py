@@ -42,14 +42,12 @@ from streamgroups_spark.internals.spark_api import (
     SupportsTriggerAvailableNow,
     to_arrow_schema,
 )
-from streamgroups_spark.source import header_column as header_time
-from streamgroups_spark.source import watermark_column
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.task_reader import read_task, settings_of
 
 if TYPE_CHECKING:
     from streamgroups.event_time.producer_watermarks import ProducerWatermarks
-    from streamgroups.monitoring.query_time import UnreadableWatermarks
+    from streamgroups.monitoring.member_reports import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
     from streamgroups_spark.bridge.observations import Tell
@@ -63,16 +61,6 @@ logger = logging.getLogger(__name__)
 _LEAVE_TIMEOUT_S = 90.0
 #: The greatest number of rows that Spark's protocol can express.
 _NO_LIMIT = 2**63 - 1
-COLUMNS = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-}
-HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True)
@@ -244,7 +232,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         def report(watermarks: Sequence[ProducerWatermarks], unreadable: Mapping[TopicPartition, int]) -> None:
             if unreadable and self._unreadable is not None:
-                from streamgroups.monitoring.query_time import UnreadableWatermarks
+                from streamgroups.monitoring.member_reports import UnreadableWatermarks
 
                 place = self._group_id, partition.member
                 self._unreadable.send(UnreadableWatermarks(*place, tp, count) for tp, count in unreadable.items())
@@ -322,29 +310,6 @@ class BatchReader(Shipped, DataSourceReader):
         assert isinstance(partition, RangesPartition)
         settings = settings_of(self._options, self._group_id, partition.topic_ids, records_gaps=False)
         return read_task(partition.ranges, self._schema, self._options, settings, lambda *_: None, None)
-
-
-def checked_schema(schema: StructType, options: SourceOptions) -> StructType:
-    """Checks a schema of the user against the columns of the source.
-
-    Raises:
-        InvalidOption: if the source does not provide a column, or provides it with another type.
-    """
-    types = {**COLUMNS, "headers": HEADERS}
-    if options.event_time_header is not None:
-        types[header_time.COLUMN] = "timestamp"
-    if options.include_watermark:
-        types[watermark_column.COLUMN] = "timestamp"
-    for column in schema.fields:
-        if types.get(column.name) != column.dataType.simpleString():
-            raise InvalidOption(
-                f"The schema contains column '{column.name}' of type {column.dataType.simpleString()}, which "
-                "the source does not provide.",
-                remedy="The columns are "
-                + ", ".join(f"{name} {spark_type}" for name, spark_type in types.items())
-                + ".",
-            )
-    return schema
 
 
 def _tell_ignored(options: SourceOptions) -> None:

@@ -15,8 +15,7 @@ from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.internals.spark_api import to_arrow_schema
-from streamgroups_spark.source import header_column as header_time
-from streamgroups_spark.source import watermark_column
+from streamgroups_spark.source.columns import read_schema, with_columns
 from streamgroups_spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ def read_task(
     Raises the errors of :func:`streamgroups_kafka.read.range_reader.read_ranges`.
     """
     wanted = to_arrow_schema(schema, timezone="UTC")
-    read = watermark_column.read_schema(wanted)
-    columns = header_time.read_schema(read)
+    columns = read_schema(wanted)
     if options.watermark_header is None:
         batches = read_ranges(ranges, columns, settings)
     else:
@@ -69,8 +67,6 @@ def read_task(
 
         whole = read_ranges(ranges, with_needed_columns(columns), settings)
         batches = without_markers(whole, columns.names, options.watermark_header, report)
-    if options.event_time_header is not None and header_time.COLUMN in read.names:
-        batches = header_time.with_times(batches, read, options.event_time_header)
-    if watermark_column.COLUMN not in wanted.names:
+    if columns.names == wanted.names:
         return batches
-    return watermark_column.with_watermark(batches, wanted, watermark_ms)
+    return with_columns(batches, wanted, options.event_time_header, watermark_ms)

@@ -1,16 +1,21 @@
-"""W11: the event time in a header: the last of its name, or none."""
+"""W7, W11: the event time in a header is the last of its name, or none. The watermark is the same in all rows of a batch."""
 
 from __future__ import annotations
 
 import hypothesis.strategies as st
 import pyarrow as pa
+import pytest
 from hypothesis import given
 
+from streamgroups.errors import InvalidOption
 from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_spark.source.header_column import header_times, read_schema, with_times
+from streamgroups_spark.formats.data_source import StreamGroupsDataSource
+from streamgroups_spark.source.columns import header_times, read_schema, with_columns
 
 _VALUES = st.none() | st.binary(max_size=6) | st.integers(-(10**14), 10**14).map(lambda ms: str(ms).encode())
 _HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["ts", "other", ""]), _VALUES), max_size=4)
+
+OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}
 
 
 def expected_us(headers: list[tuple[str, bytes | None]] | None) -> int | None:
@@ -42,6 +47,29 @@ def test_headers_are_read_for_it_and_returned_only_on_request() -> None:
         [pa.array([7], pa.int64()), pa.array([[("ts", b"5")]], COLUMNS["headers"])], schema=read_schema(requested)
     )
     for schema in (requested, both):
-        (batch,) = with_times(iter([read]), schema, "ts")
+        (batch,) = with_columns(iter([read]), schema, "ts", None)
         assert batch.schema == schema
         assert batch.column("eventTime").cast(pa.int64()).to_pylist() == [5_000]
+
+
+@pytest.mark.parametrize("watermark_ms", [None, 0, -1_500, 1_357_016_400_001])
+@pytest.mark.parametrize("others", [["offset"], ["value", "offset"], []])
+def test_the_watermark_is_added_to_the_columns_that_are_read(watermark_ms: int | None, others: list[str]) -> None:
+    types = {"offset": pa.int64(), "value": pa.binary(), "watermark": COLUMNS["timestamp"]}
+    schema = pa.schema([(name, types[name]) for name in ("watermark", *others)])
+    read = read_schema(schema)
+    rows = [pa.array([None] * count, field.type) for field in read for count in [3]]
+    (batch,) = with_columns(iter([pa.record_batch(rows, schema=read)]), schema, None, watermark_ms)
+    assert batch.schema == schema
+    expected_us = None if watermark_ms is None else watermark_ms * 1_000
+    assert batch.column("watermark").cast(pa.int64()).to_pylist() == [expected_us] * 3
+
+
+def test_an_option_adds_the_watermark() -> None:
+    def columns(**options: str) -> str:
+        return StreamGroupsDataSource({**OPTIONS, **options}).schema()
+
+    assert "watermark" not in columns()
+    assert columns(includeWatermark="TRUE") == f"{columns()}, watermark timestamp"
+    with pytest.raises(InvalidOption, match="'includeWatermark' is 'yes'"):
+        columns(includeWatermark="yes")
