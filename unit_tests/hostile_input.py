@@ -40,8 +40,8 @@ from streamgroups.dlq.stored import StoredLetter, stored
 from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
 from streamgroups.event_time import stored_time as noted
 from streamgroups.event_time.observations import read_time, write_entry
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Generation, Progress
 from streamgroups.event_time.watermark import At
 from streamgroups.groups import history, offset_files
@@ -156,7 +156,7 @@ PARSERS = (
     Parser(
         "event time of a group",
         (write_entry(_TIME, TimeSettings(Generation())),),
-        lambda text: noted.group_time({_P0: text}, {_P0: 3}),
+        lambda text: noted.time_in_entries({_P0: text}, {_P0: 3}),
     ),
     Parser("checkpoint offset", (json.dumps(encode(_OFFSET)),), _json(decode), (OffsetFormat,)),
     Parser("report", (json.dumps(encode_report("g", "m", {"t": {"0": 5}})),), _json(decode_report)),

@@ -20,7 +20,7 @@ two batches loads an earlier state and reads the records in between without outp
 
 The state of windows by event time reports the latest event time and the watermark of its partition, and the commit names
 them (``streamgroups/state/state_time``). ``groups watch``, ``groups describe --state`` and ``sg.event_time.explain_time`` show them
-(``streamgroups/event_time/state_times``).
+(``streamgroups/event_time/stored_time``).
 
 With ``time="group"`` a batch has one watermark, that of the group when the batch was planned. A state also reports this
 watermark, and the earliest end of a window that is not emitted. ``streamgroups/query/group_time`` reads the commits of

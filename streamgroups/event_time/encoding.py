@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamgroups.event_time.partition_time import PartitionTime
+from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Progress
 from streamgroups.event_time.watermark import At, NotYet, Watermark
 from streamgroups.json_values import time_ms, time_ms_or_none, whole, whole_or_none

@@ -1,21 +1,23 @@
 """Explains which partitions hold back the watermark: the event time of each, and its effect on the watermark.
 
-``streamgroups_spark.event_time.explain`` calls this module, and for windows with ``time="group"``
-``streamgroups.query.group_time``. Source: SEMANTICS W2, W3;
+``streamgroups_spark.event_time.explain`` calls this module, and for windows of partitions ``streamgroups.query.group_time``
+and ``streamgroups.query.operator_time``. Source: SEMANTICS W2, W3;
 :func:`streamgroups.event_time.source_time.generated` has the rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamgroups.event_time.imported_watermark import ImportStatus
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.source_time import PartitionTime, SourceTime
+from streamgroups.event_time.stored_time import time_of
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, oldest
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import printable
+from streamgroups.state.origins import Named, StateOrigin
 from streamgroups.tables import Column, Table, html
 from streamgroups.times import utc
 
@@ -185,3 +187,36 @@ def _quiet_s(time: PartitionTime) -> int:
     assert time.idle_since_ms is not None
     assert time.seen_ms is not None
     return max(0, time.seen_ms - time.idle_since_ms) // 1_000
+
+
+def explain_partitions(group_id: str, member: str, states: Mapping[TopicPartition, StateOrigin]) -> StreamExplanation:
+    """Explains windows with ``time="partition"``: the watermark of each partition, and when its idle timeout expires.
+
+    Args:
+        group_id: the consumer group.
+        member: the member of the group.
+        states: the states of the partitions that the member owns.
+
+    >>> from streamgroups.state.names import StateFileName
+    >>> from streamgroups.state.state_time import StateTime
+    >>> file = StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42)
+    >>> idle = Named(file, 5, time=StateTime(360_000, 300_000, is_idle=True))
+    >>> active = Named(file, 5, 420_000, StateTime(300_000, 300_000))
+    >>> print(explain_partitions("board", "alice", {TopicPartition("t", 0): idle, TopicPartition("t", 1): active}))
+    Group 'board', member 'alice': each partition has a watermark of its own.
+    partition  event time                watermark                 state
+    t-0        1970-01-01T00:05:00.000Z  1970-01-01T00:06:00.000Z  idle: the idle timeout has advanced the watermark
+    t-1        1970-01-01T00:05:00.000Z  1970-01-01T00:05:00.000Z  active; the idle timeout expires at 1970-01-01T00:07:00.000Z
+    """
+    lines = tuple(_line_of_state(tp, state) for tp, state in sorted(states.items()))
+    return StreamExplanation(group_id, member, lines, is_by_partition=True)
+
+
+def _line_of_state(tp: TopicPartition, state: StateOrigin) -> PartitionExplanation:
+    time = time_of(state)
+    if time is None:
+        return PartitionExplanation(tp, None, None, "no state yet")
+    due_ms = state.due_ms if isinstance(state, Named) else None
+    doing = "idle: the idle timeout has advanced the watermark" if time.is_idle else "active"
+    expiry = "" if due_ms is None else f"; the idle timeout expires at {utc(due_ms)}"
+    return PartitionExplanation(tp, time.event_time_ms, time.watermark_ms, doing + expiry)

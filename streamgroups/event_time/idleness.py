@@ -1,6 +1,6 @@
 """Whether a partition, or a whole source, is idle: its position is compared with its end offset.
 
-:mod:`streamgroups.event_time.partition_time` calls this module with each observation of a partition. Source: SEMANTICS
+:mod:`streamgroups.event_time.source_time` calls this module with each observation of a partition. Source: SEMANTICS
 W3. In Flink a partition is idle if no records arrive. A partition that is not fetched for a while (backpressure, or a
 limit per trigger) counts as idle there, and its records arrive late (FLIP-471). Here a partition with available records
 is *slow*: it holds back the watermark, for any length of time.

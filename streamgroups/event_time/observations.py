@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from streamgroups import metadata_entries as notes
 from streamgroups.event_time.encoding import decode_partition, encode_partition
 from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 

@@ -1,6 +1,6 @@
 """The watermark strategy: how often the watermark is emitted, by records or by event time, and with which delay.
 
-:mod:`streamgroups.event_time.partition_time` calls this module for each partition separately, so that the counts move
+:mod:`streamgroups.event_time.source_time` calls this module for each partition separately, so that the counts move
 with the partition. Source: SEMANTICS W8, W12; StreamInsight's ``AdvanceTimeGenerationSettings``.
 
 The watermark is the event time of the latest record less the delay. Records that are late by no more than the delay are

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from streamgroups.coordination.reset_protocol import event_time_group_of, gaps_group_of, is_metadata_group
 from streamgroups.event_time.observations import read_time
-from streamgroups.event_time.state_times import group_time_of
-from streamgroups.event_time.stored_time import GroupTime, StoredTime, group_time
+from streamgroups.event_time.stored_time import StoredGroupTime, StoredTime, time_in_entries, time_in_states
 from streamgroups.event_time.watermark import Watermark
 from streamgroups.groups.commit_metadata import names_state, position_of
 from streamgroups.groups.gaps import Gaps
@@ -148,7 +147,7 @@ class Monitor:
         """All groups, metadata groups included."""
         return [g.group_id for g in list_all(self._groups, internal=True)]
 
-    def _times(self, snapshots: Collection[GroupSnapshot], listed: Collection[str]) -> dict[str, GroupTime]:
+    def _times(self, snapshots: Collection[GroupSnapshot], listed: Collection[str]) -> dict[str, StoredGroupTime]:
         """The event time of each group that has one."""
         found = {s.description.group_id: time for s in snapshots if (time := state_times(s)) is not None}
         # Some users may not read these metadata groups, and a request for one that is not visible would be an error.
@@ -160,7 +159,7 @@ class Monitor:
             notes = {tp: note.metadata for tp, note in noted[event_time_group_of(group_id)].items()}
             unreadable = [tp for tp, text in notes.items() if text and read_time(text) is None]
             warn_of_unreadable(event_time_group_of(group_id), unreadable)
-            time = group_time(notes, {lag.topic_partition: lag.records for lag in snapshot.lags})
+            time = time_in_entries(notes, {lag.topic_partition: lag.records for lag in snapshot.lags})
             if time is not None:
                 found[group_id] = time
         return found
@@ -178,7 +177,7 @@ class Monitor:
         }
 
     def _watched(
-        self, snapshot: GroupSnapshot, time: GroupTime | None, gaps: Mapping[TopicPartition, Gaps], now_ms: int
+        self, snapshot: GroupSnapshot, time: StoredGroupTime | None, gaps: Mapping[TopicPartition, Gaps], now_ms: int
     ) -> WatchedGroup:
         group_id = snapshot.description.group_id
         description = snapshot.description
@@ -205,7 +204,7 @@ class Monitor:
         return WatchedPartition(lag, state, time_lag_ms, tuple(samples), noted.get(lag.topic_partition))
 
 
-def state_times(snapshot: GroupSnapshot) -> GroupTime | None:
+def state_times(snapshot: GroupSnapshot) -> StoredGroupTime | None:
     """Returns the event time of windows of partitions, from the states that the commits of a group name.
 
     Args:
@@ -221,4 +220,4 @@ def state_times(snapshot: GroupSnapshot) -> GroupTime | None:
     states = {
         tp: UNNAMED if it is None else position_of(tp, it.next_offset, it.metadata).origin for tp, it in found.items()
     }
-    return group_time_of(states, {tp for tp, lag in lags.items() if lag.has_available})
+    return time_in_states(states, {tp for tp, lag in lags.items() if lag.has_available})

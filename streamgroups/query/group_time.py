@@ -32,10 +32,9 @@ from streamgroups.errors import UnknownTopic
 from streamgroups.event_time.explanation import StreamExplanation, stream_explanation
 from streamgroups.event_time.idleness import Observation, idle_since, is_idle
 from streamgroups.event_time.imported_watermark import ImportStatus
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime, together
-from streamgroups.event_time.state_times import time_of
+from streamgroups.event_time.source_time import PartitionTime, SourceTime, together
+from streamgroups.event_time.stored_time import time_of
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest
 from streamgroups.groups.membership import Owned

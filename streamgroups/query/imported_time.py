@@ -31,7 +31,7 @@ from streamgroups.event_time.imported_watermark import (
     imported,
     standstill,
 )
-from streamgroups.event_time.stored_time import TimeState, group_time, imported_groups
+from streamgroups.event_time.stored_time import TimeState, imported_groups, time_in_entries
 from streamgroups.event_time.watermark import NOT_YET, Watermark, latest
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import TopicPartition
@@ -108,7 +108,7 @@ class StoredWatermarks:
             watermark = self._of_states(group_id, topics.partitions, places)
             return StoredWatermark(watermark, topics.has_members, has_offsets, generates=True)
         texts = {tp: entry.metadata for tp, entry in entries.items()}
-        time = group_time(texts, {})
+        time = time_in_entries(texts, {})
         if time is None:
             lacks_time = any(map(_is_of_a_batch, places.values()))
             return StoredWatermark(NOT_YET, topics.has_members, has_offsets, lacks_time)
@@ -118,7 +118,7 @@ class StoredWatermarks:
             for tp, entry in entries.items()
             if tp not in commits or entry.next_offset <= commits[tp].next_offset
         }
-        now = group_time(present, dict.fromkeys(topics.partitions))
+        now = time_in_entries(present, dict.fromkeys(topics.partitions))
         return StoredWatermark(
             NOT_YET if now is None or now.watermark is None else now.watermark,
             topics.has_members,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from streamgroups.event_time.explanation import StreamExplanation
-from streamgroups.event_time.state_times import explain_partitions, time_of
+from streamgroups.event_time.explanation import StreamExplanation, explain_partitions
+from streamgroups.event_time.stored_time import time_of
 from streamgroups.event_time.watermark import NOT_YET, Watermark
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import TopicPartition

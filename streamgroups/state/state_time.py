@@ -2,7 +2,7 @@
 
 The owner of a partition writes it beside the committed offset (``streamgroups.state.origins``). All queries of the group
 read it to compute the watermark of the group (``streamgroups.query.group_time``), and people see it in ``groups watch``
-and ``groups describe --state`` (:mod:`streamgroups.event_time.state_times`). Windows by event time have it. Source:
+and ``groups describe --state`` (:mod:`streamgroups.event_time.stored_time`). Windows by event time have it. Source:
 SEMANTICS W2, W5, S10.
 """
 

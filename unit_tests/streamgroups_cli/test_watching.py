@@ -11,8 +11,8 @@ import yaml
 
 from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.event_time.observations import write_entry
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import At
 from streamgroups.fakes import FakeAdmin

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from streamgroups.event_time.aggregates import parse_aggregate
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
-from streamgroups.event_time.released import released_ms
-from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing
+from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing, released_ms
 from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.partitions import OffsetRange
 from streamgroups.state.lookup import Position, Stored

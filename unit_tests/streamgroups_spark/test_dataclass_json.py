@@ -9,9 +9,8 @@ import pytest
 
 from streamgroups.event_time.explanation import PartitionExplanation, StreamExplanation
 from streamgroups.event_time.observations import TaskObservation
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.source_time import PartitionTime, SourceTime
 from streamgroups.event_time.strategy import Generation, Period, Progress, Records
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import NOT_YET, At

@@ -9,9 +9,9 @@ from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import BrokerUnreachable, InvalidOption
 from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.observations import TaskObservation, write_entry
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.stored_time import group_time
+from streamgroups.event_time.source_time import PartitionTime
+from streamgroups.event_time.stored_time import time_in_entries
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
@@ -54,7 +54,7 @@ def read_all(run: Run) -> Run:
 
 def noted(world: World, *available: int) -> tuple[Watermark | None, list[str]]:
     """What who watches the group sees: its watermark, and what each partition does to it."""
-    found = group_time(
+    found = time_in_entries(
         {
             it: entry.metadata
             for it, entry in world.cluster.committed(event_time_group_of("airline"), [tp(0), tp(1)]).items()

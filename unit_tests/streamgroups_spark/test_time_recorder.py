@@ -10,9 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.source_time import PartitionTime, SourceTime
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import At
 from streamgroups.partitions import TopicPartition

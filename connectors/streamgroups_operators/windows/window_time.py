@@ -33,10 +33,9 @@ import pyarrow.compute as pc
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
-from streamgroups.event_time.released import released_ms
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation, Why
-from streamgroups.event_time.windows import EventTime
+from streamgroups.event_time.windows import EventTime, released_ms
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_operators.aggregates import in_windows, length_ms
 from streamgroups_operators.event_times import with_event_times

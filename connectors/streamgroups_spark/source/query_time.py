@@ -27,9 +27,8 @@ from streamgroups.event_time.observations import (
     stored_watermark,
     write_entry,
 )
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime, advance_to, give, observe, take
+from streamgroups.event_time.source_time import PartitionTime, SourceTime, advance_to, give, observe, take
 from streamgroups.event_time.watermark import At, latest
 from streamgroups.groups.membership import Membership
 from streamgroups.metadata_entries import read_entries

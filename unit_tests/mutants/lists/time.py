@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "E13",
         "event-time",
-        "streamgroups/event_time/state_times.py",
+        "streamgroups/event_time/stored_time.py",
         "if tp not in available and latest(own, used) != own}",
         "if latest(own, used) != own}",
         "a partition of a group with available records is shown as idle",
@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "E14",
         "event-time",
-        "streamgroups/event_time/partition_time.py",
+        "streamgroups/event_time/source_time.py",
         "observation.records if moved else 0",
         "observation.records",
         "an observation that is repeated counts its records twice",
@@ -448,7 +448,7 @@ MUTANTS = (
     Mutant(
         "PW4",
         "event-time",
-        "streamgroups/event_time/partition_time.py",
+        "streamgroups/event_time/source_time.py",
         "watermark = latest(watermark, At(observation.producer_ms))",
         "watermark = At(observation.producer_ms)",
         "an earlier watermark of the producer sets back that of the partition",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from streamgroups.event_time.explanation import TimeExplanation, explain, stream_explanation
 from streamgroups.event_time.imported_watermark import ImportStatus
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime, observe
+from streamgroups.event_time.source_time import PartitionTime, SourceTime, observe
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import At
 from unit_tests.streamgroups.event_time.tables import P0, P1, P2

@@ -14,8 +14,8 @@ from streamgroups.event_time.observations import (
     stored_watermark,
     write_entry,
 )
-from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import PartitionTime, poll
 from streamgroups.event_time.strategy import Generation, Progress
 from streamgroups.event_time.watermark import At
 from streamgroups.partitions import OffsetRange

@@ -14,11 +14,10 @@ from streamgroups.event_time.explanation import explain
 from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.imported_watermark import check_imports
 from streamgroups.event_time.observations import TaskObservation, observations, write_entry
-from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.producer_watermarks import watermark_header
 from streamgroups.event_time.settings import TimeSettings, time_settings
-from streamgroups.event_time.source_time import SourceTime, observe, take
-from streamgroups.event_time.stored_time import TimeState, group_time
+from streamgroups.event_time.source_time import PartitionTime, SourceTime, observe, poll, take
+from streamgroups.event_time.stored_time import TimeState, time_in_entries
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.partitions import OffsetRange
@@ -92,7 +91,7 @@ def test_a_group_shows_the_watermarks_of_producers() -> None:
         P0: write_entry(PartitionTime(900, At(400)), BY_PRODUCERS),
         P1: write_entry(PartitionTime(None, At(500)), BY_PRODUCERS),
     }
-    found = group_time(notes, {P0: 0, P1: 0})
+    found = time_in_entries(notes, {P0: 0, P1: 0})
     assert found is not None
     assert found.watermark == At(400)
     assert [it.state for it in found.partitions.values()] == [TimeState.HOLDS_BACK, TimeState.AHEAD]

@@ -13,9 +13,17 @@ from hypothesis import given
 
 from streamgroups.event_time.encoding import decode_partition, encode_partition
 from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.partition_time import PartitionTime, poll
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime, advance_to, generated, give, observe, take
+from streamgroups.event_time.source_time import (
+    PartitionTime,
+    SourceTime,
+    advance_to,
+    generated,
+    give,
+    observe,
+    poll,
+    take,
+)
 from streamgroups.event_time.strategy import Generation, Progress, Records
 from streamgroups.event_time.watermark import NOT_YET, At, latest, oldest
 from streamgroups.partitions import TopicPartition

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.event_time.observations import write_entry
-from streamgroups.event_time.partition_time import PartitionTime
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import generated
-from streamgroups.event_time.stored_time import TimeState, group_time
+from streamgroups.event_time.source_time import PartitionTime, generated
+from streamgroups.event_time.stored_time import TimeState, time_in_entries
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.partitions import TopicPartition
@@ -35,7 +34,7 @@ def times(draw: st.DrawFn) -> PartitionTime:
 def test_it_is_what_a_query_with_all_partitions_would_assert(known: list[PartitionTime]) -> None:
     partitions = {TopicPartition("flights", p): time for p, time in enumerate(known)}
     entries = {tp: write_entry(time, SETTINGS) for tp, time in partitions.items()}
-    found = group_time(entries, dict.fromkeys(partitions, 0))
+    found = time_in_entries(entries, dict.fromkeys(partitions, 0))
     assert found is not None
     assert found.watermark == generated(partitions.values(), SETTINGS.partition_idle_timeout_ms)
     if any(time.state is TimeState.HOLDS_BACK for time in found.partitions.values()):
@@ -46,7 +45,7 @@ def test_it_is_what_a_query_with_all_partitions_would_assert(known: list[Partiti
 
 
 def test_a_partition_without_an_entry_holds_the_others_back() -> None:
-    found = group_time({P0: write_entry(at(30), SETTINGS)}, {P0: 0, P1: 0})
+    found = time_in_entries({P0: write_entry(at(30), SETTINGS)}, {P0: 0, P1: 0})
     assert found is not None
     assert found.watermark == NOT_YET
     assert [time.state for time in found.partitions.values()] == [TimeState.AHEAD, TimeState.HOLDS_BACK]
@@ -55,18 +54,18 @@ def test_a_partition_without_an_entry_holds_the_others_back() -> None:
 def test_W3_a_partition_with_available_records_is_not_idle_whatever_its_entry_contains() -> None:
     silent = write_entry(at(10, quiet_ms=0), SETTINGS)
     for available, state in ((0, TimeState.IDLE), (None, TimeState.IDLE), (3, TimeState.HOLDS_BACK)):
-        found = group_time({P0: write_entry(at(30), SETTINGS), P1: silent}, {P0: 0, P1: available})
+        found = time_in_entries({P0: write_entry(at(30), SETTINGS), P1: silent}, {P0: 0, P1: available})
         assert found is not None
         assert found.partitions[P1].state is state
 
 
 def test_W10_an_imported_stream_emits_no_watermark_of_its_own() -> None:
     entry = write_entry(PartitionTime(30, next_offset=5), TimeSettings(import_from="trades"))
-    found = group_time({P0: entry}, {P0: 0})
+    found = time_in_entries({P0: entry}, {P0: 0})
     assert found is not None
     assert (found.watermark, found.partitions[P0].state) == (NOT_YET, TimeState.ASSERTS_NOTHING)
 
 
 @given(st.text())
 def test_a_malformed_entry_has_no_time(text: str) -> None:
-    assert group_time({P0: text}, {P0: 0, P1: 0}) is None
+    assert time_in_entries({P0: text}, {P0: 0, P1: 0}) is None

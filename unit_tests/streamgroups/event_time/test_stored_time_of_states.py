@@ -5,9 +5,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
+from streamgroups.event_time.explanation import explain_partitions
 from streamgroups.event_time.source_time import together
-from streamgroups.event_time.state_times import explain_partitions, group_time_of
-from streamgroups.event_time.stored_time import TimeState
+from streamgroups.event_time.stored_time import TimeState, time_in_states
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.names import StateFileName
@@ -41,7 +41,7 @@ def test_W2_W3_the_watermark_is_that_of_a_query_with_all_partitions(
     watermark = together([(at(time_ms), tp in idle) for tp, (time_ms, _, _) in times.items()])
     used_ms = watermark.time_ms if isinstance(watermark, At) else None
     states = {tp: of_group(time_ms, used_ms) for tp, (time_ms, _, _) in times.items()}
-    found = group_time_of(states, {tp for tp, (_, _, is_available) in times.items() if is_available})
+    found = time_in_states(states, {tp for tp, (_, _, is_available) in times.items() if is_available})
     assert found is not None
     assert found.watermark == watermark
     for tp, time in found.partitions.items():
@@ -56,7 +56,7 @@ def test_W2_the_watermark_is_never_before_one_that_the_group_has_used(
     partitions: list[tuple[int | None, int | None]], available: set[int]
 ) -> None:
     states = {TopicPartition("flights", i): of_group(*it) for i, it in enumerate(partitions)}
-    found = group_time_of(states, {TopicPartition("flights", i) for i in available})
+    found = time_in_states(states, {TopicPartition("flights", i) for i in available})
     assert found is not None
     assert found.watermark is not None
     for _, used_ms in partitions:
@@ -72,14 +72,14 @@ def test_W3_an_idle_partition_that_wakes_up_holds_back_the_group_again() -> None
     states: dict[TopicPartition, StateOrigin] = {P0: of_group(90, 70), P1: of_group(30, 30), P2: New()}
     shown = []
     for available in ((), (P1,)):
-        found = group_time_of(states, available)
+        found = time_in_states(states, available)
         assert found is not None
         shown.append((found.watermark, *(it.state.value for it in found.partitions.values())))
     assert shown == [(At(90), "holds back", "idle", "no watermark"), (At(70), "ahead", "holds back", "no watermark")]
 
 
 def test_W2_a_partition_without_a_state_holds_back_a_group_that_has_no_watermark_yet() -> None:
-    found = group_time_of({P0: of_group(90), P1: UNNAMED}, ())
+    found = time_in_states({P0: of_group(90), P1: UNNAMED}, ())
     assert found is not None
     assert found.watermark == NOT_YET
     assert [it.state for it in found.partitions.values()] == [TimeState.AHEAD, TimeState.HOLDS_BACK]
@@ -88,14 +88,14 @@ def test_W2_a_partition_without_a_state_holds_back_a_group_that_has_no_watermark
 def test_W5_a_partition_with_a_watermark_of_its_own_is_active_or_idle() -> None:
     states: dict[TopicPartition, StateOrigin] = {P0: own(90), P1: own(30, is_idle=True), P2: UNNAMED}
     for available, word in ((set[TopicPartition](), "idle"), ({P1}, "active")):
-        found = group_time_of(states, available)
+        found = time_in_states(states, available)
         assert found is not None
         assert found.watermark is None
         assert {tp: it.state.value for tp, it in found.partitions.items()} == {P0: "active", P1: word}
 
 
 def test_states_without_event_time_are_not_shown() -> None:
-    assert group_time_of({P0: Named(FILE, 10, 5), P1: New(), P2: UNNAMED}, ()) is None
+    assert time_in_states({P0: Named(FILE, 10, 5), P1: New(), P2: UNNAMED}, ()) is None
 
 
 def test_W5_an_explanation_shows_what_the_idle_timeout_has_done_and_when_it_expires() -> None:
