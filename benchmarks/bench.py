@@ -23,7 +23,7 @@ from benchmarks.jdbc import jdbc_driver
 from benchmarks.rounds import NotHere, Rounds, interleave
 from benchmarks.timed_topics import TimedSpec, write_timed
 from benchmarks.workload import TopicSpec, write
-from streamgroups_testkit.spark_kafka import SparkKafkaJars, spark_kafka_jars
+from integration_tests.spark_kafka import SparkKafkaJars, spark_kafka_jars
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from benchmarks.sources import OURS, stream_frame
 from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, rocksdb, triggers_s, until_all_is_read, windows
 from benchmarks.streams_peer import StreamsProgram, processed_s, restored_s
 from benchmarks.timed_topics import BEGIN_MS, PARTITIONS, WINDOW_MS, TimedSpec, write_more, write_timed
-from streamgroups_testkit.object_store import ObjectStore
+from component_tests.object_store import ObjectStore
 
 READING = "reading only"
 DIRECTORY = "state in a local directory"

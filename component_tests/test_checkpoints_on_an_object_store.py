@@ -7,9 +7,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from component_tests.object_store import BUCKET, ObjectStore
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
-from streamgroups_testkit.object_store import BUCKET, ObjectStore
 
 #: The scheme as Spark resolves it, which Arrow does not support.
 CHECKPOINT = f"s3a://{BUCKET}/board"

@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 
 import streamgroups as sg
 from component_tests.delta_tables import GROUP, commit, open_at, partition, records, stage, write_batch
+from component_tests.object_store import BUCKET, ObjectStore
 from streamgroups.errors import SinkRejected, SinkUnreachable, StreamGroupsError
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.partitions import OffsetRange
-from streamgroups_testkit.object_store import BUCKET, ObjectStore
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from component_tests.object_store import BUCKET, ObjectStore
 from streamgroups.state.names import StateFileName
 from streamgroups_operators.locations import operator_files, operators_at
-from streamgroups_testkit.object_store import BUCKET, ObjectStore
 
 #: The scheme as Spark resolves it, which Arrow does not support.
 LOCATION = f"s3a://{BUCKET}/state"

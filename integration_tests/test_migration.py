@@ -12,8 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from integration_tests.command_line import streamgroups
+from integration_tests.spark_kafka import spark_kafka_jars
 from streamgroups_testkit.producing import produce
-from streamgroups_testkit.spark_kafka import spark_kafka_jars
 from unit_tests.requirements import without
 
 PARTITIONS = 2

@@ -24,10 +24,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from integration_tests.spark_kafka import spark_kafka_jars
 from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import end_offsets
-from streamgroups_testkit.spark_kafka import spark_kafka_jars
 from streamgroups_testkit.waits import wait_until
 from unit_tests.requirements import without
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from streamgroups_testkit.clocks import ControlledClock as ControlledClock
     from streamgroups_testkit.clocks import controlled_clock as controlled_clock
     from streamgroups_testkit.containers import ContainerKafka as ContainerKafka
-    from streamgroups_testkit.object_store import ObjectStore as ObjectStore
     from streamgroups_testkit.postgres import PostgresServer as PostgresServer
     from streamgroups_testkit.producing import Load as Load
     from streamgroups_testkit.producing import produce as produce
@@ -43,7 +42,6 @@ _NAMES = {
     "streamgroups_testkit.broker": "BROKER_PROPERTIES Broker",
     "streamgroups_testkit.clocks": "ControlledClock controlled_clock",
     "streamgroups_testkit.containers": "ContainerKafka",
-    "streamgroups_testkit.object_store": "ObjectStore",
     "streamgroups_testkit.postgres": "PostgresServer",
     "streamgroups_testkit.producing": "Load produce recreate_topic",
     "streamgroups_testkit.queries": "QueryProcess all_records arrived_records exclusive_options shared_options",

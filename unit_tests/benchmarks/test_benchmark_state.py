@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from benchmarks.streams_peer import Event, parse, processed_s, restored_s
 from benchmarks.timed_topics import BEGIN_MS, PARTITIONS, WINDOW_MS, TimedSpec, key_of
+from component_tests import object_store
 from streamgroups_operators.locations import shown
-from streamgroups_testkit import object_store
 
 SPECS = st.builds(TimedSpec, st.just("t"), st.integers(1, 4), st.integers(1, 300), st.integers(1, 40))
 

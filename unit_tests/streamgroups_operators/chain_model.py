@@ -11,7 +11,6 @@ import pyarrow as pa
 from streamgroups.event_time.aggregates import parse_aggregate
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing, released_ms
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.partitions import OffsetRange
 from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.names import StateFileName
@@ -23,6 +22,7 @@ from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows.definition import state_schema
+from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.streamgroups_operators.window_model import P0, START_MS, TOPIC, Record, Row, batch, watermarks
 
 #: Key, start, end, number and sum.

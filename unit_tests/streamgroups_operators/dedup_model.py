@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.id_filters import bucket_length_ms
@@ -21,6 +20,7 @@ from streamgroups_operators.dedup.operator import COUNTS, DedupOperator
 from streamgroups_operators.dedup.seen_ids import forget_filters
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
+from unit_tests.fake_state_files import FakeStateFiles
 
 P0 = TopicPartition("flights", 0)
 TOPIC = TopicIdentity("c1", "t1")

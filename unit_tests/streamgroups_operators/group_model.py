@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.watermark import Watermark, oldest
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -27,6 +26,7 @@ from streamgroups.state.task_plan import TaskPlan, decode, encode
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
+from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.streamgroups_operators.window_model import START_MS, TOPIC, Record, Row, batch
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.joined_lookup import is_together
@@ -22,6 +21,7 @@ from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.joins.definition import How, JoinOperator
 from streamgroups_operators.joins.task_states import JoinTaskStates
 from streamgroups_operators.store import Operator, StateStore, StoredStates
+from unit_tests.fake_state_files import FakeStateFiles
 
 TOPICS = JoinedTopics("orders", "payments")
 PLACES = TopicPartition("orders", 3), TopicPartition("payments", 3)

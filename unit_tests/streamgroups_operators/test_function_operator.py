@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import FunctionFailed, StateMismatch
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.lookup import Position, Stored
@@ -26,6 +25,7 @@ from streamgroups_operators.keys import newest_rows, rows_of_keys
 from streamgroups_operators.operator import BatchTime, State
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
+from unit_tests.fake_state_files import FakeStateFiles
 
 P0 = TopicPartition("flights", 0)
 TOPIC = TopicIdentity("c1", "t1")

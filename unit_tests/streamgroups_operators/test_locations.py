@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption, StateUnreachable
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.ages import Survey
 from streamgroups.state.names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.locations import groups_at, operator_files, operators_at, shown
 from unit_tests.examples import examples
+from unit_tests.fake_state_files import FakeStateFiles
 
 FIRST, SECOND = (StateFileName(1732334000000 + n, "1f3a9c2b7d10", n, n) for n in (1, 2))
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import InvalidOption, PinDamaged, SinkUnreachable
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input.idempotency import COLUMN, idempotency_key
@@ -19,6 +18,7 @@ from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment
 from streamgroups.state.names import StateFileName
 from streamgroups_operators.pin_store import PinStore, check_location, pin_files
 from streamgroups_operators.pinned_records import read_records, write_records
+from unit_tests.fake_state_files import FakeStateFiles
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TOPIC = TopicIdentity("c1", "t1")

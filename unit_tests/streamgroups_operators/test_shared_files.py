@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.lookup import Position, Stored
@@ -16,6 +15,7 @@ from streamgroups.state.retention import Retention
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.shared_files import SharedFiles, collect_all
 from streamgroups_operators.store import NewState, Operator, StateStore
+from unit_tests.fake_state_files import FakeStateFiles
 
 P0 = TopicPartition("flights", 0)
 MINUTE_MS = 60_000

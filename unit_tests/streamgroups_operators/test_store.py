@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import StateSize
@@ -22,6 +21,7 @@ from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups_operators.file_format import pack, unpack
 from streamgroups_operators.inspection import inspect
 from streamgroups_operators.store import NewState, Operator, StateStore
+from unit_tests.fake_state_files import FakeStateFiles
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 TOPIC = TopicIdentity("c1", "t1")

@@ -9,13 +9,13 @@ from hypothesis import given
 
 from streamgroups.errors import InvalidOption, StateMismatch
 from streamgroups.event_time.windows import Hopping
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.origins import New
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
+from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.streamgroups_operators.window_model import START_MS, TOPIC, Record, batch, by_event_time
 
 PLACES = [TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("delays", 0)]

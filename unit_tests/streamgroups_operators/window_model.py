@@ -19,7 +19,6 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import At, latest, reached
 from streamgroups.event_time.window_states import WindowStates, advance, expire
 from streamgroups.event_time.windows import EventTime, ProcessingTime, Session, Shape, Window, Windowing
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.lookup import Position, Stored
@@ -30,6 +29,7 @@ from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows.definition import state_schema
+from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.window_rules import Adjusted, Counted, DeadLetter, Interval, place
 
 P0 = TopicPartition("flights", 0)

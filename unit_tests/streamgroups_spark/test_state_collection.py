@@ -9,7 +9,6 @@ import pytest
 
 from streamgroups.errors import StateUnreachable
 from streamgroups.fakes import FakeClock, FakeCluster
-from streamgroups.fakes.state_files import FakeStateFiles
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -20,6 +19,7 @@ from streamgroups.state.retention import Retention
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.store import NewState, Operator, StateStore
 from streamgroups_spark.source.state_collection import StateCollection
+from unit_tests.fake_state_files import FakeStateFiles
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 SCHEMA = pa.schema([("n", pa.int64())])

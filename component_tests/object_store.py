@@ -216,7 +216,7 @@ class ObjectStore:
     """
 
     def __init__(self, latency_ms: int = 0) -> None:
-        command = [sys.executable, "-m", "streamgroups_testkit.object_store", str(latency_ms)]
+        command = [sys.executable, __file__, str(latency_ms)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         self._address = f"127.0.0.1:{int(self._process.stdout.readline())}"
