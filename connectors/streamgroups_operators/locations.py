@@ -149,8 +149,12 @@ def _name_at(files: fs.FileSystem, path: str) -> str | None:
         return None
 
 
-def opened(location: str) -> tuple[fs.FileSystem, str]:
+def opened(location: str, what: str = "state") -> tuple[fs.FileSystem, str]:
     """As :func:`open_location`, with the error for users.
+
+    Args:
+        location: a path or a URI.
+        what: what the location contains, ``state`` or ``checkpoint``.
 
     Raises:
         InvalidOption: if Arrow does not support the location.
@@ -158,9 +162,10 @@ def opened(location: str) -> tuple[fs.FileSystem, str]:
     try:
         return open_location(location)
     except (ValueError, pa.ArrowException) as e:
+        # The text of the error can contain the credentials of the URI.
         raise InvalidOption(
-            f"The state location '{shown(location)}' is not supported ({type(e).__name__}).",
-            remedy="Use a path, or a URI of a file system that Arrow reads, such as s3://bucket/state.",
+            f"The {what} location '{shown(location)}' is not supported ({type(e).__name__}).",
+            remedy=f"Use a path, or a URI of a file system that Arrow reads, such as s3://bucket/{what}.",
         ) from None
 
 

@@ -27,6 +27,23 @@ ReadPart: TypeAlias = Callable[[Part], pa.Table]
 BEFORE_ALL = int(np.iinfo(np.int64).min // 2)
 
 
+def key_columns(count: int) -> list[str]:
+    """Returns the names of the key columns of an operator."""
+    return [f"k{i}" for i in range(count)]
+
+
+def watermark_form(delay: str | None, behind: str | None) -> str:
+    """Returns how the watermark of an operator is generated, as a part of its form.
+
+    Args:
+        delay: the watermark delay with its unit; ``None`` if only the producer advances the watermark.
+        behind: the operator whose results are the records; ``None`` for records of the source.
+    """
+    if behind is not None:
+        return f"watermark of the operator {behind}"
+    return "watermark of the producer" if delay is None else f"watermark delay {delay}"
+
+
 def time_in(values: Mapping[str, int | str | None], name: str) -> int:
     """Returns a time in the values of a state, and :data:`BEFORE_ALL` if they do not have it."""
     value = values.get(name)

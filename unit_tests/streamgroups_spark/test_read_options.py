@@ -10,8 +10,7 @@ import pytest
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
-from streamgroups_spark.source.read_options import has_event_time, read_options
-from streamgroups_spark.source.time_options import source_policy
+from streamgroups_spark.source.read_options import has_event_time, read_options, source_policy
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 

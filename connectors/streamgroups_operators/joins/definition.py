@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
 from streamgroups.state.joined_topics import JoinedTopics
+from streamgroups_operators.operator import key_columns, watermark_form
 
 _MIN_SLICE_US = 1_000_000
 
@@ -84,9 +85,7 @@ class JoinOperator:
     def form(self) -> str:
         """See :attr:`streamgroups_operators.operator.StatefulOperator.form`."""
         types = ", ".join(map(str, self.keys))
-        generated = "watermark of the producer" if self.delay_us is None else f"watermark delay {self.delay_us} us"
-        if self.behind is not None:
-            generated = f"watermark of the operator {self.behind}"
+        generated = watermark_form(None if self.delay_us is None else f"{self.delay_us} us", self.behind)
         return (
             f"{self.how.value} join of {self.topics.left} and {self.topics.right} by ({types}) within {self.within_us} us, "
             f"{generated}, of {self.record}"
@@ -95,7 +94,7 @@ class JoinOperator:
     @property
     def key_names(self) -> list[str]:
         """The key columns."""
-        return [f"k{i}" for i in range(len(self.keys))]
+        return key_columns(len(self.keys))
 
     @property
     def schema(self) -> pa.Schema:

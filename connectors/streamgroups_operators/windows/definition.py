@@ -17,6 +17,7 @@ from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
+from streamgroups_operators.operator import key_columns, watermark_form
 
 #: The number of late records of a pane: its revision.
 LATE = ("late", "sum")
@@ -80,9 +81,7 @@ class WindowDefinition:
             return "processing time"
         idle = "none" if boundary.idle_timeout_ms is None else exact(boundary.idle_timeout_ms)
         of_group = " of the group" if self.scope is Scope.GROUP else ""
-        generated = "watermark of the producer" if self.delay_ms is None else f"watermark delay {self.delay_ms} ms"
-        if self.behind is not None:
-            generated = f"watermark of the operator {self.behind}"
+        generated = watermark_form(None if self.delay_ms is None else f"{self.delay_ms} ms", self.behind)
         return (
             f"event time{of_group}, {generated}, allowed lateness {boundary.allowed_lateness_ms} ms, "
             f"idle timeout {idle}, on violation {self.on_violation.value}"
@@ -91,7 +90,7 @@ class WindowDefinition:
     @property
     def key_names(self) -> list[str]:
         """The key columns."""
-        return [f"k{i}" for i in range(self.keys)]
+        return key_columns(self.keys)
 
 
 def state_schema(

@@ -20,7 +20,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 from streamgroups.checkpoints.spark_kafka import LoggedBatch, SparkCheckpoint
 from streamgroups.errors import InvalidOption
 from streamgroups.json_values import read_json
-from streamgroups_operators.locations import open_location, shown
+from streamgroups_operators.locations import opened, shown
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 
 
@@ -35,7 +35,7 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
         OffsetFormat: if a newer version of Spark has written it.
     """
     with _translated(location):
-        files, path = _opened(location)
+        files, path = opened(location, "checkpoint")
         found = {it.base_name: it for it in _listed(files, path)}
         if "offsets" not in found:
             raise _not_a_checkpoint(location, found)
@@ -62,7 +62,7 @@ def read_checkpoint(location: str) -> SparkCheckpoint:
 def written_at_ms(location: str) -> int | None:
     """Returns when the logs of a checkpoint were written last, in milliseconds since the epoch. ``None`` if unknown."""
     with _translated(location):
-        files, path = _opened(location)
+        files, path = opened(location, "checkpoint")
         times = [it.mtime_ns for log in ("offsets", "commits") for it in _listed(files, f"{path}/{log}")]
     return max((ns // 1_000_000 for ns in times if ns is not None), default=None)
 
@@ -137,15 +137,4 @@ def _translated(location: str) -> Iterator[None]:
         raise InvalidOption(
             f"The checkpoint '{shown(location)}' contains a log that is not one of Spark ({type(e).__name__}).",
             remedy="Restore the checkpoint, or set the starting options of the old query on the new one.",
-        ) from None
-
-
-def _opened(location: str) -> tuple[FileSystem, str]:
-    try:
-        return open_location(location)
-    except (ValueError, pa.ArrowException) as e:
-        # The text of the error can contain the credentials of the URI.
-        raise InvalidOption(
-            f"The checkpoint location '{shown(location)}' is not supported ({type(e).__name__}).",
-            remedy="Use a path, or a URI of a file system that Arrow reads, such as s3://bucket/checkpoint.",
         ) from None

@@ -19,8 +19,7 @@ from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.frames.time_columns import check_timestamp, delay_ms_of
 from streamgroups_spark.source.columns import WATERMARK
-from streamgroups_spark.source.read_options import read_options
-from streamgroups_spark.source.time_options import source_policy
+from streamgroups_spark.source.read_options import read_options, source_policy
 
 #: Without it Spark drops late rows by the watermark of the batch itself.
 _MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"

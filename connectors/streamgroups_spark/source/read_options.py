@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from streamgroups.errors import InvalidOption
+from streamgroups.event_time.violations import OnViolation
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, source_name, source_options
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.source.options import SourceOptions, parse
@@ -36,3 +38,22 @@ def have_producers(df: DataFrame) -> bool:
     """Whether producers emit the watermark of all sources of this library that a DataFrame reads."""
     sources = read_options(df)
     return bool(sources) and all(it.watermark_header is not None for it in sources)
+
+
+def source_policy(df: DataFrame) -> OnViolation:
+    """Returns the option ``onViolation`` of the sources of a stream, or of bounded data.
+
+    ``keep`` after ``sg.with_event_time``, which has applied the option.
+
+    Raises:
+        InvalidOption: if the sources have different values.
+    """
+    if has_event_time(df):
+        return OnViolation.KEEP
+    found = {it.on_violation for it in read_options(df)}
+    if len(found) > 1:
+        raise InvalidOption(
+            f"The sources have different values of 'onViolation': {', '.join(sorted(it.value for it in found))}.",
+            remedy="Set the same value, or pass the argument 'on_violation'.",
+        )
+    return found.pop() if found else OnViolation.KEEP

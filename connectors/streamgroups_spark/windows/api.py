@@ -25,8 +25,8 @@ from streamgroups_spark.dlq.failure_column import check_letters, passes_letters
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.time_columns import WATERMARK, check_timestamp, delay_ms_of
 from streamgroups_spark.source.drift_check import check_drift_of_query
+from streamgroups_spark.source.read_options import source_policy
 from streamgroups_spark.source.shared_state import is_shared
-from streamgroups_spark.source.time_options import source_policy
 from streamgroups_spark.state.chains import results_before
 from streamgroups_spark.state.placement import check_bounded
 from streamgroups_spark.windows.by_offset import by_offset
