@@ -16,7 +16,7 @@ from streamgroups.event_time.settings import time_settings
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.bridge.channel import ReportParam
-from streamgroups_spark.bridge.observations import ObservationStore, Told
+from streamgroups_spark.bridge.task_reports import ObservationStore, Told
 from streamgroups_spark.event_time.with_event_time import check_column, options_of_time
 from streamgroups_spark.source.observed_times import measured, seen_in
 from streamgroups_spark.source.options import parse

@@ -35,7 +35,7 @@ from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
 from streamgroups_spark.bridge.output_counts import OutputCounter
 from streamgroups_spark.bridge.rpc import SessionServer
-from streamgroups_spark.bridge.unreadable_watermarks import UnreadableCounts
+from streamgroups_spark.bridge.task_reports import UnreadableCounts
 from streamgroups_spark.messages.batch import InFlightRequest, OutputWritten, StatesRequest, WaitingRequest
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection

@@ -7,7 +7,7 @@ import pyarrow as pa
 from streamgroups.event_time.observations import TaskObservation, observations
 from streamgroups.json_values import MAX_TIME_MS, time_ms_or_none
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_spark.bridge.observations import ObservationStore
+from streamgroups_spark.bridge.task_reports import ObservationStore
 from streamgroups_spark.source.observed_times import seen_in
 from unit_tests.extreme_times import EXTREME_TIMES_MS, extreme_timestamps
 

@@ -28,7 +28,7 @@ Pickled ledger
     :Security: only a process with the key of the session can send it. It never is in a file, an option or a plan.
 
 Accumulator
-    :Modules: ``channel``, ``observations``, ``state_reports``, ``unreadable_watermarks``, ``user_process``
+    :Modules: ``channel``, ``task_reports``, ``user_process``
     :From, to: ``source.observed_times``, ``source.readers``, ``state.stage``, ``source.query_states``, ``sinks.batch_info``
     :When: a task sends it, and Spark merges it before the task counts as finished
     :Content: observed event times, names of state files, counts of unreadable watermarks
@@ -104,7 +104,7 @@ FinishedRequest       source.last_batch                                         
 DurationRequest       source.last_batch                                                        bridge.active_queries
 LedgerRequest         source.running_query                                                     sinks.ledger_registry
 ObservationsRequest   source.running_query                                                     bridge.user_process
-StateReportsRequest   bridge.state_reports                                                     bridge.user_process
+StateReportsRequest   bridge.task_reports                                                      bridge.user_process
 BatchRequest          sinks.batch_info                                                         source.running_query
 BatchWritten          sinks.kafka                                                              source.running_query
 OutputWritten         sinks.base                                                               bridge.user_process

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import atexit
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -16,15 +17,15 @@ from streamgroups.monitoring.member_reports import UnreadableWatermarks
 from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.channel import Channel
-from streamgroups_spark.bridge.observations import ObservationStore, Tell
 from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.bridge.rpc import SessionServer
-from streamgroups_spark.bridge.state_reports import StateReports
-from streamgroups_spark.bridge.unreadable_watermarks import UnreadableCounts
+from streamgroups_spark.bridge.task_reports import ObservationStore, StateReports, Tell, UnreadableCounts
 from streamgroups_spark.messages.batch import OutputWritten
 from streamgroups_spark.messages.states import ReportedStates, StateReportsRequest
 from streamgroups_spark.messages.time import Observations, ObservationsRequest
 from streamgroups_spark.session import SESSION
+
+_C = TypeVar("_C", bound=Channel[Any])
 
 #: The event times that tasks have reported.
 SEEN = ObservationStore()
@@ -32,10 +33,8 @@ SEEN = ObservationStore()
 STATES = StateReports()
 #: The unreadable watermarks of producers that tasks have reported.
 UNREADABLE = UnreadableCounts()
-#: The reporting channels of each Spark application that this process has run.
-_tells: dict[str, Tell] = {}
-_state_channels: dict[str, Channel[StateReport]] = {}
-_unreadable_channels: dict[str, Channel[UnreadableWatermarks]] = {}
+#: The reporting channels of each Spark application that this process has run, by the store of their reports.
+_channels: dict[tuple[str, object], Any] = {}
 _lock = threading.Lock()
 _queries: ActiveQueries | None = None
 _rpc_server: SessionServer | None = None
@@ -84,23 +83,22 @@ def resolved_checkpoint(checkpoint: str) -> str:
 
 def tell_of(spark: SparkSession) -> Tell:
     """The channel by which the tasks of a session report observed event times."""
-    application = spark.sparkContext.applicationId
-    if application not in _tells:
-        _tells[application] = Tell(spark, SEEN.keep)
-    return _tells[application]
+    return _channel_of(spark, SEEN, lambda: Tell(spark, SEEN.keep))
 
 
 def state_channel_of(spark: SparkSession) -> Channel[StateReport]:
     """The channel by which the tasks of a session report state files."""
-    application = spark.sparkContext.applicationId
-    if application not in _state_channels:
-        _state_channels[application] = Channel(spark, STATES.keep)
-    return _state_channels[application]
+    return _channel_of(spark, STATES, lambda: Channel(spark, STATES.keep))
 
 
 def unreadable_channel_of(spark: SparkSession) -> Channel[UnreadableWatermarks]:
     """The channel by which the tasks of a session report unreadable watermarks of producers."""
-    application = spark.sparkContext.applicationId
-    if application not in _unreadable_channels:
-        _unreadable_channels[application] = Channel(spark, UNREADABLE.keep)
-    return _unreadable_channels[application]
+    return _channel_of(spark, UNREADABLE, lambda: Channel(spark, UNREADABLE.keep))
+
+
+def _channel_of(spark: SparkSession, store: object, new: Callable[[], _C]) -> _C:
+    key = spark.sparkContext.applicationId, store
+    if key not in _channels:
+        _channels[key] = new()
+    channel: _C = _channels[key]
+    return channel

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streamgroups.monitoring.member_reports import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups_spark.bridge.channel import Channel
-    from streamgroups_spark.bridge.observations import Tell
+    from streamgroups_spark.bridge.task_reports import Tell
 
 
 class StreamGroupsDataSource(DataSource):

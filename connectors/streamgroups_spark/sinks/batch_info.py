@@ -26,7 +26,7 @@ from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.punctuation_options import group_in
 from streamgroups_spark.bridge.rpc import request_all
-from streamgroups_spark.bridge.state_reports import request_reports
+from streamgroups_spark.bridge.task_reports import request_reports
 from streamgroups_spark.messages.batch import BatchFacts, BatchRequest
 
 #: How long a source may take to confirm its membership after a pause.

@@ -16,7 +16,7 @@ from pyspark.sql.types import TimestampType
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.partitions import TopicPartition
 from streamgroups_operators.event_times import event_times
-from streamgroups_spark.bridge.observations import Tell
+from streamgroups_spark.bridge.task_reports import Tell
 from streamgroups_spark.internals.arrow_functions import arrow_function, plain_function
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import FEATURES

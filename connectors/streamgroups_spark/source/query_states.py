@@ -30,7 +30,7 @@ from streamgroups_operators.locations import operator_files
 from streamgroups_operators.shared_files import SharedFiles
 from streamgroups_operators.store import StoredStates
 from streamgroups_spark.bridge.stage_name import PassedColumns, StageName
-from streamgroups_spark.bridge.state_reports import request_reports
+from streamgroups_spark.bridge.task_reports import request_reports
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.state_collection import StateCollection

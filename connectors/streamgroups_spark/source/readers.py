@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from streamgroups.monitoring.member_reports import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
-    from streamgroups_spark.bridge.observations import Tell
     from streamgroups_spark.bridge.stage_name import PassedColumns
+    from streamgroups_spark.bridge.task_reports import Tell
     from streamgroups_spark.source.producer_watermarks import Report
     from streamgroups_spark.source.running_query import RunningQuery
 

@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "E20",
         "event-time",
-        "connectors/streamgroups_spark/bridge/observations.py",
+        "connectors/streamgroups_spark/bridge/task_reports.py",
         "if r.next_offset <= offset < r.end_offset]",
         "if r.next_offset <= offset <= r.end_offset]",
         "the first record of the next batch counts in this one",

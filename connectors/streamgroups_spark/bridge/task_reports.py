@@ -1,0 +1,145 @@
+"""The reports of tasks in the user's process, from where sources, sinks and metrics request them.
+
+Spark merges the accumulator of a task before the task counts as finished, and ignores failed attempts. So after a batch
+exactly the reports of its successful tasks are known: observed event times (``source.observed_times``), state files
+(``state.stage``), and watermarks of producers that cannot be read (``source.readers``). ``user_process`` has one store of each.
+Source: SEMANTICS S10, W2, W15; Spark's ``AccumulatorParam``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from streamgroups.event_time.observations import TaskObservation, merged
+from streamgroups.monitoring.member_reports import UnreadableWatermarks
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.operator_states import StateReport
+from streamgroups_spark.bridge.channel import Channel
+from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.messages.states import StateReportsRequest
+
+Told: TypeAlias = list[tuple[str, TaskObservation]]
+
+#: The limit of observations per partition. It is reached only if a source has ended and no longer takes them.
+_MAX_SEEN = 10_000
+#: The limit of batches whose reports are kept. It is reached only if a source has ended and no longer takes them.
+_MAX_BATCHES = 1_000
+#: The limit of counted partitions of members. Each run of a query is another member.
+_MAX_PLACES = 10_000
+
+
+class ObservationStore:
+    """The observations of tasks that no source has taken yet. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[str, TopicPartition], dict[tuple[int, bool], TaskObservation]] = defaultdict(dict)
+
+    def keep(self, told: Told) -> None:
+        """Stores the observations of a task."""
+        with self._lock:
+            for reported_as, seen in told:
+                kept = self._seen[reported_as, seen.topic_partition]
+                # In order of the last report, so that the earliest is deleted first.
+                before = kept.pop(seen.key, None)
+                kept[seen.key] = seen if before is None else merged(before, seen)
+                if len(kept) > _MAX_SEEN:
+                    del kept[next(iter(kept))]
+
+    def take(self, reported_as: str, ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
+        """Returns and removes the observations of these ranges. No later request includes them.
+
+        >>> store, p0 = ObservationStore(), TopicPartition("flights", 0)
+        >>> store.keep([("trades", TaskObservation(p0, 5, 1, 700))])
+        >>> len(store.take("trades", (OffsetRange(p0, 5, 9),))), len(store.take("trades", (OffsetRange(p0, 5, 9),)))
+        (1, 0)
+        """
+        taken = []
+        with self._lock:
+            for r in ranges:
+                kept = self._seen.get((reported_as, r.topic_partition), {})
+                own = [(offset, of) for offset, of in kept if r.next_offset <= offset < r.end_offset]
+                taken += [kept.pop(key) for key in own]
+        return taken
+
+
+class Tell(Channel[tuple[str, TaskObservation]]):
+    """The channel by which a task reports event times."""
+
+    def __call__(self, reported_as: str, seen: Iterable[TaskObservation]) -> None:
+        """Reports observations. Those of a failed task do not count."""
+        self.send((reported_as, it) for it in seen)
+
+
+class StateReports:
+    """The reports of tasks that no source has taken yet. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, int], list[StateReport]] = {}
+
+    def keep(self, reports: list[StateReport]) -> None:
+        """Stores the reports of a task."""
+        with self._lock:
+            for report in reports:
+                self._kept.setdefault((report.file.run_id, report.file.batch), []).append(report)
+            while len(self._kept) > _MAX_BATCHES:
+                del self._kept[next(iter(self._kept))]
+
+    def take(self, run_id: str, batch: int) -> list[StateReport]:
+        """Returns the reports of a batch, and forgets those of all earlier batches of the run.
+
+        The batch itself stays, because a sink and its source both request it.
+        """
+        with self._lock:
+            for known in [it for it in self._kept if it[0] == run_id and it[1] < batch]:
+                del self._kept[known]
+            return list(self._kept.get((run_id, batch), ()))
+
+
+def request_reports(session: str, run_id: str, batch: int, *, of_others: bool = False) -> list[StateReport]:
+    """Returns the reports of the tasks of a batch, latest last.
+
+    A process must not call it while it answers a request: a request is sent to all servers of the session, also to its
+    own, which is busy then.
+
+    Args:
+        session: the session of the source.
+        run_id: the id of the run of the query.
+        batch: the number of the batch.
+        of_others: whether this process has no reports, so that only other processes are requested.
+    """
+    replies = request_all(session, StateReportsRequest(run_id, batch), of_others=of_others)
+    return [report for reply in replies for report in reply.reports]
+
+
+class UnreadableCounts:
+    """The number of unreadable watermarks of each partition and member. Thread-safe.
+
+    >>> counts, p0 = UnreadableCounts(), TopicPartition("flights", 0)
+    >>> counts.keep([UnreadableWatermarks("board", "carol", p0, 2), UnreadableWatermarks("board", "carol", p0, 1)])
+    >>> [it.count for it in counts.all()]
+    [3]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str, TopicPartition], int] = {}
+
+    def keep(self, reported: Iterable[UnreadableWatermarks]) -> None:
+        """Adds the report of a task."""
+        with self._lock:
+            for it in reported:
+                key = it.group_id, it.member, it.topic_partition
+                # In order of the last report, so that the earliest is deleted first.
+                self._counts[key] = self._counts.pop(key, 0) + it.count
+                if len(self._counts) > _MAX_PLACES:
+                    del self._counts[next(iter(self._counts))]
+
+    def all(self) -> list[UnreadableWatermarks]:
+        """Returns all counts."""
+        with self._lock:
+            return [UnreadableWatermarks(*key, count) for key, count in self._counts.items()]
