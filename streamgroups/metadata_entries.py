@@ -2,7 +2,7 @@
 4,096 bytes.
 
 Called by :mod:`streamgroups.coordination.reset_protocol`, :mod:`streamgroups.checkpoints.skipped_ranges` and
-:mod:`streamgroups.event_time.observations`, which define their fields. Every principal with Read on the group can write
+:mod:`streamgroups.event_time.time_entries`, which define their fields. Every principal with Read on the group can write
 an entry. An unreadable entry is therefore ignored, with a warning. Source: Kafka's OffsetCommit.
 """
 

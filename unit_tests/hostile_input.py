@@ -39,10 +39,10 @@ from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.stored import StoredLetter, stored
 from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
 from streamgroups.event_time import stored_time as noted
-from streamgroups.event_time.observations import read_time, write_entry
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Generation, Progress
+from streamgroups.event_time.time_entries import read_time, write_entry
 from streamgroups.event_time.watermark import At
 from streamgroups.groups import history, offset_files
 from streamgroups.identity import TopicIdentity

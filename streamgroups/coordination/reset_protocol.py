@@ -8,7 +8,7 @@ tools that reset a group). There are seven groups, so that no metadata entry can
   has paused.
 * ``<group>.streamgroups.resets``, written by tools that reset the group: one :class:`ResetRequest` per partition.
 * ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.checkpoints.skipped_ranges`.
-* ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.observations`.
+* ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.time_entries`.
 * ``<group>.streamgroups.gaps``, written by the member that detects a gap: :mod:`streamgroups.groups.gaps`.
 * ``<group>.streamgroups.quiet``, written by the Kafka sink, in the transaction of the no-data batch:
   :mod:`streamgroups.ledgers.no_data_batch`.

@@ -1,19 +1,15 @@
-"""Merges the observations of tasks into observations of partitions, and encodes the metadata entry of a partition.
+"""Merges the observations of tasks into observations of partitions.
 
 ``streamgroups_spark.source.query_time`` calls this module. Tasks run on any executor, can run twice, and report
-their records in several parts. Source: SEMANTICS W2, W3 and the takeover of partitions.
+their records in several parts. Source: SEMANTICS W2, W3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from streamgroups import metadata_entries as notes
-from streamgroups.event_time.encoding import decode_partition, encode_partition
 from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -98,68 +94,3 @@ def merged(one: TaskObservation, other: TaskObservation) -> TaskObservation:
 
 def _latest(*times_ms: int | None) -> int | None:
     return max((it for it in times_ms if it is not None), default=None)
-
-
-def write_entry(time: PartitionTime, settings: TimeSettings) -> str:
-    """Returns the metadata entry of a partition, for its next owner and for monitoring.
-
-    Args:
-        time: the time of the partition.
-        settings: the event-time settings. The next owner uses its own. For monitoring, and for groups that import the
-            watermark, the entry contains their effects.
-
-    >>> from streamgroups.event_time.strategy import Generation
-    >>> note = write_entry(PartitionTime(600), TimeSettings(Generation()))
-    >>> stored_watermark(read_time(note), noted_at=9, next_offset=9)
-    PartitionTime(event_time_ms=600, watermark=NotYet(), progress=Progress(records=0, period_from_ms=None), next_offset=9, \
-idle_since_ms=None, seen_ms=None)
-    """
-    told = {"asserts": settings.has_own_watermark, "idle": time.is_idle(settings.partition_idle_timeout_ms)}
-    imports = {} if settings.import_from is None else {"import": settings.import_from}
-    return notes.write_entry({**encode_partition(time), **told, **imports})
-
-
-def read_time(metadata: str) -> PartitionTime | None:
-    """Returns the time in a metadata entry. ``None`` if it cannot be decoded, or a newer version wrote it.
-
-    >>> read_time("by hand") is None
-    True
-    """
-    return decode_partition(notes.read_entry(metadata))
-
-
-def stored_watermark(noted: PartitionTime | None, noted_at: int, next_offset: int) -> PartitionTime | None:
-    """Returns the time of an assigned partition.
-
-    Args:
-        noted: the time in the metadata entry; ``None`` without an entry.
-        noted_at: the position at which the entry was written.
-        next_offset: the position from which the member reads the partition.
-
-    Returns:
-        Its time. ``None`` if there is no entry, or if the entry was written at a later offset. In that case the group
-        was reset to an earlier offset, and the records that are read again must not be late.
-
-    >>> stored_watermark(PartitionTime(600), noted_at=9, next_offset=5) is None
-    True
-    """
-    if noted is None or noted_at > next_offset:
-        return None
-    # The new owner measures idleness itself: the partition has had no observation since.
-    return replace(noted, next_offset=next_offset, idle_since_ms=None, seen_ms=None)
-
-
-def came_in(
-    times: Mapping[TopicPartition, PartitionTime], positions: Mapping[TopicPartition, int]
-) -> set[TopicPartition]:
-    """Returns the partitions whose stored time must be read: new ones, and those that another client has read or reset.
-
-    Args:
-        times: the known times.
-        positions: the next offset of each owned partition.
-
-    >>> p0 = TopicPartition("flights", 0)
-    >>> came_in({p0: PartitionTime(next_offset=5)}, {p0: 5}), len(came_in({p0: PartitionTime(next_offset=5)}, {p0: 7}))
-    (set(), 1)
-    """
-    return {tp for tp, n in positions.items() if tp not in times or times[tp].next_offset not in (None, n)}

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from streamgroups.event_time.encoding import decode_watermark, encode_watermark
 from streamgroups.event_time.idleness import Idle
-from streamgroups.event_time.watermark import At, Watermark, reached
+from streamgroups.event_time.watermark import At, Watermark, decode_watermark, encode_watermark, reached
 from streamgroups.event_time.window_states import OpenWindow, WindowStates, advance, expire
 from streamgroups.event_time.windows import ProcessingTime, Session, Window, Windowing
 

@@ -5,7 +5,7 @@
 member has the time of all partitions. The watermark of a query never decreases; this module returns the current
 watermark of the partitions. Source: SEMANTICS W2, W3, W5, W10, O3.
 
-A query with ``sg.with_event_time`` stores it in metadata entries, which :mod:`streamgroups.event_time.observations` writes.
+A query with ``sg.with_event_time`` stores it in metadata entries, which :mod:`streamgroups.event_time.time_entries` writes.
 Windows of partitions store it in the states that their commits name: the watermark of the partition and, with
 ``time="group"``, the watermark of the group that the batch has used. The idle timeouts of the query are not in a commit. But
 a partition that is behind a watermark of the group did not hold it back, so the group has excluded it as idle.
@@ -30,8 +30,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from streamgroups.event_time.encoding import decode_partition
 from streamgroups.event_time.source_time import together
+from streamgroups.event_time.time_entries import decode_partition
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
 from streamgroups.json_values import string
 from streamgroups.metadata_entries import read_entry
@@ -96,7 +96,7 @@ def time_in_entries(
 
     >>> from streamgroups.event_time.strategy import Generation
     >>> from streamgroups.event_time.source_time import PartitionTime
-    >>> from streamgroups.event_time.observations import write_entry
+    >>> from streamgroups.event_time.time_entries import write_entry
     >>> from streamgroups.event_time.settings import TimeSettings
     >>> from streamgroups.event_time.watermark import At
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -135,7 +135,7 @@ def imported_groups(notes: Iterable[str]) -> frozenset[str]:
         notes: the metadata entries of the group.
 
     >>> from streamgroups.event_time.source_time import PartitionTime
-    >>> from streamgroups.event_time.observations import write_entry
+    >>> from streamgroups.event_time.time_entries import write_entry
     >>> from streamgroups.event_time.settings import TimeSettings
     >>> sorted(imported_groups([write_entry(PartitionTime(900), TimeSettings(import_from="trades")), "by hand"]))
     ['trades']

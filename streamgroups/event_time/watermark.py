@@ -11,8 +11,9 @@ its time is *before* the watermark. A window ``[start, end)`` is due when the wa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from streamgroups.json_values import time_ms
 from streamgroups.times import utc
 
 
@@ -77,3 +78,21 @@ def earlier(watermark: Watermark, by_ms: int) -> Watermark:
     (At(time_ms=5), NotYet())
     """
     return At(watermark.time_ms - by_ms) if isinstance(watermark, At) else watermark
+
+
+def encode_watermark(watermark: Watermark) -> int | None:
+    """Encodes a watermark as a JSON value.
+
+    >>> encode_watermark(At(5)), encode_watermark(NotYet())
+    (5, None)
+    """
+    return watermark.time_ms if isinstance(watermark, At) else None
+
+
+def decode_watermark(value: Any) -> Watermark:
+    """Decodes a watermark.
+
+    Raises:
+        ValueError: the value is not a watermark.
+    """
+    return NotYet() if value is None else At(time_ms(value))

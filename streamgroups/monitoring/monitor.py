@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroups.coordination.reset_protocol import event_time_group_of, gaps_group_of, is_metadata_group
-from streamgroups.event_time.observations import read_time
 from streamgroups.event_time.stored_time import StoredGroupTime, StoredTime, time_in_entries, time_in_states
+from streamgroups.event_time.time_entries import read_time
 from streamgroups.event_time.watermark import Watermark
 from streamgroups.groups.commit_metadata import names_state, position_of
 from streamgroups.groups.gaps import Gaps

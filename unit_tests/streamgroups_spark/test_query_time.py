@@ -8,11 +8,12 @@ from streamgroups.coordination.no_metadata import NoMetadata
 from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import BrokerUnreachable, InvalidOption
 from streamgroups.event_time.imported_watermark import ImportStatus
-from streamgroups.event_time.observations import TaskObservation, write_entry
+from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.stored_time import time_in_entries
 from streamgroups.event_time.strategy import Generation, Records
+from streamgroups.event_time.time_entries import write_entry
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned

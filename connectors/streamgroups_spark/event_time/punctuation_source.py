@@ -18,9 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from streamgroups.event_time.encoding import decode_watermark, encode_watermark
 from streamgroups.event_time.settings import TimeSettings, time_settings
-from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
+from streamgroups.event_time.watermark import NOT_YET, At, Watermark, decode_watermark, encode_watermark, latest, oldest
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS, SPARK_LATE_MS, delay_in_spark_ms
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.internals.shipping import Shipped

@@ -19,16 +19,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.observations import (
-    TaskObservation,
-    came_in,
-    observations,
-    read_time,
-    stored_watermark,
-    write_entry,
-)
+from streamgroups.event_time.observations import TaskObservation, observations
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime, SourceTime, advance_to, give, observe, take
+from streamgroups.event_time.time_entries import came_in, read_time, time_of_assigned, write_entry
 from streamgroups.event_time.watermark import At, latest
 from streamgroups.groups.membership import Membership
 from streamgroups.metadata_entries import read_entries
@@ -139,7 +133,7 @@ class QueryTime(Times):
         metadata = {tp: c.metadata for tp, c in noted.items()}
         read = read_entries(event_time_group_of(self._group_id), metadata, lambda _, text: read_time(text))
         times: dict[TopicPartition, PartitionTime | None] = {
-            tp: (stored_watermark(read.get(tp), noted[tp].next_offset, positions[tp]) if tp in noted else None)
+            tp: (time_of_assigned(read.get(tp), noted[tp].next_offset, positions[tp]) if tp in noted else None)
             or PartitionTime(next_offset=positions[tp])
             for tp in new
         }

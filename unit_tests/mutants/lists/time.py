@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "E11",
         "event-time",
-        "streamgroups/event_time/observations.py",
+        "streamgroups/event_time/time_entries.py",
         "noted_at > next_offset:",
         "noted_at >= next_offset:",
         "a metadata entry at exactly the position is dropped",
@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "E12",
         "event-time",
-        "streamgroups/event_time/observations.py",
+        "streamgroups/event_time/time_entries.py",
         "times[tp].next_offset not in (None, n)",
         "times[tp].next_offset is None",
         "the time of a partition that others read meanwhile is not read again",

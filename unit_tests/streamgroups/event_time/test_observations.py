@@ -6,17 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.observations import (
-    TaskObservation,
-    came_in,
-    observations,
-    read_time,
-    stored_watermark,
-    write_entry,
-)
+from streamgroups.event_time.observations import TaskObservation, observations
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime, poll
 from streamgroups.event_time.strategy import Generation, Progress
+from streamgroups.event_time.time_entries import came_in, read_time, time_of_assigned, write_entry
 from streamgroups.event_time.watermark import At
 from streamgroups.partitions import OffsetRange
 from unit_tests.streamgroups.event_time.tables import P0, P1
@@ -49,20 +43,20 @@ class TestTheEntry:
     time = PartitionTime(600, At(590), Progress(3), next_offset=9, idle_since_ms=10, seen_ms=20)
 
     def test_its_time_comes_with_a_partition(self) -> None:
-        assert stored_watermark(read_time(write_entry(self.time, SETTINGS)), 9, 9) == PartitionTime(
+        assert time_of_assigned(read_time(write_entry(self.time, SETTINGS)), 9, 9) == PartitionTime(
             600, At(590), Progress(3), next_offset=9
         )
 
     def test_an_entry_that_is_older_than_the_position_counts_as_less(self) -> None:
-        found = stored_watermark(read_time(write_entry(self.time, SETTINGS)), 9, 12)
+        found = time_of_assigned(read_time(write_entry(self.time, SETTINGS)), 9, 12)
         assert found is not None
         assert (found.watermark, found.next_offset) == (At(590), 12)
 
     def test_a_group_that_was_reset_to_the_past_begins_again(self) -> None:
-        assert stored_watermark(read_time(write_entry(self.time, SETTINGS)), 9, 8) is None
+        assert time_of_assigned(read_time(write_entry(self.time, SETTINGS)), 9, 8) is None
 
     def test_something_behind_it_is_no_part_of_it(self) -> None:
-        assert stored_watermark(read_time(write_entry(self.time, SETTINGS) + "\x00trash"), 9, 9) is not None
+        assert time_of_assigned(read_time(write_entry(self.time, SETTINGS) + "\x00trash"), 9, 9) is not None
 
     @given(st.text())
     def test_a_malformed_entry_is_ignored(self, text: str) -> None:

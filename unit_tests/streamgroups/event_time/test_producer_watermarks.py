@@ -13,12 +13,13 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.explanation import explain
 from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.imported_watermark import check_imports
-from streamgroups.event_time.observations import TaskObservation, observations, write_entry
+from streamgroups.event_time.observations import TaskObservation, observations
 from streamgroups.event_time.producer_watermarks import watermark_header
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.source_time import PartitionTime, SourceTime, observe, poll, take
 from streamgroups.event_time.stored_time import TimeState, time_in_entries
 from streamgroups.event_time.strategy import Generation
+from streamgroups.event_time.time_entries import write_entry
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.partitions import OffsetRange
 from unit_tests.streamgroups.event_time.tables import P0, P1

@@ -11,7 +11,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.event_time.encoding import decode_partition, encode_partition
 from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import (
@@ -25,6 +24,7 @@ from streamgroups.event_time.source_time import (
     take,
 )
 from streamgroups.event_time.strategy import Generation, Progress, Records
+from streamgroups.event_time.time_entries import decode_partition, encode_partition
 from streamgroups.event_time.watermark import NOT_YET, At, latest, oldest
 from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.event_time.strategies import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.event_time.observations import write_entry
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime, generated
 from streamgroups.event_time.stored_time import TimeState, time_in_entries
 from streamgroups.event_time.strategy import Generation
+from streamgroups.event_time.time_entries import write_entry
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.event_time.tables import P0, P1

@@ -6,10 +6,10 @@ import pytest
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import event_time_group_of
-from streamgroups.event_time.observations import write_entry
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Generation
+from streamgroups.event_time.time_entries import write_entry
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.commit_metadata import CommitMark
