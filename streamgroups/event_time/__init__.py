@@ -1,6 +1,18 @@
 """Decisions about event time: the watermark, the partitions that hold it back, windows and late records.
 
 Users import the names below as ``sg.event_time``. Source: SEMANTICS W1 to W18.
+
+====================  ==================================================================================================
+class                 event time of
+====================  ==================================================================================================
+``PartitionTime``     a partition that a member owns, with its idleness (``source_time``)
+``SourceTime``        all partitions of a member, with their watermark (``source_time``)
+``StateTime``         the state that a commit names (``streamgroups/state/state_time``)
+``StoredTime``        a partition of any group, from its metadata entry or its state (``stored_time``)
+``StoredGroupTime``   all partitions of any group, likewise (``stored_time``)
+``GroupTime``         a group, by which a query plans an operator with state (``streamgroups/query/group_time``)
+``ImportedTime``      another group, whose watermark a query imports (``streamgroups/query/imported_time``)
+====================  ==================================================================================================
 """
 
 from __future__ import annotations
