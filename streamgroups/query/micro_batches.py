@@ -21,8 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from streamgroups.checkpoints.belonging import check_belongs
-from streamgroups.checkpoints.offset import BatchOffset, decode, encode
+from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.checkpoints.restart import (
     OnRestart,
     Resumption,
@@ -32,6 +31,7 @@ from streamgroups.checkpoints.restart import (
     unread,
 )
 from streamgroups.errors import GroupRejected, ProgramMismatch, StateMissing, StreamGroupsError
+from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
@@ -44,6 +44,7 @@ from streamgroups.query.batch_admission import BatchAdmission, BatchDuration
 from streamgroups.query.continuity import REFRESH_MS, Continuity
 from streamgroups.query.forgotten_offsets import ForgottenOffsets
 from streamgroups.query.join import POLL_S, Joining
+from streamgroups.query.logged_offsets import LoggedOffsets
 from streamgroups.query.packing import Packing
 from streamgroups.query.query_ports import (
     BatchStates,
@@ -123,10 +124,10 @@ class MicroBatches:
     ) -> None:
         assert settings.group_id is not None, "parse(streaming=True) demands it"
         self._settings, self._packing, self._cluster = settings, packing, cluster
-        self._group_id, self._checkpoint, self._form = settings.group_id, checkpoint, form
+        self._group_id = settings.group_id
         self._clock, self._record, self._commit_log = clock, record, commit_log
         self._resets, self._left = resets or Resets(), left
-        self._times, self._states, self._run_id = times or Times(), states or BatchStates(), run_id
+        self._times, self._states = times or Times(), states or BatchStates()
         self._join_timeout_ms = join_timeout_ms
         self._joining = Joining(
             settings,
@@ -138,15 +139,16 @@ class MicroBatches:
             form=form,
             rejects_added=self._states.rejects_added,
         )
+        self._offsets = LoggedOffsets(settings.group_id, run_id, form, settings.on_other_program, checkpoint)
         #: The end of the last batch that Spark has run, until the batch is known to be done.
-        self._begun: dict[str, Any] | None = None
+        self._begun: tuple[dict[str, Any], BatchOffset] | None = None
         self._member: Member | None = None
         self._batch = BatchOffset(0)
         #: Its empty ranges, where an operator must run without new records. They are not logged: a restarted query
         #: continues with the state of the commit, and plans what is still due.
         self._due: tuple[OffsetRange, ...] = ()
-        #: The batch that Spark runs: its end as Spark has logged it, and the ranges that it reads.
-        self._run: tuple[dict[str, Any], tuple[OffsetRange, ...]] | None = None
+        #: The batch that Spark runs: its end as Spark has logged it, its number, and the ranges that it reads.
+        self._run: tuple[dict[str, Any], InFlight] | None = None
         #: The partitions of the member when it planned the batch.
         self._owned: Mapping[TopicPartition, Owned] = {}
         #: The batch whose output the sink had committed, at least in part, when the query was restarted.
@@ -178,11 +180,11 @@ class MicroBatches:
         if self._commits_offsets and self._commit_log.has_begun():
             # The first batch is not finished. A member of a new group would commit starting positions before it is known whether
             # the group is new, or has lost its offsets (SEMANTICS F5). The call for the batch follows.
-            return self._encoded(offset)
+            return self._offsets.encode(offset)
         self._check(offset)
         if not self._joining.others_read:
             self._start(offset)
-        return self._encoded(offset)
+        return self._offsets.encode(offset)
 
     def run_until_now(self) -> None:
         """Limits all later batches to the records that exist now (the trigger ``availableNow``). The last one flushes."""
@@ -198,10 +200,10 @@ class MicroBatches:
         Raises:
             StreamGroupsError: if the query must fail. The text is for the user.
         """
-        start = self._decoded(start_json)
+        start = self._offsets.decode(start_json)
         self._check(start)
         if self._is_to_warm_up(limited=limited):
-            return self._encoded(replace(start, warm_ups=start.warm_ups + 1))
+            return self._offsets.encode(replace(start, warm_ups=start.warm_ups + 1))
         member = self._start(start)
         self._finish(member, start)
         self._admission.finished(start_json, start.number)
@@ -230,17 +232,16 @@ class MicroBatches:
             return start_json
         self._resets.began(batch)
         self._due = tuple(r for r in batch.ranges if not len(r))
-        read = tuple(r for r in batch.ranges if len(r))
+        read = tuple(sorted(r for r in batch.ranges if len(r)))
         rest = {tp: n for tp, (n, _) in available.items() if tp not in {r.topic_partition for r in read}}
-        resets = {tp: it.reset for tp, it in self._owned.items()}
+        resets = {tp: it.reset for tp, it in self._owned.items() if it.reset != NO_RESET}
         self._batch = BatchOffset(batch.number, read, rest, resets=resets).with_identities(self._continuity.identities)
         self._continuity.remember(self._batch)
         self._admission.planned(batch.number, batch.ranges)
         self._available.was_some()
         self._joining.was_read(batch.topic_partitions)
         self._available.request_sizes(read)
-        planned = self._encoded(self._batch)
-        return {**planned, "run": self._run_id} if self._run_id else planned
+        return self._offsets.encode(self._batch)
 
     def tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         """The ranges of the batch that ends at ``end_json``, packed into tasks.
@@ -248,7 +249,8 @@ class MicroBatches:
         If this process has not planned the batch, an earlier run logged it and did not finish it.
         """
         tasks = self._tasks(start_json, end_json)
-        self._run = (end_json, tuple(sorted(r for task in tasks for r in task)))
+        ranges = tuple(sorted(r for task in tasks for r in task))
+        self._run = (end_json, InFlight(self._offsets.decode(end_json).number, ranges))
         return tasks
 
     def task_plans(self, tasks: Sequence[tuple[OffsetRange, ...]]) -> Sequence[TaskPlan | None]:
@@ -267,7 +269,7 @@ class MicroBatches:
         Safe to call from any thread.
         """
         run = self._run
-        return InFlight(decode(end_json).number, run[1]) if run is not None and run[0] == end_json else None
+        return run[1] if run is not None and run[0] == end_json else None
 
     @property
     def owned_before(self) -> Mapping[TopicPartition, Owned]:
@@ -277,8 +279,8 @@ class MicroBatches:
     def _tasks(self, start_json: dict[str, Any], end_json: dict[str, Any]) -> tuple[tuple[OffsetRange, ...], ...]:
         if start_json == end_json:
             return ()
-        end = self._decoded(end_json)
-        if end.number == self._decoded(start_json).number:
+        end = self._offsets.decode(end_json)
+        if end.number == self._offsets.decode(start_json).number:
             # A warm-up: one task without records for each core, so that each core starts its Python worker.
             return ((),) * self._packing.cores
         if end.number != self._batch.number:
@@ -294,20 +296,14 @@ class MicroBatches:
             self._batch = replace(end, ranges=tuple(r for r in ranges if len(r)))
             done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
             self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
-        self._begun = end_json
+        self._begun = end_json, end
         sizes = self._available.sizes(self._batch.ranges)
         return self._states.pack(self._batch.ranges, self._due, self._packing, sizes)
-
-    def _decoded(self, logged: dict[str, Any]) -> BatchOffset:
-        offset = decode(logged, group_id=self._group_id, checkpoint=self._checkpoint)
-        policy = self._settings.on_other_program
-        check_belongs(offset, self._group_id, self._form, policy, checkpoint=self._checkpoint)
-        return offset
 
     def is_done(self, number: int) -> bool:
         """Whether Spark has finished a batch; ``False`` if that is not known. Safe to call from any thread."""
         begun = self._begun
-        return begun is not None and decode(begun).number == number and self._commit_log.has_finished(begun)
+        return begun is not None and begun[1].number == number and self._commit_log.has_finished(begun[0])
 
     def report_latest_offset(self) -> dict[str, dict[str, int]] | None:
         """The end offsets of the last poll, for Spark's progress report."""
@@ -334,10 +330,10 @@ class MicroBatches:
         if self._member is None:
             return
         begun, self._begun = self._begun, None
-        if begun is not None and self._commit_log.has_finished(begun):
+        if begun is not None and self._commit_log.has_finished(begun[0]):
             # A member that has failed cannot commit, and the query has already received its error.
             with suppress(StreamGroupsError):
-                self._finish(self._member, decode(begun))
+                self._finish(self._member, begun[1])
         self._member.close()
         self._resets.close()
 
@@ -479,9 +475,6 @@ class MicroBatches:
         return stopped
 
     # ---- planning ----------------------------------------------------------------------------------------------------
-
-    def _encoded(self, offset: BatchOffset) -> dict[str, Any]:
-        return encode(replace(offset, group_id=self._group_id, form=self._form))
 
     def _event_times(self) -> EventTimes | None:
         if self._settings.limits.max_drift_ms is None:

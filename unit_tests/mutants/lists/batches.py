@@ -233,7 +233,7 @@ MUTANTS = (
         "M1",
         "queries",
         "streamgroups/query/micro_batches.py",
-        "if begun is not None and self._commit_log.has_finished(begun):",
+        "if begun is not None and self._commit_log.has_finished(begun[0]):",
         "if begun is not None:",
         "stop() commits a batch whose output is not written: loss",
     ),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
+from streamgroups.checkpoints.offset import decode
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import (
     BrokerUnreachable,
@@ -26,6 +27,7 @@ from streamgroups.groups.subscription import Partitions, Pattern, Topics
 from streamgroups.partitions import LogEnds, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
+from streamgroups.query import logged_offsets
 from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups.state.origins import New
@@ -158,6 +160,27 @@ class TestCallsOfAQuery:
         world.produce(5, 5)
         assert [run.source.tasks(start, end) for _ in range(3)] == [first] * 3
         assert run.source.tasks(end, end) == ()
+
+    def test_S8_a_query_keeps_the_content_of_its_offsets_and_decodes_none(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As if it had decoded them: the next run does so."""
+
+        def reject(*_: object, **__: object) -> None:
+            raise AssertionError
+
+        run = Run(world, "alice", TWO_A_TIME, run_id="a1", form="f").start()
+        monkeypatch.setattr(logged_offsets, "decode", reject)
+        world.produce(9, 9)
+        assert run.batch()
+        world.order(2, 3)
+        for _ in range(3):
+            assert run.batch()
+        assert world.applied(), "the offsets contain a reset"
+        ((first, one), (second, two)) = run.source._offsets.last
+        assert (first, second) == tuple(json.loads(it) for it in run.checkpoint.offsets[-2:])
+        assert (one, two) == (decode(first), decode(second))
+        assert two.resets
 
     def test_nothing_new_is_the_start_itself(self, world: World) -> None:
         run = Run(world, "alice")
