@@ -8,7 +8,6 @@ Used by the decisions in ``streamgroups``. Implemented by ``streamgroups_kafka``
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -41,16 +40,16 @@ class Clock(Protocol):
 
 
 class SerialExecutor(Protocol):
-    """Runs jobs one after the other, in a thread of its own, which owns Kafka consumers."""
+    """Runs jobs one after the other. Safe to call from any thread."""
 
-    def start(self, job: Callable[[], _T]) -> Future[_T]:
-        """Queues a job after the earlier ones."""
+    def start(self, job: Callable[[], None]) -> None:
+        """Runs a job in the background."""
 
     def run(self, job: Callable[[], _T]) -> _T:
-        """Queues a job, waits for it, and returns its result."""
+        """Runs a job in the thread of the caller, and returns its result."""
 
-    def finish(self, last: Callable[[], None]) -> Future[None]:
-        """Queues the last job and does not wait. Callers call it once."""
+    def finish(self, last: Callable[[], None]) -> None:
+        """Runs the last job in the background. Later jobs do not run. Callers call it once."""
 
 
 class Cluster(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -16,19 +15,14 @@ class FakeExecutor:
     42
     """
 
-    def start(self, job: Callable[[], _T]) -> Future[_T]:
+    def start(self, job: Callable[[], None]) -> None:
         """See :meth:`streamgroups.ports.SerialExecutor.start`."""
-        done: Future[_T] = Future()
-        try:
-            done.set_result(job())
-        except Exception as e:
-            done.set_exception(e)
-        return done
+        job()
 
     def run(self, job: Callable[[], _T]) -> _T:
         """See :meth:`streamgroups.ports.SerialExecutor.run`."""
         return job()
 
-    def finish(self, last: Callable[[], None]) -> Future[None]:
+    def finish(self, last: Callable[[], None]) -> None:
         """See :meth:`streamgroups.ports.SerialExecutor.finish`."""
-        return self.start(last)
+        last()

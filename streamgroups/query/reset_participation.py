@@ -2,7 +2,7 @@
 
 Created by ``streamgroups_spark.source.running_query`` on the driver, once for each query that is a member of its group.
 Called by ``streamgroups.query.micro_batches`` between two batches. Then nothing is in flight, so a query finishes its
-reads and drops nothing. All jobs run in one thread, that of the given executor. The query waits for them for a bounded
+reads and drops nothing. Its jobs run one after the other, by the given executor. The query waits for them for a bounded
 time. A query without access to the metadata groups also works. Its group cannot be reset while it runs, and it logs one
 warning about that. Source: SEMANTICS G8, S6.
 """
@@ -119,7 +119,7 @@ class ResetParticipation(Resets):
         cluster: describes the group and its topics.
         group_id: the group of the query.
         name: the name of the member.
-        executor: runs all jobs that read or write metadata entries.
+        executor: runs all jobs that read or write metadata entries, one after the other.
         record: records offset resets.
         clock: a monotonic clock in milliseconds.
         now_ms: milliseconds since the epoch, for metadata entries.
@@ -201,10 +201,10 @@ class ResetParticipation(Resets):
             self._owner.start(partial(self._try, partial(self._note, batch), None))
 
     def close(self) -> None:
-        """Ends the thread in the background and closes the metadata store."""
+        """Closes the metadata store in the background, after the jobs."""
         self._owner.finish(self._metadata_store.close)
 
-    # ---- its own thread ----------------------------------------------------------------------------------------------
+    # ---- jobs --------------------------------------------------------------------------------------------------------
 
     def _connect(self, partitions: Collection[TopicPartition], _place: MemberPlace) -> None:
         for notes in (members_group_of(self._group_id), resets_group_of(self._group_id)):

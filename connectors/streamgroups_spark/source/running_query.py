@@ -43,7 +43,6 @@ from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.admin.group_limit import GroupLimit
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
-from streamgroups_kafka.client.owner_thread import OwnerThread
 from streamgroups_kafka.membership.history_file import HistoryFile
 from streamgroups_kafka.membership.member import KafkaMember
 from streamgroups_kafka.membership.settings import MemberSettings
@@ -75,7 +74,7 @@ from streamgroups_spark.messages.time import (
     TimeReply,
     TimeRequest,
 )
-from streamgroups_spark.source.background import import_partition_sizes, in_background
+from streamgroups_spark.source.background import SerialJobs, import_partition_sizes, in_background
 from streamgroups_spark.source.drift_check import check_drift
 from streamgroups_spark.source.imported import imported_time
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
@@ -150,9 +149,8 @@ class RunningQuery:
         if not isinstance(options.subscription, Partitions):
             metadata_store = KafkaMetadataStore(options.client, retry_timeout_s=_METADATA_TIMEOUT_S)
             metadata_store.connect(resets_group_of(self._group_id), members_group_of(self._group_id))
-            executor = OwnerThread(f"streamgroups-moving-{self.name}")
             resets = ResetParticipation(
-                metadata_store, self._cluster, self._group_id, self.name, executor, record, _now_ms, SteadyClock()
+                metadata_store, self._cluster, self._group_id, self.name, SerialJobs(), record, _now_ms, SteadyClock()
             )
         self._record = resets.listen(record)
         run_id = uuid.uuid4().hex[:12]
