@@ -38,7 +38,7 @@ from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings, write_records
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.base import TaskOutput
-from streamgroups_spark.sinks.batch_info import batch_info
+from streamgroups_spark.sinks.batch_info import logged_batch
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter, transactional_id_of
 from streamgroups_spark.sinks.options import parse_sink
 from streamgroups_testkit.queries import shared_options
@@ -135,7 +135,7 @@ def test_a_batch_that_reads_nothing_is_run_again(
     depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
     run_once(spark, board, options, checkpoint, whose)
     assert board.flights() == HALF
-    assert batch_info(str(checkpoint), SESSION).quiet is not None, "the windows close without a record"
+    assert logged_batch(str(checkpoint)).quiet is not None, "the windows close without a record"
     forget_last_commit_of(checkpoint)
     depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
     run_once(spark, board, options, checkpoint, whose)
@@ -206,8 +206,8 @@ def test_a_zombie_that_began_before_the_batch_was_recorded(
     board = Board(sg.KafkaSink(bootstrap_servers=bootstrap, topic=to), lambda: in_kafka(bootstrap, to))
     run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=checkpoint))
     assert board.flights() == HALF
-    no_data = batch_info(checkpoint, SESSION).quiet
-    assert no_data is not None
+    no_data = logged_batch(checkpoint)
+    assert no_data.quiet is not None
     # As sg.exactly_once sets it for a query that is the only member of its group.
     own_id = {"kafka.transactional.id": transactional_id_of(group)}
     options = parse_sink({**board.sink.options, **own_id, "checkpointLocation": checkpoint, "group.id": group})
@@ -218,7 +218,7 @@ def test_a_zombie_that_began_before_the_batch_was_recorded(
     output = OutputSettings(options.topic, options.batches, options.with_headers, 1)
     written = write_records(iter([again]), options.client, output, begun, task=0)
     assert written.records == 1
-    zombie.commit([TaskOutput(begun, written, written.records)], no_data.batch_id)
+    zombie.commit([TaskOutput(begun, written, written.records, batch=no_data)], no_data.batch_id)
     assert board.flights() == HALF
 
 
@@ -266,7 +266,7 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
             return False
 
         wait_until(is_reached, "windows are committed", timeout_s=120)
-    seen = batch_info(requested["checkpoint"], SESSION)
+    seen = logged_batch(requested["checkpoint"])
     assert seen.quiet is not None
     assert not (tmp_path / "checkpoint" / "commits" / str(seen.batch_id)).exists()
     # An exclusive query is rejected as long as the killed one is a member.

@@ -31,7 +31,7 @@ from streamgroups_spark.messages.batch import BatchWritten
 from streamgroups_spark.sinks import group_offsets
 from streamgroups_spark.sinks import kafka as kafka_sink
 from streamgroups_spark.sinks.base import TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.options import parse_sink
 from unit_tests.exactly_once_model import (
@@ -100,7 +100,11 @@ class KafkaProcess(Process):
 
     def write(self) -> None:
         """The next of: the transaction begins, tasks write, the driver commits."""
-        with connected(self.world.broker), patch.object(kafka_sink, "request_all", self._request_all), _impatient():
+        with (
+            connected(self.world.broker),
+            patch.object(kafka_sink, "request_source", self._request_source),
+            _impatient(),
+        ):
             if self._writer is None:
                 writer = _Writer(self)
                 writer.__getstate__()
@@ -119,21 +123,22 @@ class KafkaProcess(Process):
 
     def _task(self, writer: _Writer, partition: int) -> TaskOutput:
         rows = [row for row in self.rows if row[0].partition == partition]
+        batch = LoggedBatch(len(self.spark.checkpoint.offsets) - 1)
         if writer.transaction is None or not rows:
             # Written before a restart, or nothing to write.
-            return TaskOutput(writer.transaction, Written(partition, frozenset(), 0), 0)
+            return TaskOutput(writer.transaction, Written(partition, frozenset(), 0), 0, batch=batch)
         task = TransactionWriter(CONFIG, writer.transaction, retry_timeout_s=0)
         self.world.sent.append((writer.transaction, partition, rows))
         task.write("out", [encoded(task.producer, partition, rows)])
         written = Written(partition, frozenset({TopicPartition("out", partition)}), len(rows))
-        return TaskOutput(writer.transaction, written, written.records)
+        return TaskOutput(writer.transaction, written, written.records, batch=batch)
 
-    def _request_all(self, session: str, message: object) -> list[object]:
+    def _request_source(self, session: str, end: object, message: object) -> bool:
         assert isinstance(message, BatchWritten)
         run = self.spark.source.run(message.end)
         assert run is not None
         self.spark.member.written(run.number)
-        return []
+        return True
 
 
 class _Writer(KafkaStreamWriter):
@@ -147,14 +152,17 @@ class _Writer(KafkaStreamWriter):
     def transaction(self) -> OpenTransaction | None:
         return self._begun
 
-    def _seen(self, batch_id: int | None = None) -> BatchInfo:
-        batch = self._process.seen(to_commit=batch_id is not None)
+    def _info(self, *, to_commit: bool = False, confirmed: bool = False) -> BatchInfo:
+        batch = self._process.seen(to_commit=to_commit)
         if any(source.group_metadata is None for source in batch.sources):
             raise FencedMember("The group has not confirmed the member.", remedy="Restart the query.")
         return batch
 
-    def _transactions(self) -> Transactions:
-        return Transactions(CONFIG, self._process.query.name, retry_timeout_s=0)
+    def _transactional_id(self, batch: BatchInfo) -> str:
+        return self._process.query.name
+
+    def _transactions(self, transactional_id: str) -> Transactions:
+        return Transactions(CONFIG, transactional_id, retry_timeout_s=0)
 
 
 @contextmanager

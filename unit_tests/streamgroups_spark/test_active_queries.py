@@ -143,6 +143,7 @@ class Jvm:
         query.sources.return_value = Seq(sources)
         query.resolvedCheckpointRoot.return_value = f"file:/checkpoints/{name}"
         # The name of the class of an object of Scala.
+        query.id().toString.return_value = f"id-of-{name}"
         query.trigger().getClass().getSimpleName.return_value = f"{TRIGGER}$"
         self.fields[id(query), "logicalPlan"] = plan
 
@@ -155,11 +156,18 @@ class Jvm:
         self.queries[name].committedOffsets().get = lambda of: offset if of is source else nothing
 
 
-def facts(name: str | None, *operators: str, is_read_once: bool = True) -> QueryFacts:
+def facts(name: str | None, *operators: str, is_read_once: bool = True, knows_query: bool = True) -> QueryFacts:
     checkpoint = None if name is None else f"file:/checkpoints/{name}"
     # The sinks of the other matching queries do not count.
     output = None if name is None else ""
-    return QueryFacts(checkpoint, frozenset(operators), is_read_once=is_read_once, trigger=TRIGGER, output=output)
+    return QueryFacts(
+        checkpoint,
+        frozenset(operators),
+        is_read_once=is_read_once,
+        trigger=TRIGGER,
+        output=output,
+        query_id=f"id-of-{name}" if knows_query else None,
+    )
 
 
 @pytest.fixture
@@ -185,9 +193,9 @@ def test_S9_where_processes_are_not_to_be_found_the_group_counts(jvm: Jvm, missi
     jvm.missing = missing
     jvm.start("other", over("Aggregate", scan(group_id="other")), jvm.source(None))
     jvm.start("plain", over("Project", scan()), jvm.source(None))
-    assert jvm.answer(11) == facts("plain", is_read_once=False)
+    assert jvm.answer(11) == facts("plain", is_read_once=False, knows_query=False)
     jvm.start("counted", over("Aggregate", scan()), jvm.source(None))
-    assert jvm.answer(11) == facts(None, "Aggregate", is_read_once=False), (
+    assert jvm.answer(11) == facts(None, "Aggregate", is_read_once=False, knows_query=False), (
         "one too many is rejected rather than one too few"
     )
 

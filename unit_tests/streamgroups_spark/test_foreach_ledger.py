@@ -18,7 +18,7 @@ from streamgroups.query.ledger_positions import LedgerPositions as LedgerPositio
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_spark.messages.batch import BatchFacts
 from streamgroups_spark.sinks import foreach_ledger
-from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.foreach_ledger import (
     BatchLedger,
     LedgerBatch,
@@ -185,7 +185,8 @@ def test_the_ledger_is_that_of_one_group(monkeypatch: pytest.MonkeyPatch) -> Non
         joins=True,
         owned={P0: Owned(10, epoch=7)},
     )
-    monkeypatch.setattr(foreach_ledger, "batch_info", lambda *_: BatchInfo((facts,), 3))
+    monkeypatch.setattr(foreach_ledger, "logged_batch", lambda _, batch_id: LoggedBatch(batch_id))
+    monkeypatch.setattr(foreach_ledger, "batch_info", lambda batch, _: BatchInfo((facts,), batch.batch_id))
     batch = BatchLedger("board", "checkpoint").batch(3)
     assert replace(batch, states_after=dict) == replace(ONE, identities={P0: FIRST}, epochs={P0: 7})
     assert batch.states_after() == {}

@@ -30,7 +30,7 @@ from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
 from streamgroups_spark.sinks import base, group_offsets, no_data_entries
 from streamgroups_spark.sinks import kafka as kafka_sink
 from streamgroups_spark.sinks.base import TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.options import parse_sink
@@ -86,18 +86,19 @@ class World:
         self.brokers, self.notes = ScriptedBrokers(board=2), Entries()
         self.seen = READS
         self.written: list[BatchWritten] = []
-        self.attempt = 0
+        self.task, self.attempt = 0, 0
         monkeypatch.setattr(transaction_session, "AdminSession", self.brokers)
         monkeypatch.setattr(transaction_session, "_MAX_WAIT_S", 0.0)
         monkeypatch.setattr(no_data_entries, "KafkaMetadataStore", self.notes)
-        monkeypatch.setattr(kafka_sink, "batch_info", lambda *_, **__: self.seen)
-        monkeypatch.setattr(kafka_sink, "query_id_of", lambda _: "5f2c")
-        monkeypatch.setattr(kafka_sink, "request_all", lambda _, question: self.written.append(question))
+        monkeypatch.setattr(base, "logged_batch", lambda _: LoggedBatch(self.seen.batch_id))
+        monkeypatch.setattr(base, "batch_info", lambda *_, **__: self.seen)
+        monkeypatch.setattr(base, "query_id_of", lambda _: "5f2c")
+        monkeypatch.setattr(kafka_sink, "request_source", lambda _, end, question: self.written.append(question))
         monkeypatch.setattr(base, "prepare_python_worker", lambda: None)
         monkeypatch.setattr(base, "TaskContext", SimpleNamespace(get=self._task))
 
     def _task(self) -> object:
-        return SimpleNamespace(partitionId=lambda: 0, attemptNumber=lambda: self.attempt)
+        return SimpleNamespace(partitionId=lambda: self.task, attemptNumber=lambda: self.attempt)
 
     def writer(self, **options: str) -> KafkaStreamWriter:
         given = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "checkpoint"}
@@ -136,6 +137,29 @@ def test_X1_output_and_offsets_become_visible_together(world: World) -> None:
     assert world.brokers.committed == {P0: 9, P1: 8}
     assert world.written == [BatchWritten(FACTS.end)]
     assert not world.is_open
+
+
+@pytest.mark.parametrize(("of_source", "expected"), [("77aa", "77aa"), (None, "5f2c")])
+def test_X2_the_id_of_the_query_is_that_of_the_source_or_of_the_checkpoint(
+    world: World, of_source: str | None, expected: str
+) -> None:
+    """Both are the id in the checkpoint: the source needs no read for it."""
+    world.seen = replace(READS, sources=(replace(FACTS, query_id=of_source),))
+    reported = world.sent().write(rows())
+    assert reported.begun.transactional_id == f"streamgroups-airline-{expected}"
+    world.writer().commit([reported], 1)
+    assert world.brokers.committed == {P0: 9, P1: 8}
+
+
+def test_X2_only_the_first_task_returns_the_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can contain the offsets of thousands of partitions."""
+    writer = world.sent()
+    first = writer.write(rows())
+    monkeypatch.setattr(world, "task", 1)
+    second = writer.write(iter([ROWS.slice(0, 0)]))
+    assert (first.batch, second.batch) == (LoggedBatch(1), None)
+    world.writer().commit([first, second], 1)
+    assert world.brokers.committed == {P0: 9, P1: 8}
 
 
 def test_X2_a_batch_that_is_written_is_neither_written_again_nor_begun(world: World) -> None:
@@ -200,7 +224,7 @@ def test_X3_offsets_that_a_rebalance_has_made_stale_are_committed_by_the_newer_g
     polls = iter([GROUP_METADATA, GROUP_METADATA, replace(GROUP_METADATA, generation=8)])
     monkeypatch.setattr(group_offsets, "_AGAIN_S", 0.0)
     monkeypatch.setattr(
-        kafka_sink,
+        base,
         "batch_info",
         lambda *_, **__: replace(READS, sources=(replace(FACTS, group_metadata=next(polls)),)),
     )

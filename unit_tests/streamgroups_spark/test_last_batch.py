@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import StreamGroupsError
-from streamgroups_spark.bridge.rpc import SessionServer
+from streamgroups_spark.bridge.rpc import USER, SessionServer
 from streamgroups_spark.messages.query import FinishedRequest
 from streamgroups_spark.source.last_batch import LastBatch
 
@@ -36,7 +36,7 @@ def checkpoint(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("done", [True, False])
 def test_the_process_that_started_the_query_has_the_first_word(session: str, checkpoint: str, done: bool) -> None:
-    with closing(SessionServer(session, lambda request: done if request == FinishedRequest(IDS, END) else None)):
+    with closing(SessionServer(session, USER, lambda request: done if request == FinishedRequest(IDS, END) else None)):
         assert LastBatch(session, IDS, checkpoint).has_finished(END) is done
 
 
@@ -45,10 +45,10 @@ def test_if_it_has_no_record_the_checkpoint_decides(session: str, checkpoint: st
         raise StreamGroupsError("The JVM is gone.")
 
     assert LastBatch(session, IDS, checkpoint).has_finished(END)
-    with closing(SessionServer(session, lambda _: None)):
+    with closing(SessionServer(session, USER, lambda _: None)):
         assert LastBatch(session, IDS, checkpoint).has_finished(END)
         assert not LastBatch(session, IDS, checkpoint).has_finished({**END, "n": 4})
-    with closing(SessionServer(session, fail)):
+    with closing(SessionServer(session, USER, fail)):
         assert LastBatch(session, IDS, checkpoint).has_finished(END)
 
 

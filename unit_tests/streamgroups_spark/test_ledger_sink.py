@@ -21,11 +21,9 @@ from streamgroups.ledgers.staging import Isolated, RejectedRow
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.messages.batch import BatchFacts, OutputWritten
 from streamgroups_spark.sinks import base
-from streamgroups_spark.sinks import ledger as ledger_sink
 from streamgroups_spark.sinks.base import TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.ledger import LedgerStreamWriter
-from streamgroups_spark.sinks.letters import of_batch as letters
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput
 from streamgroups_spark.sinks.letters.tables import check_isolation
 
@@ -82,8 +80,9 @@ class World:
         Sink.ledger, Sink.begun, Sink.discarded, Sink.conflicts = FakeLedger("airline"), [], [], 0
         self.seen = READS
         self.stand({P0: 5})
-        context = SimpleNamespace(taskAttemptId=lambda: 1)
-        monkeypatch.setattr(ledger_sink, "batch_info", lambda *_: self.seen)
+        context = SimpleNamespace(taskAttemptId=lambda: 1, partitionId=lambda: 0)
+        monkeypatch.setattr(base, "logged_batch", lambda _: LoggedBatch(self.seen.batch_id))
+        monkeypatch.setattr(base, "batch_info", lambda *_, **__: self.seen)
         monkeypatch.setattr(base, "prepare_python_worker", lambda: None)
         monkeypatch.setattr(base, "TaskContext", SimpleNamespace(get=lambda: context))
 
@@ -154,6 +153,14 @@ def test_X3_a_batch_whose_ledger_is_at_another_position_is_fenced(world: World) 
     with pytest.raises(FencedBatch, match="flights-0"):
         world.run()
     assert Sink.ledger.written == []
+
+
+def test_X3_a_batch_that_begins_as_another_one_is_fenced(world: World) -> None:
+    """Another query with the checkpoint has logged a batch before the begin, which reads the newest one."""
+    reported = [world.sent().write(iter([ROWS]))]
+    with pytest.raises(FencedBatch, match="batch 2 has begun as that of batch 1"):
+        world.writer().commit(reported, 2)
+    assert (Sink.ledger.written, Sink.ledger.positions([P0])) == ([], {P0: 5})
 
 
 def test_a_batch_without_records_moves_the_positions(world: World) -> None:
@@ -229,10 +236,8 @@ class _Checking:
 @pytest.fixture
 def isolating(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     IsolatingSink.rejected, IsolatingSink.meanwhile = {"b"}, []
-    monkeypatch.setattr(letters, "time_ms_of", lambda *_: 7)
     monkeypatch.setattr(base, "query_of", lambda *_: "board")
     monkeypatch.setattr(base.TaskContext.get(), "getLocalProperty", lambda *_: "board", raising=False)
-    monkeypatch.setattr(base.TaskContext.get(), "partitionId", lambda: 0, raising=False)
     monkeypatch.setattr(LedgerStreamWriter, "_report", lambda *_: None)
     dead = LetterOutput(IsolatingSink(), LetterLimits(max_per_batch=1, max_share=None), ("airline",), with_output=True)
     monkeypatch.setattr(
@@ -287,7 +292,7 @@ def test_P4_isolation_requires_dead_letters_in_the_same_database(dead: Any) -> N
 def test_X2_the_statements_of_a_divided_batch_are_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[Any] = []
     monkeypatch.setattr(base, "query_id_of", lambda _: "q1")
-    monkeypatch.setattr(base, "request_all", lambda _, request: reported.append(request))
+    monkeypatch.setattr(base, "request_user", lambda _, request: reported.append(request))
     world.run()
     assert reported == [], "the figures of a usual batch cost nothing"
     world.stand({P0: 5})

@@ -99,10 +99,10 @@ class Story:
 
     def write(self, name: str, *offsets: int) -> frozenset[str]:
         letters = [letter(n) for n in offsets]
-        return write_first(self.output, letters, self.batches[name], name, lambda: self.confirm(name))
+        return write_first(self.output, letters, self.batches[name], lambda _: name, lambda: self.confirm(name))
 
     def finish(self, name: str) -> None:
-        finish(self.output, self.batches[name], name, ["billing"], lambda: self.confirm(name))
+        finish(self.output, self.batches[name], lambda _: name, ["billing"], lambda: self.confirm(name))
 
 
 @contextmanager
@@ -128,7 +128,6 @@ def in_a_topic(cluster: FakeCluster, group: FakeGroup) -> Iterator[Story]:
     with (
         connected(broker),
         patch.object(letters_first, "write_to_topic", write),
-        patch.object(letters_first, "query_id_of", str),
         patch.object(letters_first, "KafkaMetadataStore", lambda _: Store(FakeAdmin(cluster))),
         patch.object(group_offsets, "_NEXT_GENERATION_S", 0),
     ):

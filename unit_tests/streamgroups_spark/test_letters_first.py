@@ -88,14 +88,14 @@ def output(table: Table) -> LetterOutput:
 
 def test_X9_a_replay_writes_only_what_is_missing(table: Table, output: LetterOutput) -> None:
     first, larger = Batch(OffsetRange(P0, 0, 10)), Batch(OffsetRange(P0, 0, 20))
-    write_first(output, [letter(3)], first, "", lambda: first)
-    written = write_first(output, [letter(3), letter(15)], larger, "", lambda: larger)
+    write_first(output, [letter(3)], first, str, lambda: first)
+    written = write_first(output, [letter(3), letter(15)], larger, str, lambda: larger)
     assert table.ids == ["3", "15"]
     assert set(table.ledgers) == {"billing.streamgroups.letters"}
     assert not table.stages, "no stage remains"
-    finish(output, larger, "", written, lambda: larger)
+    finish(output, larger, str, written, lambda: larger)
     reset = Batch(OffsetRange(P0, 12, 20))
-    write_first(output, [letter(15)], reset, "", lambda: reset)
+    write_first(output, [letter(15)], reset, str, lambda: reset)
     assert table.ids == ["3", "15", "15"], "after a reset letters are written again"
 
 
@@ -110,10 +110,10 @@ def test_X9_a_reset_to_before_a_batch_without_output_writes_its_letters_again(
     def run(batch: Batch) -> None:
         (r,) = batch.reads["billing"]
         letters = [letter(n) for n in (3, 8, 15) if r.next_offset <= n < r.end_offset]
-        finish(output, batch, "", write_first(output, letters, batch, "", lambda: batch), lambda: batch)
+        finish(output, batch, str, write_first(output, letters, batch, str, lambda: batch), lambda: batch)
 
     killed = Batch(OffsetRange(P0, 10, 20))
-    write_first(output, [letter(15)], killed, "", lambda: killed)
+    write_first(output, [letter(15)], killed, str, lambda: killed)
     for begin in range(target, 20, 6):
         run(Batch(OffsetRange(P0, begin, begin + 6)))
     assert table.ids == ids
@@ -121,17 +121,17 @@ def test_X9_a_reset_to_before_a_batch_without_output_writes_its_letters_again(
 
 def test_X9_a_batch_without_letters_changes_nothing(table: Table, output: LetterOutput) -> None:
     batch = Batch(OffsetRange(P0, 0, 10))
-    assert write_first(output, [], batch, "", lambda: batch) == frozenset()
-    finish(output, batch, "", (), lambda: batch)
+    assert write_first(output, [], batch, str, lambda: batch) == frozenset()
+    finish(output, batch, str, (), lambda: batch)
     assert table.ledgers == {}
 
 
 def test_X9_the_batch_is_complete_without_its_last_record_in_the_ledger(table: Table, output: LetterOutput) -> None:
     batch = Batch(OffsetRange(P0, 0, 10))
-    written = write_first(output, [letter(3)], batch, "", lambda: batch)
+    written = write_first(output, [letter(3)], batch, str, lambda: batch)
     table.is_broken = True
-    finish(output, batch, "", written, lambda: batch)
+    finish(output, batch, str, written, lambda: batch)
     table.is_broken = False
     following = Batch(OffsetRange(P0, 10, 20))
-    write_first(output, [letter(12)], following, "", lambda: following)
+    write_first(output, [letter(12)], following, str, lambda: following)
     assert table.ids == ["3", "12"]

@@ -278,7 +278,9 @@ def member_of(reported: ListenerWithEvents) -> str:
 @contextmanager
 def flying(flight: BatchFlight) -> Iterator[None]:
     """A source of this session that answers so."""
-    with closing(SessionServer(SESSION, lambda q: flight if isinstance(q, InFlightRequest) else None)):
+    with closing(
+        SessionServer(SESSION, f"{id(flight):x}", lambda q: flight if isinstance(q, InFlightRequest) else None)
+    ):
         yield
 
 
@@ -316,7 +318,7 @@ STATES = QueryStates(
 @contextmanager
 def keeping(states: QueryStates) -> Iterator[None]:
     """A source of this session whose query keeps state."""
-    with closing(SessionServer(SESSION, lambda q: states if isinstance(q, StatesRequest) else None)):
+    with closing(SessionServer(SESSION, f"{id(states):x}", lambda q: states if isinstance(q, StatesRequest) else None)):
         yield
 
 
@@ -346,7 +348,7 @@ def test_S10_the_states_of_a_query_have_metrics_per_partition_and_per_batch() ->
 
 def waiting(it: WaitingPartitions) -> closing[SessionServer]:
     """A source of this session with ``maxDrift``."""
-    return closing(SessionServer(SESSION, lambda q: it if isinstance(q, WaitingRequest) else None))
+    return closing(SessionServer(SESSION, f"{id(it):x}", lambda q: it if isinstance(q, WaitingRequest) else None))
 
 
 def test_W16_partitions_that_wait_have_metrics() -> None:

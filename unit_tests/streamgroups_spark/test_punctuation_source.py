@@ -41,8 +41,8 @@ class Stream:
 def session(*streams: Stream) -> Iterator[str]:
     name = uuid.uuid4().hex[:8]
     with ExitStack() as stack:
-        for stream in streams:
-            stack.callback(SessionServer(name, stream.answer).close)
+        for i, stream in enumerate(streams):
+            stack.callback(SessionServer(name, str(i), stream.answer).close)
         yield name
 
 

@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Client
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +22,15 @@ import pytest
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_spark.bridge import rpc
 from streamgroups_spark.bridge.dataclass_json import to_json
-from streamgroups_spark.bridge.rpc import SessionServer, directory_of, request_all, task_directory_of
+from streamgroups_spark.bridge.rpc import (
+    USER,
+    SessionServer,
+    directory_of,
+    request_all,
+    request_source,
+    request_user,
+    task_directory_of,
+)
 from streamgroups_spark.bridge.sockets import call
 from streamgroups_spark.messages.batch import LedgerRequest
 from streamgroups_spark.messages.query import QueryFacts
@@ -70,27 +79,77 @@ def test_all_responses_are_returned(session: str) -> None:
         return lambda request: facts(name) if name != "c" and request == REQUEST else None
 
     with (
-        closing(SessionServer(session, echo("a"))),
-        closing(SessionServer(session, echo("b"))),
-        closing(SessionServer(session, echo("c"))),
+        closing(SessionServer(session, "a", echo("a"))),
+        closing(SessionServer(session, "b", echo("b"))),
+        closing(SessionServer(session, "c", echo("c"))),
     ):
         assert {it.checkpoint for it in request_all(session, REQUEST)} == {"a", "b"}
         assert request_all("another", REQUEST) == []
     assert request_all(session, REQUEST) == []
 
 
-def test_only_other_processes_can_be_requested(session: str) -> None:
-    """The caller has no reply, and a request takes time."""
-    with closing(SessionServer(session, lambda _: facts("own"))):
-        assert len(request_all(session, REQUEST)) == 1
-        assert request_all(session, REQUEST, of_others=True) == []
+class Processes:
+    """The processes of a session, which count the requests that they receive."""
+
+    def __init__(self, session: str, replies: Mapping[str, object]) -> None:
+        self.received: list[str] = []
+        self._stack = ExitStack()
+        for name, reply in replies.items():
+            self._stack.enter_context(closing(SessionServer(session, name, partial(self._answer, name, reply))))
+
+    def _answer(self, name: str, reply: object, _request: object) -> object:
+        self.received.append(name)
+        return reply
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def test_a_request_to_the_users_process_reaches_no_other(session: str) -> None:
+    with Processes(session, {USER: True, "0123": False}) as processes:
+        assert request_user(session, REQUEST) is True
+        assert processes.received == [USER]
+    with Processes(session, {USER: None, "0123": False}) as processes:
+        assert request_user(session, REQUEST) is None
+        assert processes.received == [USER]
+    with Processes(session, {"0123": False}):
+        assert request_user(session, REQUEST, is_needed=True) is None, "the session is not registered"
+
+
+def test_a_request_about_a_batch_reaches_only_the_run_that_planned_it(session: str) -> None:
+    with Processes(session, {USER: None, "0123": facts("a"), "4567": facts("b"), "89ab": facts("c")}) as processes:
+        assert request_source(session, {"n": 3, "run": "4567"}, REQUEST) == facts("b")
+        assert processes.received == ["4567"]
+
+
+@pytest.mark.parametrize("run", ["dead", "4567", "user", "../0123", "..", "", 7, None])
+def test_S8_a_batch_of_an_earlier_run_is_found_among_all_processes(session: str, run: object) -> None:
+    """Its process was killed, or a killed driver planned it, or it does not run the batch. The offset can be damaged."""
+    with Processes(session, {USER: None, "0123": None, "4567": None, "zzzz": facts("c")}) as processes:
+        assert request_source(session, {"n": 3, "run": run}, REQUEST) == facts("c")
+        assert sorted(processes.received) == ["0123", "4567", USER, "zzzz"]
+    assert request_source(session, {"n": 3, "run": run}, REQUEST) is None
+
+
+def test_S8_a_stopped_process_of_the_earlier_run_does_not_hide_the_next_one(
+    session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc, "_RETRY_TIMEOUT_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as stopped, Processes(session, {"4567": True}):
+        stopped.bind(str(directory_of(session) / "0123"))
+        stopped.listen()
+        assert request_source(session, {"run": "0123"}, REQUEST) is True
+    (directory_of(session) / "0123").unlink()
 
 
 def test_a_rejection_is_raised_at_the_request(session: str) -> None:
     def reject(_: object) -> None:
         raise FencedMember("Gone.", remedy="Restart.")
 
-    with closing(SessionServer(session, reject)):
+    with closing(SessionServer(session, "a", reject)):
         for _ in range(2):
             with pytest.raises(FencedMember, match=r"Gone\. Restart\."):
                 request_all(session, REQUEST)
@@ -100,7 +159,7 @@ def test_a_killed_process_is_removed(session: str, temporary: Path) -> None:
     listen = (
         "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
         "from streamgroups_spark.bridge.rpc import SessionServer\n"
-        "listening = SessionServer(sys.argv[2], lambda _: True); print(flush=True); sys.stdin.read()"
+        "listening = SessionServer(sys.argv[2], 'a', lambda _: True); print(flush=True); sys.stdin.read()"
     )
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
@@ -122,8 +181,8 @@ def test_what_killed_sessions_have_left_is_removed(session: str, temporary: Path
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(directory_of("killed") / "one"))
     with (
-        closing(SessionServer("alive", lambda _: True)),
-        closing(SessionServer(session, lambda _: True)),
+        closing(SessionServer("alive", "a", lambda _: True)),
+        closing(SessionServer(session, USER, lambda _: True)),
     ):
         sessions = {path.name for path in directory_of(session).parent.iterdir()}
         assert sessions == {"alive", session[:12]}
@@ -189,13 +248,13 @@ def test_a_long_directory_of_temporary_files(monkeypatch: pytest.MonkeyPatch, tm
     """The address of a Unix socket is short."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 20)))
     session = new_session()
-    with closing(SessionServer(session, lambda _: True)):
+    with closing(SessionServer(session, USER, lambda _: True)):
         assert request_all(session, REQUEST) == [True]
     directory_of(session).rmdir()
 
 
 def test_an_idle_connection_stops_no_other(session: str) -> None:
-    with closing(SessionServer(session, lambda _: True)):
+    with closing(SessionServer(session, USER, lambda _: True)):
         (path,) = directory_of(session).iterdir()
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
@@ -208,7 +267,7 @@ def test_every_exception_of_an_answer_reaches_the_requesting_process(session: st
             raise KeyError("x")
         return threading.Lock() if request.group_id == "no JSON" else True
 
-    with closing(SessionServer(session, answer)):
+    with closing(SessionServer(session, "a", answer)):
         for group_id, why in (("fails", "KeyError: 'x'"), ("no JSON", "TypeError: Object of type lock is not JSON")):
             with pytest.raises(StreamGroupsError, match=why):
                 request_all(session, LedgerRequest(group_id, None))
@@ -217,15 +276,15 @@ def test_every_exception_of_an_answer_reaches_the_requesting_process(session: st
 
 def test_a_message_of_another_class_is_rejected(session: str) -> None:
     """A message creates no object of a class that the other process chooses."""
-    with closing(SessionServer(session, lambda _: BatchLogged(3))):
+    with closing(SessionServer(session, USER, lambda _: BatchLogged(3))):
         with pytest.raises(StreamGroupsError, match="'BatchLogged' is not an expected message"):
             request_all(session, BatchLogged(3))
         with pytest.raises(StreamGroupsError, match=r"cannot be read .*'BatchLogged' is not an expected message"):
-            request_all(session, REQUEST, needs_all=True)
+            request_user(session, REQUEST, is_needed=True)
 
 
 def test_a_pickle_is_no_message_and_is_not_executed(session: str, tmp_path: Path) -> None:
-    with closing(SessionServer(session, lambda _: True)):
+    with closing(SessionServer(session, USER, lambda _: True)):
         (path,) = directory_of(session).iterdir()
         with Client(str(path), "AF_UNIX", authkey=session.encode()) as connection:
             connection.send(Touch(str(tmp_path / "executed")))
@@ -235,32 +294,31 @@ def test_a_pickle_is_no_message_and_is_not_executed(session: str, tmp_path: Path
 
 
 def test_a_process_without_the_key_gets_no_reply(session: str) -> None:
-    with closing(SessionServer(session, lambda _: True)):
+    with closing(SessionServer(session, USER, lambda _: True)):
         (path,) = directory_of(session).iterdir()
         with pytest.raises(ConnectionError):
             call(path, b"another", to_json(REQUEST), 10.0)
         with pytest.raises(StreamGroupsError, match="AuthenticationError"):
-            request_all(session[:12] + "another", REQUEST, needs_all=True)
+            request_user(session[:12] + "another", REQUEST, is_needed=True)
         assert request_all(session, REQUEST) == [True]
 
 
 def test_no_listener_and_no_answer_are_distinguished(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an answer a source would run without the ledger of its group."""
     monkeypatch.setattr(rpc, "_RETRY_TIMEOUT_S", 0.05)
-    assert request_all(session, REQUEST, needs_all=True) == []
+    assert request_user(session, REQUEST, is_needed=True) is None
     with socket.socket(socket.AF_UNIX) as stopped:
-        stopped.bind(str(directory_of(session) / "a"))
+        stopped.bind(str(directory_of(session) / USER))
         stopped.listen()
-        with pytest.raises(StreamGroupsError, match=r"does not respond: no response from a within"):
-            request_all(session, REQUEST, needs_all=True)
-        with closing(SessionServer(session, lambda _: True)):
-            assert request_all(session, REQUEST, needs_all=True) == [True]
-    (directory_of(session) / "a").unlink()
+        with pytest.raises(StreamGroupsError, match=r"does not respond: no response from user within"):
+            request_user(session, REQUEST, is_needed=True)
+        assert request_user(session, REQUEST) is None
+    (directory_of(session) / USER).unlink()
 
 
 def test_a_server_that_closes_connections_does_not_respond(session: str) -> None:
     with socket.socket(socket.AF_UNIX) as broken:
-        broken.bind(str(directory_of(session) / "a"))
+        broken.bind(str(directory_of(session) / USER))
         broken.listen()
 
         def hang_up() -> None:
@@ -270,7 +328,7 @@ def test_a_server_that_closes_connections_does_not_respond(session: str) -> None
 
         threading.Thread(target=hang_up, daemon=True).start()
         with pytest.raises(StreamGroupsError, match="closed the connection"):
-            request_all(session, REQUEST, needs_all=True)
+            request_user(session, REQUEST, is_needed=True)
         broken.shutdown(socket.SHUT_RDWR)
 
 

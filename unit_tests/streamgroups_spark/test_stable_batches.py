@@ -19,7 +19,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_spark.messages.batch import BatchFacts
-from streamgroups_spark.sinks.batch_info import BatchInfo
+from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.stable_input import batches as module
 from streamgroups_spark.stable_input import tasks
 
@@ -101,10 +101,10 @@ class Source:
     facts: BatchFacts
     confirms: bool = True
 
-    def info(self, _checkpoint: str, _session: str, batch_id: int, *, confirmed: bool = False) -> BatchInfo:
+    def info(self, batch: LoggedBatch, _session: str, *, confirmed: bool = False) -> BatchInfo:
         if confirmed and not self.confirms:
             raise FencedMember("Not confirmed.")
-        return BatchInfo((self.facts,), batch_id)
+        return BatchInfo((self.facts,), batch.batch_id)
 
     def reads(self, first: int, end: int, generation: int) -> None:
         ranges = (OffsetRange(P0, first, end),)
@@ -118,6 +118,7 @@ class Source:
 def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     facts = BatchFacts({}, "billing", "one", (), (), (), None, MembershipMode.SHARED, joins=True)
     found = Source(facts)
+    monkeypatch.setattr(module, "logged_batch", lambda _, batch_id: LoggedBatch(batch_id))
     monkeypatch.setattr(module, "batch_info", found.info)
     monkeypatch.setattr(tasks, "TaskContext", FakeTask)
     return found

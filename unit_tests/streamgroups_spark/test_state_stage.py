@@ -25,7 +25,7 @@ from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_spark.bridge import handoff
 from streamgroups_spark.bridge.handoff import Handoff
-from streamgroups_spark.bridge.rpc import SessionServer, request_all, task_directory_of
+from streamgroups_spark.bridge.rpc import SessionServer, request_user, task_directory_of
 from streamgroups_spark.bridge.stage_name import StageName
 from streamgroups_spark.bridge.task_reports import StateReports
 from streamgroups_spark.messages.query import QueryFacts
@@ -264,8 +264,8 @@ def test_S10_a_plan_of_another_application_is_not_taken(tmp_path: Path, session:
 
 def test_S10_requests_between_processes_leave_the_plans_of_tasks(tmp_path: Path, session: str, attempt: int) -> None:
     handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
-    request_all(session, StateReportsRequest("1f3a9c2b7d10", 3))
-    SessionServer(session, lambda _: None).close()
+    request_user(session, StateReportsRequest("1f3a9c2b7d10", 3))
+    SessionServer(session, "0123", lambda _: None).close()
     assert len(taken(session, attempt)) == 1
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import SinkUnreachable
+from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.options import parse_sink
 
@@ -26,7 +27,7 @@ def id_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
             # Spark writes it when a query is started on the checkpoint for the first time.
             (directory / "metadata").write_text(json.dumps({"id": f"id-made-on-{host}"}))
         monkeypatch.chdir(directory.parent)
-        return KafkaStreamWriter(parse_sink(OPTIONS | options), "session", 1)._transactional_id()
+        return KafkaStreamWriter(parse_sink(OPTIONS | options), "session", 1)._transactional_id(BatchInfo((), 0))
 
     return id_on
 

@@ -16,7 +16,7 @@ Driver RPC
     :From, to: see Messages below
     :When: at the start of a query, before each batch, and at its commit
     :Content: the dataclasses of ``streamgroups_spark.messages``, as JSON
-    :Kill: the sender gets no reply. It rejects the query or the batch if it needs the reply.
+    :Kill: the sender gets no reply. It rejects the query or the batch if it needs the reply. See Messages for a restart.
     :Security: Unix sockets in a directory of mode 0700. Both ends prove the key of the session. JSON creates no other classes.
 
 Pickled ledger
@@ -70,7 +70,7 @@ Plan of the running query
 Spark's logs
     :Modules: ``checkpoint_log``, ``foreign_checkpoint``, ``unstarted_checkpoint``
     :From, to: Spark's JVM, ``sinks.batch_info``, ``source.last_batch``, ``source.late_watermark``, ``stable_input.batches``
-    :When: at the begin and the commit of a batch, and when a query starts or stops
+    :When: at the begin of a batch, and when a query starts or stops
     :Content: the ends of the sources of a batch, its watermark, and whether it is finished
     :Kill: the logs are durable. A batch that has an offset and no commit runs again.
     :Security: that of the checkpoint
@@ -79,7 +79,7 @@ Begin of a batch
     :Modules: ``pickled_begin``
     :From, to: ``sinks.base``, ``sinks.kafka_batch``
     :When: Spark pickles the writer of a batch to its tasks, after it has logged the offsets
-    :Content: the transaction or the stage of the batch. Tasks return it to ``commit`` with their result.
+    :Content: the transaction or the stage of the batch, and its logged offsets. Tasks return them to ``commit``.
     :Kill: the next run begins again, and a higher epoch fences the old transaction
     :Security: Spark's own connection of a task with the driver
 
@@ -94,7 +94,13 @@ Figures of the output
 Messages
 --------
 
-Each request goes to all processes of the session. A process that is not meant replies ``None``.
+A request for ``bridge.user_process``, ``bridge.active_queries`` or ``sinks.ledger_registry`` goes to the user's process only.
+A request about a batch (:class:`BatchRequest`, :class:`BatchWritten`) goes to the socket with the id of the run that planned the
+batch, which the offset contains. A batch of an earlier run has no such socket: its query was restarted, with its driver or
+without it. Then the request goes to the other processes of the session until one replies. A process that is not meant replies
+``None``. A source that stops closes its socket before it leaves its group, so it does not answer for its successor. Two queries
+of one process have two sockets, two drivers have two sessions, and all sessions of Spark in one process are one session here. All
+other requests name a group, and go to all processes of the session.
 
 ===================== ======================================================================== =========================
 request               sent by                                                                  answered by

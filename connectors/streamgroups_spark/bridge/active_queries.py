@@ -89,7 +89,13 @@ class ActiveQueries:
                         own = list(_of_group(streams, request.group_id))
                     facts = _facts([query], own, streams, request.group_id)
                     output = self._output(query)
-                    return replace(facts, is_read_once=is_read_once, commits_offsets=output != "", output=output)
+                    return replace(
+                        facts,
+                        is_read_once=is_read_once,
+                        commits_offsets=output != "",
+                        output=output,
+                        query_id=str(query.id().toString()),
+                    )
         reading = {query: self._streams(query) for query in queries}
         meant = [query for query, streams in reading.items() if any(_of_group(streams, request.group_id))]
         logger.debug("%d queries read for group '%s'", len(meant), request.group_id)

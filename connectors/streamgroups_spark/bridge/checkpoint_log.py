@@ -24,7 +24,6 @@ from typing import Any
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from streamgroups.errors import OffsetFormat, StreamGroupsError
-from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.locations import open_location
 
@@ -77,6 +76,17 @@ class CommitLog:
         """
         return self._newest("commits")
 
+    def offsets(self, batch_id: int) -> str:
+        """Returns the entry of a batch in the offset log, which never changes.
+
+        Raises:
+            OSError: if the checkpoint cannot be read.
+            ValueError: if the file is no text.
+        """
+        files, path = self._open()
+        with files.open_input_stream(f"{path}/offsets/{batch_id}") as log:
+            return str(log.read().decode())
+
     def ends(self, batch_id: int) -> dict[str, Any]:
         """Returns the end offset of each source in a batch, as Spark has logged it: see :func:`ends_in`.
 
@@ -85,7 +95,7 @@ class CommitLog:
             ValueError: if the file has another format.
             OffsetFormat: if a newer version of Spark has written it.
         """
-        return ends_in(self._offsets(batch_id))
+        return ends_in(self.offsets(batch_id))
 
     def late_watermark_ms(self, end: Mapping[str, Any]) -> int:
         """Returns the watermark by which Spark drops late rows of the batch that runs, in milliseconds since the epoch.
@@ -104,28 +114,7 @@ class CommitLog:
         newest = self.newest()
         if newest is None or end not in self.ends(newest).values():
             raise ValueError(f"its newest batch is {newest}, which has other offsets")
-        return 0 if newest == 0 else watermark_in(self._offsets(newest - 1))
-
-    def identity(self, batch_id: int) -> NoDataBatch:
-        """Returns the identity of a batch, also of a no-data batch.
-
-        Raises:
-            OSError: if the checkpoint cannot be read.
-            ValueError: if a file has another format.
-        """
-        query_id = self.query_id()
-        if query_id is None:
-            raise ValueError("it has no metadata")
-        return NoDataBatch.logged(query_id, batch_id, self._offsets(batch_id))
-
-    def time_ms(self, batch_id: int) -> int:
-        """Returns when Spark has planned a batch, in milliseconds since the epoch. A replay has the same time.
-
-        Raises:
-            OSError: if the checkpoint cannot be read.
-            ValueError: if the file has another format.
-        """
-        return time_in(self._offsets(batch_id))
+        return 0 if newest == 0 else watermark_in(self.offsets(newest - 1))
 
     def query_id(self) -> str | None:
         """Returns the query id, which Spark creates with the checkpoint and keeps. ``None`` for a new checkpoint.
@@ -165,11 +154,6 @@ class CommitLog:
         files, path = self._open()
         ids = _batch_ids(info.base_name for info in files.get_file_info(FileSelector(f"{path}/{log}")))
         return ids[-1] if ids else None
-
-    def _offsets(self, batch_id: int) -> str:
-        files, path = self._open()
-        with files.open_input_stream(f"{path}/offsets/{batch_id}") as log:
-            return str(log.read().decode())
 
     def _open(self) -> tuple[FileSystem, str]:
         return open_location(self._location)

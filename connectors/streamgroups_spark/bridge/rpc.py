@@ -2,9 +2,9 @@
 
 Spark runs the source of a query in one Python process, and each commit of its sink in another. These processes have no
 connection, but all receive the session from ``sg.register``. It names a directory that only this user can enter, and
-it is the shared key of the processes. A server listens on a socket in the directory, and a caller sends its request to
-all servers there. Used by ``source.running_query``, ``sinks`` and ``ops``. ``messages.unions`` lists the messages.
-Source: ``unix(7)``.
+it is the shared key of the processes. Each process listens on a socket in the directory. The name of a socket is its
+address: :data:`USER` for the user's process, and for a source the id of its run, which the offsets of its batches contain.
+Used by ``source.running_query``, ``sinks`` and ``ops``. ``messages.unions`` lists the messages. Source: ``unix(7)``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import socket
 import stat
 import tempfile
 import threading
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +41,8 @@ _ATTEMPTS = 3
 _NAME_LENGTH = 12
 
 
-#: The sockets of the servers of this process.
-_OWN: set[Path] = set()
-
+#: The address of the user's process. The id of a run is longer.
+USER = "user"
 
 #: Another process that leaves the session last, or sweeps it, can remove its directory at the same time.
 _again = retry(retry=retry_if_exception_type(FileNotFoundError), stop=stop_after_attempt(5), reraise=True)
@@ -118,23 +116,20 @@ class SessionServer:
 
     Args:
         session: the session.
+        name: the address of this process in the session.
         answer: returns the reply. ``None``: the request is for another process. The caller raises its exceptions as a
             :class:`~streamgroups.errors.StreamGroupsError`.
     """
 
-    def __init__(self, session: str, answer: Callable[[Any], Any]) -> None:
+    def __init__(self, session: str, name: str, answer: Callable[[Any], Any]) -> None:
         self._answer, self._lock = answer, threading.Lock()
         _sweep(directory_of(session).parent)
-        self._directory, self._server = self._bind(session)
+        self._directory, self._server = self._bind(session, name)
 
     @_again
-    def _bind(self, session: str) -> tuple[Path, Server]:
+    def _bind(self, session: str, name: str) -> tuple[Path, Server]:
         directory = directory_of(session)
-        path = directory / uuid.uuid4().hex[:12]
-        server = Server(path, session.encode(), self._reply, _RETRY_TIMEOUT_S)
-        self._path = path
-        _OWN.add(path)
-        return directory, server
+        return directory, Server(directory / name, session.encode(), self._reply, _RETRY_TIMEOUT_S)
 
     def _reply(self, document: Any) -> Any:
         with self._lock:
@@ -142,7 +137,6 @@ class SessionServer:
 
     def close(self) -> None:
         """Stops the server. Idempotent."""
-        _OWN.discard(self._path)
         self._server.close()
         # The last server of a session removes its directory.
         with suppress(OSError):
@@ -177,40 +171,75 @@ class _NoReply:
     why: str
 
 
-def request_all(session: str, request: Any, *, needs_all: bool = False, of_others: bool = False) -> list[Any]:
-    """Sends a request to the processes that listen in a session, and returns their replies.
+def request_user(session: str, request: Any, *, is_needed: bool = False) -> Any:
+    """Sends a request to the user's process, and returns its reply.
 
     Args:
         session: the session.
         request: one of ``messages.unions``.
-        needs_all: whether a listening process without a reply is an error, unless another process replies.
-        of_others: whether only other processes can reply. A request takes a millisecond for each process.
+        is_needed: whether a listening process without a reply is an error.
 
     Returns:
-        All replies except ``None``.
+        The reply. ``None`` without one, and if no such process listens: the session is not registered there.
 
     Raises:
-        StreamGroupsError: if a process replied with one. With ``needs_all`` also if a process did not reply.
+        StreamGroupsError: if the process replied with one. With ``is_needed`` also if it did not reply.
     """
-    replies, silent = [], []
-    for path in sorted(directory_of(session).glob("*")):
-        if of_others and path in _OWN:
-            continue
-        reply = _reply_of(path, session, request)
-        if isinstance(reply, _NoReply):
-            silent.append(reply.why)
-            logger.warning("A process of this Spark session does not respond: %s", reply.why)
-        elif reply is not None:
-            replies.append(reply)
-    if needs_all and silent and not replies:
+    reply = _reply_of(directory_of(session) / USER, session, request)
+    if not isinstance(reply, _NoReply):
+        return reply
+    if is_needed:
         raise StreamGroupsError(
-            f"A process of this Spark session does not respond: {silent[0]}.",
+            f"The process of this Spark session does not respond: {reply.why}.",
             remedy=(
                 "The process is stopped, overloaded or hangs. Start the query again. If that fails too, "
                 "restart the Spark session."
             ),
         )
-    return replies
+    return _warned(reply)
+
+
+def request_source(session: str, end: Mapping[str, Any], request: Any) -> Any:
+    """Sends a request about a batch to the source that runs it, and returns its reply.
+
+    Only the process of the run that planned the batch receives it. If this process has no reply, an earlier run planned the
+    batch, and all other processes receive it until one replies.
+
+    Args:
+        session: the session.
+        end: the end offset of the batch, as Spark has logged it for the source.
+        request: one of ``messages.unions``.
+
+    Returns:
+        The reply. ``None`` if no process runs the batch.
+
+    Raises:
+        StreamGroupsError: if a process replied with one.
+    """
+    paths = sorted(directory_of(session).glob("*"), key=lambda path: (path.name != end.get("run"), path))
+    replies = (_warned(_reply_of(path, session, request)) for path in paths)
+    return next((reply for reply in replies if reply is not None), None)
+
+
+def request_all(session: str, request: Any) -> list[Any]:
+    """Sends a request to all processes that listen in a session, and returns all replies except ``None``.
+
+    Args:
+        session: the session.
+        request: one of ``messages.unions``.
+
+    Raises:
+        StreamGroupsError: if a process replied with one.
+    """
+    replies = (_warned(_reply_of(path, session, request)) for path in sorted(directory_of(session).glob("*")))
+    return [reply for reply in replies if reply is not None]
+
+
+def _warned(reply: Any) -> Any:
+    if isinstance(reply, _NoReply):
+        logger.warning("A process of this Spark session does not respond: %s", reply.why)
+        return None
+    return reply
 
 
 def _reply_of(path: Path, session: str, request: Any) -> Any:

@@ -18,7 +18,7 @@ from streamgroups.monitoring.member_reports import UnreadableWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.bridge.channel import Channel
-from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_user
 from streamgroups_spark.messages.states import StateReportsRequest
 
 Told: TypeAlias = list[tuple[str, TaskObservation]]
@@ -100,20 +100,16 @@ class StateReports:
             return list(self._kept.get((run_id, batch), ()))
 
 
-def request_reports(session: str, run_id: str, batch: int, *, of_others: bool = False) -> list[StateReport]:
+def request_reports(session: str, run_id: str, batch: int) -> list[StateReport]:
     """Returns the reports of the tasks of a batch, latest last.
-
-    A process must not call it while it answers a request: a request is sent to all servers of the session, also to its
-    own, which is busy then.
 
     Args:
         session: the session of the source.
         run_id: the id of the run of the query.
         batch: the number of the batch.
-        of_others: whether this process has no reports, so that only other processes are requested.
     """
-    replies = request_all(session, StateReportsRequest(run_id, batch), of_others=of_others)
-    return [report for reply in replies for report in reply.reports]
+    reply = request_user(session, StateReportsRequest(run_id, batch))
+    return [] if reply is None else list(reply.reports)
 
 
 class UnreadableCounts:

@@ -18,7 +18,7 @@ from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.bridge.output_counts import OUTPUT
-from streamgroups_spark.bridge.rpc import SessionServer
+from streamgroups_spark.bridge.rpc import USER, SessionServer
 from streamgroups_spark.bridge.task_reports import ObservationStore, StateReports, Tell, UnreadableCounts
 from streamgroups_spark.messages.batch import OutputWritten
 from streamgroups_spark.messages.states import ReportedStates, StateReportsRequest
@@ -38,20 +38,40 @@ _channels: dict[tuple[str, object], Any] = {}
 _lock = threading.Lock()
 _queries: ActiveQueries | None = None
 _rpc_server: SessionServer | None = None
+#: The answers to requests of sources by their class, beside those of this module.
+_answers: dict[type, Callable[[Any], Any]] = {}
 
 
 def answer_sources(spark: SparkSession) -> None:
-    """Starts the server that answers requests of sources about their queries."""
-    global _rpc_server, _queries
+    """Starts to answer requests of sources about their queries."""
+    global _queries
+    # A process runs one application at a time, and the latest session belongs to it.
+    _queries = ActiveQueries(spark)
+    _start_server()
+
+
+def answer(request: type, function: Callable[[Any], Any]) -> None:
+    """Starts to answer requests of a class.
+
+    Args:
+        request: the class.
+        function: returns the reply to a request.
+    """
+    _answers[request] = function
+    _start_server()
+
+
+def _start_server() -> None:
+    global _rpc_server
     with _lock:
-        # A process runs one application at a time, and the latest session belongs to it.
-        _queries = ActiveQueries(spark)
         if _rpc_server is None:
-            _rpc_server = SessionServer(SESSION, _answer)
+            _rpc_server = SessionServer(SESSION, USER, _answer)
             atexit.register(_rpc_server.close)
 
 
 def _answer(request: Any) -> Any:
+    if (function := _answers.get(type(request))) is not None:
+        return function(request)
     if isinstance(request, ObservationsRequest):
         return Observations(tuple(SEEN.take(request.reported_as, request.ranges)))
     if isinstance(request, StateReportsRequest):

@@ -66,7 +66,7 @@ class CommittedReply:
 class BatchWritten:
     """Reports that the batch with this end offset is written, and that its offsets are committed with it.
 
-    It has no reply.
+    The reply is ``True``.
 
     Args:
         end: the offset as Spark has logged it for the source.
@@ -164,6 +164,7 @@ class BatchFacts:
         form: the form of the program of the source.
         marks: the metadata of the committed positions at which the ranges begin. A partition whose position has changed since
             is left out.
+        query_id: Spark's id of the query. ``None`` if the source does not have it.
     """
 
     end: Mapping[str, Any]
@@ -179,6 +180,7 @@ class BatchFacts:
     owned: Mapping[TopicPartition, Owned] = field(default_factory=dict)
     form: str = ""
     marks: Mapping[TopicPartition, str] = field(default_factory=dict)
+    query_id: str | None = None
 
     @property
     def states(self) -> States:
@@ -228,6 +230,7 @@ def facts_of(
     states_run_id: str | None = None,
     owned: Mapping[TopicPartition, Owned] = MappingProxyType({}),
     form: str = "",
+    query_id: str | None = None,
 ) -> BatchFacts:
     """Builds the facts of the batch that Spark runs.
 
@@ -244,6 +247,7 @@ def facts_of(
             stage that reads.
         owned: the partitions of the member when the batch was planned.
         form: the form of the program of the source.
+        query_id: Spark's id of the query. ``None`` if the source does not have it.
 
     >>> from streamgroups.partitions import TopicPartition
     >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
@@ -269,4 +273,5 @@ def facts_of(
         owned={r.topic_partition: owned[r.topic_partition] for r in planned if r.topic_partition in owned},
         form=form,
         marks=snapshot.marks if planned else {},
+        query_id=query_id,
     )

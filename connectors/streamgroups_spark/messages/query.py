@@ -86,6 +86,7 @@ class QueryFacts:
         commits_offsets: whether its sink commits the offsets of the group with the output: the Kafka sink, exactly once.
         output: the topic of the Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty for any other sink.
             ``None`` if it is unknown.
+        query_id: Spark's id of the query, which its checkpoint contains. ``None`` if the query of the process is unknown.
     """
 
     checkpoint: str | None
@@ -96,3 +97,4 @@ class QueryFacts:
     trigger: str | None = None
     commits_offsets: bool = False
     output: str | None = None
+    query_id: str | None = None

@@ -2,7 +2,8 @@
 
 The base of the writers of ``sinks.kafka`` and ``sinks.ledger``. Spark creates a writer twice for each batch, in two
 processes of the driver. It pickles one to the tasks, and calls ``commit`` of the other with their messages. The output
-therefore begins when the writer is pickled, and each message returns it. Source: Spark's
+therefore begins when the writer is pickled, and each message returns it. The message of the first task also returns the batch
+as the begin has read it from the checkpoint, so the commit does not read it again. Source: Spark's
 ``DataSourceStreamArrowWriter``; SEMANTICS X1-X4.
 """
 
@@ -10,9 +11,8 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,13 +22,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.limits import count_letters
-from streamgroups.errors import StreamGroupsError
+from streamgroups.errors import FencedBatch, StreamGroupsError
 from streamgroups_spark.bridge.pickled_begin import BegunOnPickle
-from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_user
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
 from streamgroups_spark.messages.batch import OutputWritten
-from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of
+from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch, batch_info, logged_batch, query_id_of
 from streamgroups_spark.sinks.letters.good_rows import Split, TaskLetters, query_of
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of
 
@@ -45,6 +45,7 @@ class TaskOutput(WriterCommitMessage):
         records: the number of records.
         letters: its dead letters; ``None`` if it has none.
         query: the name of the query, or its id, for dead letters that the driver finds. Empty without dead letters.
+        batch: the batch of its output. Only the first task returns it.
     """
 
     begun: Any
@@ -52,6 +53,7 @@ class TaskOutput(WriterCommitMessage):
     records: int
     letters: TaskLetters | None = None
     query: str = ""
+    batch: LoggedBatch | None = None
 
 
 class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
@@ -68,6 +70,8 @@ class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
         #: The transaction or stage of the tasks, and whether the output exists already. Set when the writer is pickled.
         self._begun: Any = None
         self._is_written: bool | None = None
+        #: The batch. Set when the writer is pickled, and before its commit.
+        self._batch: LoggedBatch | None = None
 
     def _begin_once(self) -> None:
         if self._is_written is None:
@@ -82,7 +86,7 @@ class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
         """Writes the rows of a task, in the worker."""
 
     @abstractmethod
-    def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
+    def _commit(self, parts: Sequence[TaskOutput]) -> None:
         """Commits output and offsets together."""
 
     @abstractmethod
@@ -94,12 +98,15 @@ class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         assert context is not None, "Spark calls this in tasks"
         prepare_python_worker()
-        if not self._is_written:
-            return self._write(iterator, context) if self._dead_letters is None else self._split(iterator, context)
-        # Spark reads the batch again for its state. Its output is already committed.
-        for _ in iterator:
-            pass
-        return TaskOutput(None, None, 0)
+        if self._is_written:
+            # Spark reads the batch again for its state. Its output is already committed.
+            for _ in iterator:
+                pass
+            return TaskOutput(None, None, 0)
+        output = self._write(iterator, context) if self._dead_letters is None else self._split(iterator, context)
+        # Spark commits a batch only if all of its tasks have finished.
+        output.batch = self._batch if context.partitionId() == 0 else None
+        return output
 
     def _split(self, iterator: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
         split = Split(iterator)
@@ -119,23 +126,36 @@ class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
         if self._dead_letters is None:
             return []
         tasks = [part.letters for part in parts if part.letters is not None]
-        return letters_of(self._dead_letters, tasks, sum(part.records for part in parts), batch, self._checkpoint)
+        return letters_of(self._dead_letters, tasks, sum(part.records for part in parts), batch)
 
-    def _confirming(self, batch_id: int) -> Callable[[], BatchInfo]:
-        """Returns a function that requests the facts about a batch, with the confirmation of the broker."""
-        return partial(batch_info, self._checkpoint, self._session, batch_id, confirmed=True)
+    def _info(self, *, to_commit: bool = False, confirmed: bool = False) -> BatchInfo:
+        """Requests the facts about the batch. See :func:`batch_info`."""
+        if self._batch is None:
+            self._batch = logged_batch(self._checkpoint)
+        return batch_info(self._batch, self._session, to_commit=to_commit, confirmed=confirmed)
 
-    def _report(self, letters: Sequence[DeadLetter], statements: Mapping[str, int] = MappingProxyType({})) -> None:
+    def _confirm(self) -> BatchInfo:
+        """Requests the facts about the batch, with the confirmation of the broker."""
+        return self._info(confirmed=True)
+
+    def _query_id(self, batch: BatchInfo) -> str | None:
+        """Returns the id of the query. ``None`` if the checkpoint does not contain it any more."""
+        return batch.query_id or query_id_of(self._checkpoint)
+
+    def _report(
+        self, batch: BatchInfo, letters: Sequence[DeadLetter], statements: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
         """Reports what a batch has written to the user's process, for metrics. The batch is complete without it.
 
         Args:
+            batch: the batch.
             letters: its dead letters.
             statements: see :class:`streamgroups.ledgers.staging.DividingLedger`.
         """
         try:
-            query_id = query_id_of(self._checkpoint) if letters or statements else None
+            query_id = self._query_id(batch) if letters or statements else None
             if query_id is not None:
-                request_all(self._session, OutputWritten(query_id, count_letters(letters).by_step, dict(statements)))
+                request_user(self._session, OutputWritten(query_id, count_letters(letters).by_step, dict(statements)))
         except StreamGroupsError as e:
             logger.debug("The output of a batch is not counted: %s", e)
 
@@ -143,12 +163,24 @@ class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
         """Commits output and offsets together, on the driver."""
         # Without tasks, or if the output is already committed, the source commits its offsets itself.
         if parts := _parts(messages):
-            self._commit(parts, batch_id)
+            self._batch = _batch_of(parts, batch_id)
+            self._commit(parts)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Discards the output of a failed batch, on the driver. None of it was visible."""
         if parts := _parts(messages):
             self._abort(parts[0].begun)
+
+
+def _batch_of(parts: Sequence[TaskOutput], batch_id: int) -> LoggedBatch:
+    batch = next(part.batch for part in parts if part.batch is not None)
+    if batch.batch_id != batch_id:
+        raise FencedBatch(
+            f"The output of batch {batch_id} has begun as that of batch {batch.batch_id}: another process writes to the "
+            "checkpoint.",
+            remedy="No output of the batch is written. Stop the other query with this checkpoint, and restart this one.",
+        )
+    return batch
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutput]:

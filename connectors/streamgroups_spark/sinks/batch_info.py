@@ -1,8 +1,9 @@
 """The facts about a batch for its sink, from the checkpoint and the sources of the query.
 
-Used by ``sinks.kafka`` and ``sinks.ledger`` on the driver, and by ``sinks.foreach_ledger``. Spark logs the end offset
+Used by ``sinks.base`` on the driver, and by ``sinks.foreach_ledger`` and ``stable_input.batches``. Spark logs the end offset
 of each source before it runs a batch. The source that runs to this offset in the session returns its ranges and
-consumer group metadata. Sources without new offsets in the batch receive no request, because Spark has not called them
+consumer group metadata. The log of a batch never changes, so a sink reads it once (:class:`LoggedBatch`). The facts of a
+source change, so a sink requests them for each decision. Sources without new offsets in the batch receive no request, because Spark has not called them
 yet after a restart. Without any new offsets it is a no-data batch (``streamgroups.ledgers.no_data_batch``). Source:
 Spark's ``OffsetSeqLog``; SEMANTICS X1-X3; DESIGN "Exactly once".
 """
@@ -23,9 +24,9 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_spark.bridge.checkpoint_log import CommitLog
+from streamgroups_spark.bridge.checkpoint_log import CommitLog, ends_in, time_in
 from streamgroups_spark.bridge.punctuation_options import group_in
-from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_source
 from streamgroups_spark.bridge.task_reports import request_reports
 from streamgroups_spark.messages.batch import BatchFacts, BatchRequest
 
@@ -36,21 +37,45 @@ _AT_LEAST_ONCE = "Or set delivery=at-least-once on the sink."
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """A batch as Spark has logged it before it runs. Pickled with the writer of the batch.
+
+    Args:
+        batch_id: Spark's batch id.
+        ends: the end offset of each source that has new offsets in the batch.
+        quiet: the no-data batch, if no source has new offsets and the query is stateful. Otherwise ``None``, also
+            before the first batch.
+        partitions: the partitions that the sources had when they planned their last batches.
+        time_ms: when Spark has planned the batch, in milliseconds since the epoch. A replay has the same time.
+    """
+
+    batch_id: int
+    ends: tuple[Mapping[str, Any], ...] = ()
+    quiet: NoDataBatch | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+    time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BatchInfo:
     """A batch that Spark runs.
 
     Args:
         sources: the facts of each source of the query that has new offsets in the batch.
-        batch_id: Spark's batch id.
-        quiet: the no-data batch, if no source has new offsets and the query is stateful. Otherwise ``None``, also
-            before the first batch.
-        partitions: the partitions that its sources had when they planned their last batches.
+        batch_id: see :class:`LoggedBatch`, also for the other fields.
     """
 
     sources: tuple[BatchFacts, ...]
     batch_id: int
     quiet: NoDataBatch | None = None
     partitions: tuple[TopicPartition, ...] = ()
+    time_ms: int = 0
+
+    @property
+    def query_id(self) -> str | None:
+        """Spark's id of the query. ``None`` if its sources do not have it."""
+        known = (source.query_id for source in self.sources)
+        return next(known, None) if self.quiet is None else self.quiet.query_id
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -103,43 +128,58 @@ class BatchInfo:
         return bool(written)
 
 
-def batch_info(
-    checkpoint: str, session: str, batch_id: int | None = None, *, to_commit: bool = False, confirmed: bool = False
-) -> BatchInfo:
-    """Returns the facts about a batch, and rejects a batch that cannot be written exactly once.
+def logged_batch(checkpoint: str, batch_id: int | None = None) -> LoggedBatch:
+    """Reads a batch from the checkpoint of its query: one file for the batch, and one for the batch before it.
 
     Args:
         checkpoint: the checkpoint of the query.
+        batch_id: Spark's batch id. ``None``: the batch that started last, which needs one more request.
+
+    Raises:
+        InvalidOption: if the query has a source of another format.
+        SinkUnreachable: if the checkpoint cannot be read.
+    """
+    log = CommitLog(checkpoint)
+    with _reading(checkpoint):
+        if batch_id is None and (batch_id := log.newest()) is None:
+            return LoggedBatch(-1)
+        entry, before = log.offsets(batch_id), _ends_before(log, batch_id)
+        time_ms, logged = time_in(entry), ends_in(entry).items()
+    reads = {name: end for name, end in logged if end is not None and group_in(end) is None}
+    for end in reads.values():
+        _reject_other(end, batch_id)
+    offsets = {name: decode(end) for name, end in reads.items()}
+    moved = [
+        reads[name]
+        for name, offset in offsets.items()
+        if (old := before.get(name)) is None or decode(old).number != offset.number
+    ]
+    # Spark logs a source once for each branch of a union that reads it.
+    moved = [end for i, end in enumerate(moved) if end not in moved[:i]]
+    with _reading(checkpoint):
+        # A stateless query has no output without input.
+        quiet = None if moved or not log.has_state() else NoDataBatch.logged(_query_id(log), batch_id, entry)
+    partitions = {tp for offset in offsets.values() for tp in offset.next_offsets}
+    return LoggedBatch(batch_id, tuple(moved), quiet, tuple(sorted(partitions)), time_ms)
+
+
+def batch_info(batch: LoggedBatch, session: str, *, to_commit: bool = False, confirmed: bool = False) -> BatchInfo:
+    """Requests the facts about a batch, and rejects a batch that cannot be written exactly once.
+
+    Args:
+        batch: the batch.
         session: the session in which its sources run.
-        batch_id: Spark's batch id. ``None``: the batch that started last.
         to_commit: whether the caller then commits the offsets of the sources.
         confirmed: whether the broker must confirm that the members of the sources are still in their groups.
 
     Raises:
         InvalidOption: if the query does not support exactly once. The error contains the remedy.
         FencedMember: if a source is no longer in its group.
-        SinkUnreachable: if the checkpoint cannot be read.
     """
-    log = CommitLog(checkpoint)
-    with _reading(checkpoint):
-        if batch_id is None and (batch_id := log.newest()) is None:
-            return BatchInfo((), -1)
-        ends, before = log.ends(batch_id), _ends_before(log, batch_id)
-        has_state = log.has_state()
-    reads = [(end, before.get(name)) for name, end in ends.items() if end is not None and group_in(end) is None]
-    for end, _ in reads:
-        _reject_other(end, batch_id)
-    moved = [end for end, old in reads if old is None or decode(end).number != decode(old).number]
-    # Spark logs a source once for each branch of a union that reads it.
-    moved = [end for i, end in enumerate(moved) if end not in moved[:i]]
-    sources = tuple(_facts(session, BatchRequest(end, to_commit, confirmed), batch_id) for end in moved)
+    sources = tuple(_facts(session, BatchRequest(end, to_commit, confirmed), batch.batch_id) for end in batch.ends)
     for source in sources:
         check_source(source)
-    with _reading(checkpoint):
-        # A stateless query has no output without input.
-        quiet = None if moved or not has_state else log.identity(batch_id)
-    partitions = {tp for end, _ in reads for tp in decode(end).next_offsets}
-    return BatchInfo(sources, batch_id, quiet, tuple(sorted(partitions)))
+    return BatchInfo(sources, batch.batch_id, batch.quiet, batch.partitions, batch.time_ms)
 
 
 def reported_states(session: str, source: BatchFacts) -> States:
@@ -172,20 +212,6 @@ def query_id_of(checkpoint: str) -> str | None:
         return CommitLog(checkpoint).query_id()
 
 
-def time_ms_of(checkpoint: str, batch_id: int) -> int:
-    """Returns when Spark has planned a batch, in milliseconds since the epoch. A replay has the same time.
-
-    Args:
-        checkpoint: the checkpoint of the query.
-        batch_id: Spark's batch id.
-
-    Raises:
-        SinkUnreachable: if the checkpoint cannot be read.
-    """
-    with _reading(checkpoint):
-        return CommitLog(checkpoint).time_ms(batch_id)
-
-
 @contextmanager
 def _reading(checkpoint: str) -> Iterator[None]:
     try:
@@ -208,6 +234,13 @@ def _ends_before(log: CommitLog, batch_id: int) -> Mapping[str, Any]:
         return {}
 
 
+def _query_id(log: CommitLog) -> str:
+    query_id = log.query_id()
+    if query_id is None:
+        raise ValueError("it has no metadata")
+    return query_id
+
+
 def _reject_other(end: object, batch_id: int) -> None:
     if not (isinstance(end, dict) and "version" in end and "ranges" in end):
         raise InvalidOption(
@@ -218,32 +251,33 @@ def _reject_other(end: object, batch_id: int) -> None:
 
 
 def _facts(session: str, question: BatchRequest, batch_id: int) -> BatchFacts:
-    found: list[BatchFacts] = []
+    found: BatchFacts | None = None
 
     def is_known() -> bool:
-        found[:] = request_all(session, question)
+        nonlocal found
+        found = request_source(session, question.end, question)
         # A source without ranges commits nothing. A batch with revoked ranges is not written, whatever the group
         # reports.
-        return bool(found) and (
-            found[0].group_metadata is not None or not found[0].joins or not found[0].ranges or bool(_gone(found[0]))
+        return found is not None and (
+            found.group_metadata is not None or not found.joins or not found.ranges or bool(_gone(found))
         )
 
     known = comes_true(is_known, _RETRY_TIMEOUT_S, every_s=_AGAIN_S)
-    if not found:
+    if found is None:
         raise FencedMember(
             f"No source in this session runs batch {batch_id}: it has stopped, or belongs to another session.",
             remedy="Restart the query; call sg.register(spark) once, before its source is loaded.",
         )
     if not known:
         raise FencedMember(
-            f"Group '{found[0].group_id}' has not confirmed member '{found[0].member}' for "
+            f"Group '{found.group_id}' has not confirmed member '{found.member}' for "
             f"{_RETRY_TIMEOUT_S:.0f} s: batch {batch_id} is not written.",
             remedy=(
                 "The process was paused or overloaded, or the broker is unavailable. Restart the query: no "
                 "record is lost or duplicated."
             ),
         )
-    return found[0]
+    return found
 
 
 def check_source(source: BatchFacts) -> None:

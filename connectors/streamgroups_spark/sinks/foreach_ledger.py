@@ -22,7 +22,7 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.states import changes, fingerprints
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.session import SESSION
-from streamgroups_spark.sinks.batch_info import batch_info, reported_states
+from streamgroups_spark.sinks.batch_info import batch_info, logged_batch, reported_states
 from streamgroups_spark.sinks.ledger_registry import keep
 
 
@@ -152,7 +152,7 @@ class BatchLedger:
         Raises:
             StreamGroupsError: if the query does not support exactly once, or the group has fenced its member.
         """
-        seen = batch_info(self.checkpoint, SESSION, batch_id)
+        seen = batch_info(logged_batch(self.checkpoint, batch_id), SESSION)
         others = sorted({source.group_id for source in seen.sources} - {self.group_id})
         if others:
             raise InvalidOption(

@@ -40,10 +40,10 @@ from streamgroups.state.origins import UNNAMED
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.output import OutputSettings
 from streamgroups_kafka.transactions.session import OpenTransaction
-from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_source
 from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, query_id_of, reported_states
+from streamgroups_spark.sinks.batch_info import BatchInfo, reported_states
 from streamgroups_spark.sinks.group_offsets import commit_offsets
 from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
 from streamgroups_spark.sinks.letters.before_output import finish, write_first
@@ -79,11 +79,11 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         if self._options.delivery is Delivery.AT_LEAST_ONCE:
             return False
         # The source confirms its membership first, so that a zombie does not fence a newer run.
-        seen = self._seen()
-        note = self._note(seen)
-        if seen.is_written or (note is not None and _seems_to_be_there(note)):
+        batch = self._info()
+        note = self._note(batch)
+        if batch.is_written or (note is not None and _seems_to_be_there(note)):
             return True
-        with closing(self._transactions()) as transactions:
+        with closing(self._transactions(self._transactional_id(batch))) as transactions:
             begun = transactions.begin()
             # From here no other run can write the batch, but one may have written it just before.
             if note is not None and note.is_there():
@@ -112,25 +112,23 @@ class KafkaStreamWriter(ExactlyOnceWriter):
             "spark.speculation to false.",
         )
 
-    def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
-        transaction = _transaction(parts, batch_id)
-        with closing(self._transactions()) as transactions:
+    def _commit(self, parts: Sequence[TaskOutput]) -> None:
+        transaction = _transaction(parts)
+        with closing(self._transactions(transaction.transactional_id)) as transactions:
             try:
-                self._commit_in(transactions, transaction, parts, batch_id)
+                self._commit_in(transactions, transaction, parts)
             except StreamGroupsError:
                 _abort(transactions, transaction)
                 raise
 
-    def _commit_in(
-        self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskOutput], batch_id: int
-    ) -> None:
+    def _commit_in(self, transactions: Transactions, transaction: OpenTransaction, parts: Sequence[TaskOutput]) -> None:
         reject_shared_partitions(
             parts,
             remedy="Use sg.exactly_once(df, ...), which assigns each output partition to one task. Or repartition "
             "by the column 'partition', or reduce the number of tasks (coalesce), or set "
             "delivery=at-least-once.",
         )
-        batch = self._seen(batch_id)
+        batch = self._info(to_commit=True)
         letters = self._letters(parts, batch)
         records = sum(part.records for part in parts) + len(letters)
         note = self._note(batch) if records else None
@@ -147,14 +145,14 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         for source in batch.sources:
             if source.ranges:
                 offsets = _offsets(source, reported_states(self._session, source))
-                commit_offsets(transactions, transaction, source, offsets, partial(self._seen, batch_id))
+                commit_offsets(transactions, transaction, source, offsets, partial(self._info, to_commit=True))
         transactions.commit(transaction)
         for source in batch.sources:
-            request_all(self._session, BatchWritten(source.end))
+            request_source(self._session, source.end, BatchWritten(source.end))
         if self._dead_letters is not None:
-            finish(self._dead_letters, batch, self._checkpoint, written, self._confirming(batch_id))
-        self._report(letters)
-        logger.info("Batch %d: %d records committed with their offsets", batch_id, records)
+            finish(self._dead_letters, batch, self._query_id, written, self._confirm)
+        self._report(batch, letters)
+        logger.info("Batch %d: %d records committed with their offsets", batch.batch_id, records)
 
     def _write_letters(
         self,
@@ -170,7 +168,7 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         if self._dead_letters is None:
             return frozenset()
         if not self._dead_letters.with_output:
-            return write_first(self._dead_letters, letters, batch, self._checkpoint, self._confirming(batch.batch_id))
+            return write_first(self._dead_letters, letters, batch, self._query_id, self._confirm)
         dead = self._dead_letters.sink
         if any(tp.topic == dead.topic for part in parts for tp in part.written.partitions):
             raise InvalidOption(
@@ -182,22 +180,19 @@ class KafkaStreamWriter(ExactlyOnceWriter):
 
     def _abort(self, begun: OpenTransaction) -> None:
         """Aborts the transaction, so that readers need not wait for its timeout."""
-        with closing(self._transactions()) as transactions:
+        with closing(self._transactions(begun.transactional_id)) as transactions:
             _abort(transactions, begun)
 
-    def _seen(self, batch_id: int | None = None) -> BatchInfo:
-        return batch_info(self._checkpoint, self._session, batch_id, to_commit=batch_id is not None)
-
-    def _transactions(self) -> Transactions:
+    def _transactions(self, transactional_id: str) -> Transactions:
         options = self._options
-        return Transactions(options.client, self._transactional_id(), timeout_ms=options.transaction_timeout_ms)
+        return Transactions(options.client, transactional_id, timeout_ms=options.transaction_timeout_ms)
 
-    def _transactional_id(self) -> str:
+    def _transactional_id(self, batch: BatchInfo) -> str:
         if self._options.transactional_id is not None:
             return self._options.transactional_id
         # Members of a group on several hosts may have checkpoints with equal paths. The query ids differ, and restarts
         # keep them.
-        query_id = query_id_of(self._checkpoint)
+        query_id = self._query_id(batch)
         if query_id is None:
             raise SinkUnreachable(
                 f"The checkpoint '{self._checkpoint}' has no metadata any more.",
@@ -238,11 +233,11 @@ def transactional_id_of(group_id: str | None, query_id: str | None = None) -> st
     return "-".join(part for part in ("streamgroups", group_id, query_id) if part is not None)
 
 
-def _transaction(parts: Sequence[TaskOutput], batch_id: int) -> OpenTransaction:
+def _transaction(parts: Sequence[TaskOutput]) -> OpenTransaction:
     begun: set[OpenTransaction] = {part.begun for part in parts}
     if len(begun) > 1:
         raise TransactionFailed(
-            f"The tasks of batch {batch_id} wrote in {len(begun)} transactions.",
+            f"The tasks of a batch wrote in {len(begun)} transactions.",
             remedy=(
                 "This is a bug in streamgroups. No output of the batch is visible, and you can restart the "
                 "query safely."

@@ -31,7 +31,7 @@ from streamgroups.retry import retrying
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter, to_arrow_schema
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
-from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, reported_states
+from streamgroups_spark.sinks.batch_info import BatchInfo, reported_states
 from streamgroups_spark.sinks.letters.bad_record_search import failure_of, write_isolated
 from streamgroups_spark.sinks.letters.good_rows import Split
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of, staged
@@ -107,7 +107,7 @@ class LedgerStreamWriter(ExactlyOnceWriter):
         self._statements: Mapping[str, int] = {}
 
     def _begin(self) -> bool:
-        batch = batch_info(self._checkpoint, self._session)
+        batch = self._info()
         if batch.is_written or (batch.quiet is not None and self._is_noted(batch.quiet)):
             return True
         self._begun = self._sink.begin(self._schema, uuid.uuid4().hex)
@@ -129,8 +129,8 @@ class LedgerStreamWriter(ExactlyOnceWriter):
             records.add(failure)
         return TaskOutput(self._begun, written, counted.records - len(rejected))
 
-    def _commit(self, parts: Sequence[TaskOutput], batch_id: int) -> None:
-        batch = batch_info(self._checkpoint, self._session, batch_id)
+    def _commit(self, parts: Sequence[TaskOutput]) -> None:
+        batch = self._info()
         output = [it for part in parts for it in part.written] if sum(part.records for part in parts) else []
         states = {it.group_id: changes(it.states, reported_states(self._session, it)) for it in batch.sources}
         dead = self._dead_letters
@@ -141,11 +141,10 @@ class LedgerStreamWriter(ExactlyOnceWriter):
             from streamgroups_spark.sinks.letters.before_output import finish, write_first
 
             letters = self._letters(parts, batch)
-            confirmed = self._confirming(batch_id)
-            written = write_first(dead, letters, batch, self._checkpoint, confirmed)
+            written = write_first(dead, letters, batch, self._query_id, self._confirm)
             self._commit_all(batch, output, states)
-            finish(dead, batch, self._checkpoint, written, confirmed)
-        self._report(letters, self._statements)
+            finish(dead, batch, self._query_id, written, self._confirm)
+        self._report(batch, letters, self._statements)
         self._abort(parts[0].begun)
 
     def _commit_together(
@@ -187,7 +186,7 @@ class LedgerStreamWriter(ExactlyOnceWriter):
         letters = found.letters(-1, parts[0].query)
         tasks = [it for it in (letters, *(part.letters for part in parts)) if it is not None]
         n_rows = sum(part.records for part in parts) - len(isolated.rejected)
-        return isolated.staged, letters_of(dead, tasks, n_rows, batch, self._checkpoint)
+        return isolated.staged, letters_of(dead, tasks, n_rows, batch)
 
     def _commit_all(
         self, batch: BatchInfo, output: Sequence[Any], states: Mapping[str, Mapping[TopicPartition, StateChange]]

@@ -17,9 +17,7 @@ from typing import Any
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.bridge import user_process
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
-from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.messages.batch import LedgerReply, LedgerRequest
-from streamgroups_spark.session import SESSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,21 +122,14 @@ class Ledgers:
 
 
 _ledgers = Ledgers(user_process.active_checkpoints, user_process.resolved_checkpoint)
-_lock = threading.Lock()
-_rpc_server: SessionServer | None = None
 
 
 def keep(sink: Any, group_ids: Sequence[str], *, checkpoint: str, writer: Any) -> None:
     """See :meth:`Ledgers.keep`."""
-    global _rpc_server
     _ledgers.keep(sink, group_ids, checkpoint=checkpoint, writer=writer)
-    with _lock:
-        if _rpc_server is None:
-            _rpc_server = SessionServer(SESSION, _answer)
+    user_process.answer(LedgerRequest, _answer)
 
 
-def _answer(request: Any) -> LedgerReply | None:
-    if not isinstance(request, LedgerRequest):
-        return None
+def _answer(request: LedgerRequest) -> LedgerReply | None:
     sink = _ledgers.of(request.group_id, request.checkpoint)
     return None if sink is None else LedgerReply(pickled_ledger(sink, [request.group_id]))

@@ -16,7 +16,7 @@ from typing import Any
 
 from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
-from streamgroups_spark.bridge.rpc import request_all
+from streamgroups_spark.bridge.rpc import request_user
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest
 
 logger = logging.getLogger(__name__)
@@ -51,11 +51,11 @@ class LastBatch:
         """Returns the duration of the finished batch with this end offset; ``None`` if it is unknown."""
         request = DurationRequest(self._process_ids, offset)
         try:
-            found: list[FinishedIn] = request_all(self._session, request)
+            found: FinishedIn | None = request_user(self._session, request)
         except StreamGroupsError as e:
             logger.debug("The process that started the query does not report the duration of a batch: %s", e)
             return None
-        return found[0].duration_ms if found else None
+        return None if found is None else found.duration_ms
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
         """Returns whether the batch with this end offset is finished.
@@ -63,8 +63,9 @@ class LastBatch:
         If that is unknown, logs a warning and returns ``False``.
         """
         try:
-            for answer in request_all(self._session, FinishedRequest(self._process_ids, offset)):
-                return bool(answer)
+            is_finished = request_user(self._session, FinishedRequest(self._process_ids, offset))
+            if is_finished is not None:
+                return bool(is_finished)
         except StreamGroupsError as e:
             logger.debug("The process that started the query does not report whether its last batch is finished: %s", e)
         if self._checkpoint is not None:

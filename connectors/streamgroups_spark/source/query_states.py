@@ -81,8 +81,7 @@ def batch_states(
         return StoredStates(group_id, operator, files, states.on_missing).is_written(position, origin)
 
     def take_reports(run_id: str, batch: int) -> list[StateReport]:
-        # Spark runs a source in a process of its own.
-        return request_reports(session, run_id, batch, of_others=True)
+        return request_reports(session, run_id, batch)
 
     def partitions() -> Collection[TopicPartition]:
         return partitions_of(options.subscription, cluster.topics())

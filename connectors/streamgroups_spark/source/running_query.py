@@ -49,7 +49,7 @@ from streamgroups_kafka.membership.settings import MemberSettings
 from streamgroups_kafka.membership.state import MemberSnapshot
 from streamgroups_operators.locations import shown
 from streamgroups_spark.bridge.pickled_ledger import unpickled_ledger
-from streamgroups_spark.bridge.rpc import SessionServer, request_all
+from streamgroups_spark.bridge.rpc import SessionServer, request_user
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.messages.batch import (
     BatchFacts,
@@ -69,6 +69,7 @@ from streamgroups_spark.messages.query import QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import (
     Explanation,
     ExplanationRequest,
+    Observations,
     ObservationsRequest,
     StreamTime,
     TimeReply,
@@ -192,7 +193,7 @@ class RunningQuery:
             commits_offsets=facts is not None and facts.commits_offsets,
             form=self._form,
         )
-        self._rpc_server = SessionServer(session, self._answer)
+        self._rpc_server = SessionServer(session, run_id, self._answer)
         in_background(import_partition_sizes)
 
     @property
@@ -227,7 +228,7 @@ class RunningQuery:
         # Before Spark 4.2 the reader depends on the trigger.
         is_needed = self._options.is_shared or not FEATURES.passes_start
         try:
-            facts = next(iter(request_all(self._session, request, needs_all=is_needed)), None)
+            facts = request_user(self._session, request, is_needed=is_needed)
         except StreamGroupsError as e:
             if is_needed:
                 raise
@@ -275,7 +276,8 @@ class RunningQuery:
 
         def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
             request = ObservationsRequest(stream.reported_as, ranges)
-            return [it for reply in request_all(self._session, request) for it in reply.seen]
+            reply: Observations | None = request_user(self._session, request)
+            return [] if reply is None else list(reply.seen)
 
         log = self._cluster if self._options.client.isolation_level == "read_committed" else None
         return QueryTime(
@@ -284,8 +286,9 @@ class RunningQuery:
 
     def stop(self) -> None:
         """Leaves the group. Idempotent."""
-        self.micro_batches.stop()
+        # The next run of the query can start already. A source that leaves the group must not answer for it.
         self._rpc_server.close()
+        self.micro_batches.stop()
         if self._imported is not None:
             imported, self._imported = self._imported, None
             imported.close()
@@ -334,8 +337,8 @@ class RunningQuery:
 
     def _ledger_sink(self) -> Any:
         request = LedgerRequest(self._group_id, self._checkpoint)
-        replies: list[LedgerReply] = request_all(self._session, request, needs_all=True)
-        return unpickled_ledger(replies[0]) if replies else None
+        reply: LedgerReply | None = request_user(self._session, request, is_needed=True)
+        return None if reply is None else unpickled_ledger(reply)
 
     @property
     def _lease(self) -> LeaseLimits:
@@ -379,7 +382,17 @@ class RunningQuery:
 
     def _answer(
         self, question: Any
-    ) -> BatchFacts | BatchFlight | CommittedReply | QueryStates | WaitingPartitions | TimeReply | Explanation | None:
+    ) -> (
+        BatchFacts
+        | BatchFlight
+        | CommittedReply
+        | QueryStates
+        | WaitingPartitions
+        | TimeReply
+        | Explanation
+        | bool
+        | None
+    ):
         if isinstance(question, InFlightRequest):
             return self._flight()
         if isinstance(question, StatesRequest):
@@ -400,7 +413,7 @@ class RunningQuery:
         if isinstance(question, BatchWritten):
             if self._member is not None:
                 self._member.written(run.number)
-            return None
+            return True
         return facts_of(
             question.end,
             run,
@@ -414,6 +427,7 @@ class RunningQuery:
             states_run_id=self._states_run_id,
             owned=self.micro_batches.owned_before,
             form=self._form,
+            query_id=None if self.facts is None else self.facts.query_id,
         )
 
 

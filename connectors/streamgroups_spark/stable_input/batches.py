@@ -38,7 +38,7 @@ from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.messages.batch import CommittedRequest
 from streamgroups_spark.session import SESSION
-from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info
+from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, logged_batch
 from streamgroups_spark.stable_input.checks import check_columns, check_ordinary, check_pinned_columns
 from streamgroups_spark.stable_input.tasks import REPORT, Attempts, Effect, ReadRecords, WriteRecords, segments_in
 
@@ -152,7 +152,8 @@ class StableBatches:
             SinkUnreachable: if the location does not answer.
         """
         check_columns(rows)
-        info = batch_info(self._checkpoint, SESSION, batch_id)
+        batch = logged_batch(self._checkpoint, batch_id)
+        info = batch_info(batch, SESSION)
         if not info.ranges:
             # A replay whose partitions all belong to other members now.
             return
@@ -163,6 +164,8 @@ class StableBatches:
         segments = self._write_records(rows, info, covered.new, group_id)
         pins = covered.pins(segments, identities)
         self._pin(pins, rows, info, group_id)
+        # The order matters: a member that is confirmed now has owned the partitions when the pins were written.
+        batch_info(batch, SESSION, confirmed=True)
         repeated = tuple(part.range for part in covered.pinned)
         self._effect(self._records(rows, pins, group_id), StableBatch(batch_id, group_id, info.ranges, repeated))
         self._collect(store, group_id, identities)
@@ -189,13 +192,11 @@ class StableBatches:
         return segments_in(reports, attempts)
 
     def _pin(self, pins: tuple[Pin, ...], rows: DataFrame, info: BatchInfo, group_id: str) -> None:
-        """Writes the pins of a batch, and requests the confirmation of the broker."""
+        """Writes the pins of a batch."""
         generation = max(it.group_metadata.generation or 0 for it in info.sources if it.group_metadata is not None)
         file = self._attempts(info).file(0)
         columns = rows.schema.simpleString()
         self._store(group_id).write(PinFile(file, group_id, self._name, generation, columns, pins))
-        # The order matters: a member that is confirmed now has owned the partitions when the pins were written.
-        batch_info(self._checkpoint, SESSION, info.batch_id, confirmed=True)
 
     def _attempts(self, info: BatchInfo) -> Attempts:
         return Attempts(time.time_ns() // 1_000_000, self._run_id, info.batch_id)

@@ -349,4 +349,20 @@ MUTANTS = (
         "if False:",
         "dead letters are written again after a lost response",
     ),
+    Mutant(
+        "T29",
+        "sinks",
+        "connectors/streamgroups_spark/sinks/base.py",
+        "if batch.batch_id != batch_id:",
+        "if False:",
+        "the output of a batch is committed with the offsets of another one",
+    ),
+    Mutant(
+        "T30",
+        "sinks",
+        "connectors/streamgroups_spark/bridge/rpc.py",
+        "return next((reply for reply in replies if reply is not None), None)",
+        "return next(replies, None)",
+        "a batch of an earlier run finds no source",
+    ),
 )

@@ -681,8 +681,8 @@ MUTANTS = (
         "LR1",
         "event-time",
         "connectors/streamgroups_spark/bridge/checkpoint_log.py",
-        "watermark_in(self._offsets(newest - 1))",
-        "watermark_in(self._offsets(newest))",
+        "watermark_in(self.offsets(newest - 1))",
+        "watermark_in(self.offsets(newest))",
         "rows are late by the watermark of their own batch, and not of the batch before",
     ),
     Mutant(

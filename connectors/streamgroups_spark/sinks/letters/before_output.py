@@ -34,7 +34,7 @@ from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.messages.batch import BatchFacts
-from streamgroups_spark.sinks.batch_info import BatchInfo, query_id_of
+from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.group_offsets import commit_offsets
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, staged, write_to_topic
 from streamgroups_spark.sinks.options import SinkOptions
@@ -47,6 +47,8 @@ _RETRY_TIMEOUT_S = 60.0
 
 #: Requests the facts about the batch, with the confirmation of the broker that its members are still in their groups.
 Confirm: TypeAlias = Callable[[], BatchInfo]
+#: Returns the id of the query of a batch.
+QueryId: TypeAlias = Callable[[BatchInfo], str | None]
 
 
 class _LetterLedger(Protocol):
@@ -67,7 +69,7 @@ class _LetterLedger(Protocol):
 
 
 def write_first(
-    output: LetterOutput, letters: Sequence[DeadLetter], batch: BatchInfo, checkpoint: str, confirm: Confirm
+    output: LetterOutput, letters: Sequence[DeadLetter], batch: BatchInfo, query_id: QueryId, confirm: Confirm
 ) -> frozenset[str]:
     """Writes the letters of a batch that are not written yet.
 
@@ -75,7 +77,7 @@ def write_first(
         output: the output of dead letters.
         letters: the letters of the batch.
         batch: the batch.
-        checkpoint: the checkpoint of the query.
+        query_id: returns the id of the query.
         confirm: requests the confirmation of the broker.
 
     Returns:
@@ -89,14 +91,16 @@ def write_first(
         of_group = [it for it in letters if it.group_id == group_id]
         retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(
             _write_missing,
-            _ledger(output, group_id, batch, checkpoint, confirm),
+            _ledger(output, group_id, batch, query_id, confirm),
             of_group,
             batch.reads.get(group_id, ()),
         )
     return groups
 
 
-def finish(output: LetterOutput, batch: BatchInfo, checkpoint: str, groups: Collection[str], confirm: Confirm) -> None:
+def finish(
+    output: LetterOutput, batch: BatchInfo, query_id: QueryId, groups: Collection[str], confirm: Confirm
+) -> None:
     """Records that the output of a batch is written too.
 
     Without this record a reset of the group into the batch would not write its letters again. It raises nothing, because
@@ -105,7 +109,7 @@ def finish(output: LetterOutput, batch: BatchInfo, checkpoint: str, groups: Coll
     Args:
         output: the output of dead letters.
         batch: the batch.
-        checkpoint: the checkpoint of the query.
+        query_id: returns the id of the query.
         groups: the result of :func:`write_first`.
         confirm: requests the confirmation of the broker.
     """
@@ -114,7 +118,7 @@ def finish(output: LetterOutput, batch: BatchInfo, checkpoint: str, groups: Coll
         if not ranges:
             continue
         try:
-            ledger = _ledger(output, group_id, batch, checkpoint, confirm)
+            ledger = _ledger(output, group_id, batch, query_id, confirm)
             before = ledger.read([r.topic_partition for r in ranges])
             ledger.write((), before, with_output(ranges, with_letters(ranges, before)))
         except StreamGroupsError as e:
@@ -128,13 +132,15 @@ def _write_missing(ledger: _LetterLedger, letters: Sequence[DeadLetter], ranges:
         ledger.write(missing, written, with_letters(ranges, written))
 
 
-def _ledger(output: LetterOutput, group_id: str, batch: BatchInfo, checkpoint: str, confirm: Confirm) -> _LetterLedger:
+def _ledger(
+    output: LetterOutput, group_id: str, batch: BatchInfo, query_id: QueryId, confirm: Confirm
+) -> _LetterLedger:
     sources = [it for it in batch.sources if it.group_id == group_id and it.ranges]
     topic_ids = {tp: it.identity.topic_id or "" for source in sources for tp, it in source.owned.items()}
     if not isinstance(output.sink, SinkOptions):
         return _TableLedger(output.sink, group_id, topic_ids, confirm)
     # Members of a shared group have checkpoints with different ids.
-    own = f"streamgroups-{group_id}-{query_id_of(checkpoint)}-letters"
+    own = f"streamgroups-{group_id}-{query_id(batch)}-letters"
     return _TopicLedger(output.sink, group_id, output.sink.transactional_id or own, sources, topic_ids, confirm)
 
 

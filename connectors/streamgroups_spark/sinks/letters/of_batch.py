@@ -24,7 +24,7 @@ from streamgroups.dlq.reduction import fitting, reductions
 from streamgroups.errors import RecordRejected
 from streamgroups.printable import printable
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_spark.sinks.batch_info import BatchInfo, time_ms_of
+from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.letters.good_rows import TaskLetters, failures_in
 from streamgroups_spark.sinks.letters.types import arrow_fields
 
@@ -53,9 +53,7 @@ class LetterOutput:
     with_output: bool
 
 
-def letters_of(
-    output: LetterOutput, tasks: Sequence[TaskLetters], n_rows: int, batch: BatchInfo, checkpoint: str
-) -> list[DeadLetter]:
+def letters_of(output: LetterOutput, tasks: Sequence[TaskLetters], n_rows: int, batch: BatchInfo) -> list[DeadLetter]:
     """Returns the dead letters of a batch.
 
     Args:
@@ -63,17 +61,15 @@ def letters_of(
         tasks: the dead letters of each task that has some.
         n_rows: the number of rows of the output.
         batch: the batch.
-        checkpoint: the checkpoint of the query.
 
     Raises:
         TooManyDeadLetters: if a limit is exceeded.
-        SinkUnreachable: if the checkpoint cannot be read.
     """
     if not tasks:
         return []
     facts = BatchOfLetters(
         tasks[0].query,
-        time_ms_of(checkpoint, batch.batch_id),
+        batch.time_ms,
         output.group_ids[0],
         {r.topic_partition.topic: group_id for group_id, ranges in batch.reads.items() for r in ranges},
     )
