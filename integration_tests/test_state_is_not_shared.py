@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +20,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 import streamgroups as sg
 from integration_tests.event_times import departures
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.bridge import plan
 from streamgroups_spark.bridge.plan import analyzed, read_streams
+from streamgroups_spark.internals.logical_operators import KNOWN
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_offsets, end_offsets
@@ -54,6 +57,10 @@ def _joined(df: DataFrame) -> DataFrame:
     return df.withWatermark("timestamp", "1 second").alias("l").join(df.alias("r"), F.expr("l.key = r.key"))
 
 
+def _table(df: DataFrame) -> DataFrame:
+    return df.sparkSession.createDataFrame([(b"1",)], "value binary")
+
+
 #: Stateful operators by their names in Spark's plan, and their output mode.
 STATE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "Aggregate": (lambda df: df.groupBy("key").count(), "complete"),
@@ -63,6 +70,8 @@ STATE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         lambda df: df.withWatermark("timestamp", "1 second").dropDuplicatesWithinWatermark(["key"]),
         "append",
     ),
+    "Except": (lambda df: df.select("value").subtract(_table(df)), "append"),
+    "Intersect": (lambda df: df.select("value").intersect(_table(df)), "append"),
     "GlobalLimit": (lambda df: df.limit(3), "append"),
     "Join": (_joined, "append"),
     "FlatMapGroupsInPandasWithState": (_with_pandas, "append"),
@@ -73,6 +82,7 @@ STATE: Mapping[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 }
 #: The queries that are started, with their writers. The same plan identifies all others.
 STARTED: Mapping[str, Callable[[Any, Path], Any]] = {
+    "Except": lambda writer, _: writer.format("noop").outputMode("update"),
     "Aggregate in SQL": lambda writer, _: writer.format("console").trigger(availableNow=True),
     "Join": lambda writer, _: writer.foreachBatch(lambda rows, _id: rows.count()),
     "TransformWithStateInPySpark": lambda writer, directory: writer.format("json").option("path", str(directory)),
@@ -99,6 +109,23 @@ def test_what_keeps_state_is_rejected(
     with pytest.raises(StreamingQueryException, match=message):
         query.awaitTermination(60)
     assert not list((tmp_path / "checkpoint" / "offsets").glob("*")), "it is rejected before its first batch"
+
+
+def test_an_unknown_operator_is_rejected_with_its_name(
+    spark: SparkSession, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "KNOWN", KNOWN - {"Generate"})
+    flights = departures(spark, shared_options(NOWHERE, group, "flights", "classic"))
+    generated = flights.withColumn("n", F.explode(F.array(F.lit(1))))
+    query = generated.writeStream.format("noop").start()
+    message = rf"of PySpark {pyspark.__version__} that is unknown .* \(Generate\), and shares its stream.*'{group}'"
+    with pytest.raises(StreamingQueryException, match=message):
+        query.awaitTermination(60)
+    with pytest.raises(InvalidOption, match=message):
+        sg.exactly_once(generated, sg.KafkaSink(NOWHERE, topic="output"), checkpoint="/data/unused")
+    windows = {"on": "timestamp", "by": ["key"], "window": sg.shapes.tumbling("5m"), "aggregate": {"n": "count(*)"}}
+    with pytest.raises(InvalidOption, match=r"Before sg\.windows, .* unknown .*\(Generate\)"):
+        sg.windows(generated.withWatermark("timestamp", "1 second"), **windows)
 
 
 def test_functions_of_ours_reject_it_when_they_are_called(spark: SparkSession, group: str) -> None:

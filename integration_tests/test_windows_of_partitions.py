@@ -4,6 +4,7 @@ records before the watermark.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -168,6 +169,26 @@ def test_S10_spark_counts_records_that_the_operator_receives_directly(
     assert sum(it.numInputRows for it in reports) == 5
     assert max(it.eventTime["max"] for it in reports) == "2025-06-15T15:07:07.000Z"
     assert min(it.eventTime["min"] for it in reports) == "2025-06-15T15:06:41.000Z"
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_S10_results_are_the_same_without_direct_records(shared: Windows, topic: Topic, value: str) -> None:
+    shared.options |= {"directRecords": value}
+    rows = shared.define(window=sg.shapes.tumbling("10s"))
+    assert (_passed(rows) is not None) == (value == "true")
+    first = [("key-0", 0, 10, "on time", 2), ("key-1", 0, 10, "on time", 1)]
+    with shared.running("checkpoint", rows) as query:
+        topic.write(0, 1, 2, 12)
+        topic.write(1, 3, 27)
+        shared.wait(query, first)
+        topic.write(0, 14, 23)
+        shared.wait(query, [first[0], ("key-0", 10, 20, "on time", 2), first[1]])
+        query.processAllAvailable()
+        reports = [it for it in query.recentProgress if it.numInputRows]
+    # Each report has the figure of the batch before.
+    direct = [json.loads(it.sources[0].latestOffset)["directRecords"] for it in reports]
+    assert len(reports) >= 2
+    assert direct == [0, *([it.numInputRows for it in reports[:-1]] if value == "true" else [0] * (len(reports) - 1))]
 
 
 def test_S10_another_branch_of_a_query_receives_its_records(shared: Windows, topic: Topic, spark: SparkSession) -> None:

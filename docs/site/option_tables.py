@@ -97,6 +97,11 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
         "What happens to a query with state if a topic gets more partitions.",
     ),
     "onMissingState": (".states.on_missing", "``fail``, ``empty``", "What happens if a position has no state."),
+    "directRecords": (
+        ".direct_records",
+        "``true``, ``false``",
+        "Whether readers pass records to an operator with state directly. ``false``: through Spark.",
+    ),
     "emitEvery": ("", "duration", "How often ``sg.with_event_time`` emits a watermark."),
     "watermarkDelay": ("", "duration", "The delay of the watermark."),
     "importFrom": (".import_from", "group", "The group whose watermark this stream uses."),

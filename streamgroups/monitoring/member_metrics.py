@@ -34,6 +34,10 @@ _WORK: Mapping[str, tuple[str, Callable[[TaskFigures], float]]] = {
     "read_bytes": ("Bytes of the state files that the last batch read.", lambda w: w.read_bytes),
     "written_rows": ("Rows that the last batch added to states.", lambda w: w.written_rows),
     "written_bytes": ("Bytes of the state files that the last batch wrote.", lambda w: w.written_bytes),
+    "direct_records": (
+        "Records of the last batch that operators received directly from the reader of their task.",
+        lambda w: w.direct_records,
+    ),
 }
 _OF_FLIGHTS: Mapping[str, tuple[str, Callable[[BatchFlight], float | None]]] = {
     "batch_in_flight_seconds": (

@@ -141,6 +141,7 @@ def encode_report(
     member: str,
     end_offsets: Mapping[str, Mapping[str, int]],
     limits: Mapping[str, Any] = MappingProxyType({}),
+    direct_records: int | None = None,
 ) -> dict[str, Any]:
     """Encodes the report that a source returns when Spark requests its latest offset.
 
@@ -149,11 +150,16 @@ def encode_report(
         member: the ``client.id`` of its member.
         end_offsets: by topic and partition, as in JSON.
         limits: the limits of the next batch, for users. :func:`decode_report` ignores them.
+        direct_records: the records of the last batch that operators with state received directly, also for users; ``None``
+            for a query without such an operator.
 
     >>> encode_report("board", "carol", {"flights": {"0": 25}})
     {'group': 'board', 'member': 'carol', 'end': {'flights': {'0': 25}}}
+    >>> encode_report("board", "carol", {}, direct_records=25)
+    {'group': 'board', 'member': 'carol', 'end': {}, 'directRecords': 25}
     """
-    return {"group": group_id, "member": member, "end": end_offsets, **limits}
+    direct = {} if direct_records is None else {"directRecords": direct_records}
+    return {"group": group_id, "member": member, "end": end_offsets, **limits, **direct}
 
 
 def decode_report(json_object: Any) -> SourceReport | None:

@@ -61,6 +61,7 @@ class TaskFigures:
         written_rows: the rows that it has added.
         written_bytes: the bytes of its state file.
         write_s: the duration of the write, in seconds.
+        direct_records: the records that its operator has received directly from the reader. Spark has passed the others.
     """
 
     read_files: int = 0
@@ -69,13 +70,14 @@ class TaskFigures:
     written_rows: int = 0
     written_bytes: int = 0
     write_s: float = 0.0
+    direct_records: int = 0
 
 
 def total(tasks: Collection[TaskFigures]) -> TaskFigures:
     """The work of all tasks of a batch. Durations are those of the slowest task, because tasks run in parallel.
 
-    >>> total([TaskFigures(1, 10, 0.5), TaskFigures(2, 30, 0.25)])
-    TaskFigures(read_files=3, read_bytes=40, load_s=0.5, written_rows=0, written_bytes=0, write_s=0.0)
+    >>> total([TaskFigures(1, 10, 0.5, direct_records=7), TaskFigures(2, 30, 0.25)])
+    TaskFigures(read_files=3, read_bytes=40, load_s=0.5, written_rows=0, written_bytes=0, write_s=0.0, direct_records=7)
     """
     return TaskFigures(
         sum(it.read_files for it in tasks),
@@ -84,6 +86,7 @@ def total(tasks: Collection[TaskFigures]) -> TaskFigures:
         sum(it.written_rows for it in tasks),
         sum(it.written_bytes for it in tasks),
         max((it.write_s for it in tasks), default=0.0),
+        sum(it.direct_records for it in tasks),
     )
 
 

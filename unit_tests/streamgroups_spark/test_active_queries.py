@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -13,8 +13,9 @@ from pyspark.errors import IllegalArgumentException
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
 from streamgroups_spark.bridge.active_queries import ActiveQueries
-from streamgroups_spark.bridge.plan import read_streams
+from streamgroups_spark.bridge.plan import STAGE, read_streams
 from streamgroups_spark.bridge.punctuation_options import options_of
+from streamgroups_spark.internals.logical_operators import COMBINING, JOIN, KNOWN, MOVING, ROW_BY_ROW, STATEFUL
 from streamgroups_spark.messages.query import FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
 from streamgroups_spark.source.program import form_of_query
@@ -40,6 +41,7 @@ class Node:
     options: dict[str, str] = field(default_factory=dict)
     cte: int = 0
     is_table: bool = False
+    function: str = "split"
 
     def nodeName(self) -> str:
         return self.name
@@ -59,6 +61,9 @@ class Node:
         relation = MagicMock()
         relation.options = lambda: self.options
         return relation
+
+    def functionExpr(self) -> Any:
+        return MagicMock(**{"name.return_value": self.function})
 
     def extraOptions(self) -> dict[str, str]:
         return self.options
@@ -91,6 +96,9 @@ TRIGGER = "AvailableNowTrigger"
         (over("Aggregate", TABLE), []),
         (over("Join", scan(), over("Project", scan())), [{"Join"}, {"Join"}]),
         (over("Union", over("Aggregate", scan()), scan()), [{"Aggregate"}, set()]),
+        # Spark replaces them by a join and an aggregate.
+        (over("Except", scan(), TABLE), [{"Except"}]),
+        (over("Intersect All", TABLE, scan()), [{"Intersect All"}]),
         (
             over(
                 "WithCTE",
@@ -103,6 +111,34 @@ TRIGGER = "AvailableNowTrigger"
 )
 def test_S9_what_keeps_state_of_a_stream(plan: Node, operators: list[set[str]]) -> None:
     assert [set(stream.operators) for stream in read_streams(plan)] == operators
+
+
+def stage(name: str, *below: Node) -> Node:
+    """An operator of this library in the stage that reads."""
+    node = over("MapInArrow", *below)
+    node.function = f"{STAGE}{name}"
+    return node
+
+
+@pytest.mark.parametrize(
+    ("plan", "unknown", "before"),
+    [
+        (over("Project", over("Filter", scan())), [], []),
+        (over("Project", over("MergeStreams", over("Filter", scan()))), ["MergeStreams"], []),
+        (over("MergeStreams", over("Aggregate", scan())), ["MergeStreams"], []),
+        (over("Join", scan(), over("MergeStreams", TABLE)), [], []),
+        (stage("windows", over("MergeStreams", scan())), ["MergeStreams"], ["MergeStreams"]),
+        (over("MergeStreams", stage("windows", over("Project", scan()))), ["MergeStreams"], []),
+    ],
+)
+def test_S9_an_unknown_operator_has_its_name(plan: Node, unknown: list[str], before: list[str]) -> None:
+    [stream] = read_streams(plan)
+    assert (sorted(stream.unknown), sorted(stream.unknown_before)) == (unknown, before)
+
+
+def test_each_operator_has_one_effect() -> None:
+    lists = (ROW_BY_ROW, COMBINING, STATEFUL, MOVING, {JOIN})
+    assert sum(map(len, lists)) == len(KNOWN)
 
 
 class Jvm:
@@ -180,6 +216,13 @@ def test_S9_the_process_distinguishes_queries_of_one_group(jvm: Jvm) -> None:
     jvm.start("plain", over("Project", scan(plain)), plain)
     jvm.start("counted", over("Aggregate", scan(counted)), counted)
     assert jvm.answer(12) == facts("counted", "Aggregate")
+
+
+def test_S9_an_unknown_operator_over_a_stream_is_reported_to_its_source(jvm: Jvm) -> None:
+    plain, merged = jvm.source(11), jvm.source(12)
+    jvm.start("both", over("Union", scan(plain), over("MergeStreams", scan(merged))), plain, merged)
+    assert jvm.answer(11) == facts("both")
+    assert jvm.answer(12) == replace(facts("both"), unknown_operators=frozenset({"MergeStreams"}))
 
 
 def test_S9_the_process_distinguishes_streams_of_one_query(jvm: Jvm) -> None:

@@ -96,14 +96,14 @@ def test_requests(message: Any) -> None:
         BatchFacts({}, "g", "m", (), (), (), None, MembershipMode.EXCLUSIVE, False),
         BatchFlight("g", "m", None, 1, 2),
         FinishedIn(1_500),
-        QueryStates("g", "m", BatchFigures({P0: StateSize(3, 120, 2)}, TaskFigures(1, 900, 0.25, 2, 400, 0.5))),
+        QueryStates("g", "m", BatchFigures({P0: StateSize(3, 120, 2)}, TaskFigures(1, 900, 0.25, 2, 400, 0.5, 30))),
         WaitingPartitions("g", "m", {P0: 5, TopicPartition("flights", 1): None}),
         CommittedReply({TopicPartition("flights", 0): 7}),
         LedgerReply(b"\x80\xff"),
         Observations((TaskObservation(P0, 5, 3, -700), TaskObservation(P0, 5, 0, None, 7))),
         Observations(()),
         QueryFacts("file:/tmp/x", frozenset({"aggregation"}), StreamTime("g", SETTINGS, "name", None)),
-        QueryFacts(None, frozenset()),
+        QueryFacts(None, frozenset(), unknown_operators=frozenset({"MergeStreams"})),
         ReportedStates(
             (
                 StateReport(RANGE, FILE, 7, time=StateTime(5, -3, True, GroupWindows(2, None))),

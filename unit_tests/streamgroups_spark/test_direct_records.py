@@ -122,6 +122,8 @@ def test_S10_records_pass_by_spark_which_counts_them(tmp_path: Path, session: st
     rows, channel = processed(session, [read(P0, 5, 1, 2, 15), read(P0, 8, 21), read(P1, 0, 3, 14)], has_read=has_read)
     assert [(row["start"], row["k0"], row["r0"]) for row in rows] == [(0, b"a", 2), (10, b"a", 1), (0, b"a", 1)]
     assert [str(it.range) for it in channel.reports] == ["flights-0[5,9)", "flights-1[0,2)"]
+    # Both reports contain the work of the same task.
+    assert [it.work.direct_records for it in channel.reports] == [6, 6]
     assert left(session) == []
 
 

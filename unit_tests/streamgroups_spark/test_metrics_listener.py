@@ -310,7 +310,7 @@ STATES = QueryStates(
     "carol",
     BatchFigures(
         {TopicPartition("flights", 0): StateSize(30, 1_200, 4), TopicPartition("flights", 1): StateSize(5, 200, 1)},
-        TaskFigures(5, 9_000, 0.25, 12, 3_000, 0.5),
+        TaskFigures(5, 9_000, 0.25, 12, 3_000, 0.5, 700),
     ),
 )
 
@@ -342,6 +342,7 @@ def test_S10_the_states_of_a_query_have_metrics_per_partition_and_per_batch() ->
         "query_state_read_bytes": 9_000,
         "query_state_written_rows": 12,
         "query_state_written_bytes": 3_000,
+        "query_state_direct_records": 700,
     }
     assert not [name for name, _ in reported.scrape() if name.startswith("partition_state_")]
 

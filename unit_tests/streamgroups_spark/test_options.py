@@ -92,6 +92,8 @@ def test_S4_defaults_are_those_of_spark_s_kafka_source() -> None:
         ("fetchOffset.numRetries", "0", "attempts", 1),
         ("fetchOffset.retryIntervalMs", "10", "retry_interval_ms", 10),
         ("historyDir", "histories", "history_dir", "histories"),
+        ("directRecords", " False ", "direct_records", False),
+        ("directRecords", "true", "direct_records", True),
     ],
 )
 @pytest.mark.parametrize("respell", [str, str.lower, str.upper])
@@ -127,6 +129,7 @@ def test_S4_every_option_is_taken_in_any_case(
         ("onDataLoss", '{"flights":{"-1":"skip"}}', "Allowed values: fail, skip, earliest"),
         ("onDataLoss", "{}", "Allowed values: fail, skip, earliest"),
         ("includeHeaders", "1", "true, false"),
+        ("directRecords", "off", "true, false"),
         ("eventTimeHeader", " ", "name of a header"),
         ("importFrom", " ", "another group"),
         ("importFrom", "airline", "another group"),

@@ -117,6 +117,7 @@ def test_S10_the_states_of_all_ranges_are_written_and_reported(tmp_path: Path, s
     assert [(report.size.rows, report.size.files) for report in reports] == [(1, 1), (0, 0)]
     assert all(report.work == reports[0].work for report in reports)
     assert (reports[0].work.written_rows, reports[0].work.written_bytes) == (1, file.stat().st_size)
+    assert reports[0].work.direct_records == 0, "Spark has passed the records"
     assert taken(session, attempt) == [], "a plan is taken once"
 
 

@@ -171,7 +171,9 @@ def _facts(
     queries: Collection[Any], own: Iterable[ReadStream], all_streams: Iterable[ReadStream], group_id: str
 ) -> QueryFacts:
     checkpoints = {str(query.resolvedCheckpointRoot()) for query in queries}
+    own = list(own)
     operators = frozenset[str]().union(*(stream.operators for stream in own))
+    unknown = frozenset[str]().union(*(stream.unknown for stream in own))
     times = (_time_of(stream) for stream in all_streams)
     time = next((time for time in times if time is not None and time.group_id == group_id), None)
     stages = frozenset(stream.stages for stream in own if stream.stages)
@@ -182,6 +184,7 @@ def _facts(
         time,
         stages,
         trigger=triggers.pop() if len(triggers) == 1 else None,
+        unknown_operators=unknown,
     )
 
 

@@ -14,39 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from streamgroups_spark.internals.connect import require_classic
+from streamgroups_spark.internals.logical_operators import JOIN, KNOWN, MOVING, ROW_BY_ROW, STATEFUL
 
-#: Operators with state across batches, besides stream-stream joins.
-_STATEFUL = frozenset(
-    (
-        "Aggregate",
-        "Deduplicate",
-        "DeduplicateWithinWatermark",
-        "Distinct",
-        "FlatMapGroupsWithState",
-        "FlatMapGroupsInPandasWithState",
-        "GlobalLimit",
-        "TransformWithState",
-        "TransformWithStateInPySpark",
-    )
-)
-#: Operations that move records to other tasks, or change their order.
-_MOVING = _STATEFUL | frozenset(
-    ("Join", "Repartition", "RepartitionByExpression", "RebalancePartitions", "Sort", "LocalLimit", "Window")
-)
-#: Operations on bounded data that keep the records of a task, in their order, and those that only name plans.
-_ROW_BY_ROW = frozenset(
-    (
-        "CollectMetrics",
-        "Filter",
-        "Generate",
-        "MapInArrow",
-        "MapInPandas",
-        "Project",
-        "ResolvedHint",
-        "SubqueryAlias",
-        "View",
-    )
-)
 #: The format of the source of this library.
 FORMAT = "streamgroups"
 _BOUNDED = "DataSourceV2Relation"
@@ -65,6 +34,8 @@ class ReadStream:
             process its records.
         moved_by: operations between it and such an operator that move records to other tasks.
         moves: operations above it that move records to other tasks.
+        unknown_before: unknown operators of Spark (``internals.logical_operators``) between it and such an operator.
+        unknown: unknown operators of Spark above it. They can have state, or move records.
     """
 
     leaf: Any
@@ -72,6 +43,8 @@ class ReadStream:
     stages: tuple[str, ...] = ()
     moved_by: frozenset[str] = frozenset()
     moves: frozenset[str] = frozenset()
+    unknown_before: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
 
 
 def analyzed(df: DataFrame) -> Any:
@@ -120,7 +93,7 @@ def source_options(leaf: Any) -> dict[str, str]:
 
 def moves_of_bounded(plan: Any) -> frozenset[str]:
     """Returns the operations of a plan over bounded data that can move records to other tasks, or change their order."""
-    return frozenset(str(node.nodeName()) for node in nodes(plan) if node.children().size()) - _ROW_BY_ROW
+    return frozenset(str(node.nodeName()) for node in nodes(plan) if node.children().size()) - ROW_BY_ROW
 
 
 def read_streams(plan: Any) -> list[ReadStream]:
@@ -148,14 +121,30 @@ def _read_streams(plan: Any, expressions: dict[int, list[ReadStream]]) -> list[R
     name = str(plan.nodeName())
     if name == "CTERelationDef":
         expressions[plan.id()] = streams
-    if name in _STATEFUL or (name == "Join" and all(below)):
-        streams = [replace(stream, operators=stream.operators | {name}) for stream in streams]
-    if name in _MOVING:
-        streams = [replace(stream, moves=stream.moves | {name}) for stream in streams]
     stage = stage_of(plan) if name == "MapInArrow" else None
-    if stage is not None:
-        streams = [replace(it, stages=(*it.stages, stage), moved_by=it.moved_by | it.moves) for it in streams]
-    return streams
+    is_stateful = name in STATEFUL or (name == JOIN and all(below))
+    return [_below(name, stage, stream, is_stateful=is_stateful) for stream in streams]
+
+
+def _below(name: str, stage: str | None, stream: ReadStream, *, is_stateful: bool) -> ReadStream:
+    """Returns a stream with the operator above it.
+
+    Args:
+        name: the name of the operator.
+        stage: the text of the operator with state that it runs; ``None`` if it runs none.
+        stream: the stream.
+        is_stateful: whether it has a state of Spark.
+    """
+    if is_stateful:
+        stream = replace(stream, operators=stream.operators | {name})
+    if name not in KNOWN:
+        stream = replace(stream, unknown=stream.unknown | {name})
+    elif name in MOVING or name in STATEFUL or name == JOIN:
+        stream = replace(stream, moves=stream.moves | {name})
+    if stage is None:
+        return stream
+    moved, unknown = stream.moved_by | stream.moves, stream.unknown_before | stream.unknown
+    return replace(stream, stages=(*stream.stages, stage), moved_by=moved, unknown_before=unknown)
 
 
 def stage_of(node: Any) -> str | None:

@@ -124,9 +124,9 @@ def _check_plan(df: DataFrame) -> None:
             f"The DataFrame reads the source '{min(foreign)}', whose rows have no column 'watermark'.",
             remedy='Call sg.event_time.split_late on a read of format("streamgroups"), before a union or join.',
         )
-    operators = {name for stream in read_streams(plan) for name in stream.operators}
+    operators = {name for stream in read_streams(plan) for name in stream.operators | stream.unknown}
     if operators:
         raise InvalidOption(
-            f"The stateful operator {', '.join(sorted(operators))} precedes sg.event_time.split_late. It has dropped late rows.",
+            f"The operator {', '.join(sorted(operators))} precedes sg.event_time.split_late. It can have dropped late rows.",
             remedy="Call sg.event_time.split_late before it.",
         )

@@ -87,6 +87,7 @@ class QueryFacts:
         output: the topic of the Kafka sink whose transactions contain the positions, as ``kafka:topic``. Empty for any other sink.
             ``None`` if it is unknown.
         query_id: Spark's id of the query, which its checkpoint contains. ``None`` if the query of the process is unknown.
+        unknown_operators: the unknown operators of Spark over the stream.
     """
 
     checkpoint: str | None
@@ -98,3 +99,4 @@ class QueryFacts:
     commits_offsets: bool = False
     output: str | None = None
     query_id: str | None = None
+    unknown_operators: frozenset[str] = frozenset()

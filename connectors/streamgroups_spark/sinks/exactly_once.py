@@ -221,7 +221,7 @@ def checked_sources(df: DataFrame) -> list[SourceOptions]:
                 remedy='Read it with format("streamgroups").',
             )
         source = parse(dict(stream.leaf.extraOptions()), streaming=True)
-        check_state(source, stream.operators)
+        check_state(source, stream.operators, stream.unknown)
         sources.append(source)
     return sources
 

@@ -44,6 +44,7 @@ _IGNORED_IN_BATCH = (
     "leaseTimeout",
     "maxGroupsPerTopic",
     "historyDir",
+    "directRecords",
     *STATE_OPTIONS,
     # sg.windows handles violations in bounded data too.
     *(name for name in STREAM_TIME_OPTIONS if name != "onViolation"),
@@ -96,6 +97,7 @@ class SourceOptions:
         max_task_offsets: the option ``maxRecordsPerPartition``.
         on_data_loss: the policy for positions with deleted records.
         states: the options about states.
+        direct_records: the option ``directRecords``.
         partition_idle_timeout_ms: the option ``partitionIdleTimeout``.
         import_from: the option ``importFrom``; ``None`` if it is not set.
         on_violation: the option ``onViolation``.
@@ -126,6 +128,7 @@ class SourceOptions:
     max_task_offsets: int | None
     on_data_loss: LossPolicies
     states: StateOptions
+    direct_records: bool
     partition_idle_timeout_ms: int | None
     import_from: str | None
     on_violation: OnViolation
@@ -209,6 +212,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         max_task_offsets=_count(known, "maxRecordsPerPartition"),
         on_data_loss=loss_policies(known),
         states=state_options(known),
+        direct_records=flag(known, "directRecords", default=True),
         partition_idle_timeout_ms=partition_idle_timeout(known),
         import_from=_import_from(known, group_id),
         on_violation=on_violation(known),

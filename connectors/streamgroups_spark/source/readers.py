@@ -179,7 +179,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end_offsets = self._running().report_latest_offset()
         if end_offsets is None or self._query is None:
             return None
-        return encode_report(self._group_id, self._query.name, end_offsets, self._query.micro_batches.limits_report)
+        limits, direct_records = self._query.micro_batches.limits_report, self._query.direct_records
+        return encode_report(self._group_id, self._query.name, end_offsets, limits, direct_records)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangesPartition]:
         """See :meth:`MicroBatches.tasks`."""

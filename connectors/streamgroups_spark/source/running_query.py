@@ -205,6 +205,14 @@ class RunningQuery:
         stream = self._stream
         return None if stream is None else (stream.reported_as, stream.read_column)
 
+    @property
+    def direct_records(self) -> int | None:
+        """The records of the last batch that operators with state received directly. ``None`` without such an operator."""
+        if self._states_run_id is None:
+            return None
+        figures = self._states.figures
+        return 0 if figures is None else figures.work.direct_records
+
     def last_logged(self) -> LoggedBatch | None:
         """See :meth:`LastBatch.logged`."""
         return self.last_batch.logged(self._group_id)
@@ -234,7 +242,7 @@ class RunningQuery:
                 raise
             logger.warning("Information about the query of group '%s' is not available: %s", self._group_id, e)
         if facts is not None:
-            check_state(self._options, facts.operators)
+            check_state(self._options, facts.operators, facts.unknown_operators)
         elif not FEATURES.passes_start:
             raise QueryUnknown(
                 f"The process that started the query of group '{self._group_id}' does not report its trigger, which is "

@@ -1,4 +1,4 @@
-"""Rejects stateful operators over a shared stream, because state does not move to the next owner of a partition.
+"""Rejects stateful and unknown operators over a shared stream: state does not move to the next owner of a partition.
 
 Called by ``event_time.with_event_time`` and ``sinks.exactly_once`` when a query is built.
 ``source.running_query`` calls it before the first batch of any query. Two queries of a group would each store a part of
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from pyspark import __version__
 from pyspark.sql import DataFrame
 
 from streamgroups.errors import InvalidOption
@@ -16,12 +17,13 @@ from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.read_options import read_options
 
 
-def check_state(source: SourceOptions, operators: Collection[str]) -> None:
-    """Rejects stateful operators over a shared stream.
+def check_state(source: SourceOptions, operators: Collection[str], unknown: Collection[str] = ()) -> None:
+    """Rejects stateful and unknown operators over a shared stream.
 
     Args:
         source: the options of the stream.
         operators: the stateful operators over the stream.
+        unknown: the unknown operators of Spark over it (``internals.logical_operators``).
 
     Raises:
         InvalidOption: if it has such operators. The error names the group, the operators and the remedy.
@@ -42,6 +44,13 @@ Or use sg.windows or sg.stateful, whose state follows its partition; sg.repartit
             "so each member would have a part of each result.",
             remedy="Set membership=exclusive on its source. Or use sg.windows or sg.stateful, whose state follows its "
             "partition; sg.repartition partitions a topic by their keys.",
+        )
+    if unknown and source.is_shared:
+        raise InvalidOption(
+            f"The query has an operator of PySpark {__version__} that is unknown to this version of streamgroups "
+            f"({', '.join(sorted(unknown))}), and shares its stream with the other members of group '{source.group_id}'. "
+            "The operator can have state, which does not move to the next owner of a partition.",
+            remedy="Set membership=exclusive on its source, or write the query without this operator.",
         )
 
 

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Collection, Sequence
 
+from pyspark import __version__
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -128,6 +129,14 @@ def _moved(moves: Collection[str], called: str, otherwise: str = "") -> InvalidO
     )
 
 
+def _unknown(operators: Collection[str], called: str) -> InvalidOption:
+    return InvalidOption(
+        f"Before {called}, the query has an operator of PySpark {__version__} that is unknown to this version of "
+        f"streamgroups ({', '.join(sorted(operators))}). The operator can move records between tasks, or change their order.",
+        remedy=f"Call {called} first.",
+    )
+
+
 def check_keys(df: DataFrame, by: Sequence[str], called: str, *, prepartitioned: bool, otherwise: str = "") -> None:
     """Checks that all records of a key are in one partition.
 
@@ -181,9 +190,9 @@ def in_reading_stage(
         before: the operator whose results are the records; ``None`` for records of the source.
 
     Raises:
-        InvalidOption: if the query moves records between tasks before the operator, the stream imports a watermark that
-            the operator cannot use, or the source has ``maxDrift`` and the operator does not use the watermark of the
-            group.
+        InvalidOption: if the query moves records between tasks before the operator, or has an unknown operator of Spark
+            there; if the stream imports a watermark that the operator cannot use; or if the source has ``maxDrift`` and the
+            operator does not use the watermark of the group.
     """
     require_registered(called, records)
     if before is None:
@@ -195,7 +204,8 @@ def in_reading_stage(
     application = spark.sparkContext.applicationId
     channel = state_channel_of(spark)
     # The operator of a join has the records of two topics, with their columns as structs.
-    direct = None if isinstance(operator, JoinOperator) else direct_records(records)
+    can_be_direct = not isinstance(operator, JoinOperator) and all(it.direct_records for it in sources)
+    direct = direct_records(records) if can_be_direct else None
     stage = StateStage(operator, SESSION, application, channel, flushes=flushes, before=before or "", direct=direct)
     if direct is not None:
         # Spark only counts most of the rows, which have nulls instead of their records.
@@ -204,6 +214,9 @@ def in_reading_stage(
     streams = read_streams(analyzed(output))
     if not stage_name(operator).has_group_time and before is None:
         reject_drift(sources, called)
+    unknown = {name for stream in streams for name in stream.unknown_before}
+    if unknown:
+        raise _unknown(unknown, called)
     moved_by = {name for stream in streams for name in stream.moved_by}
     if moved_by:
         raise _moved(moved_by, called, otherwise)

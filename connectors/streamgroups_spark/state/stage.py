@@ -80,7 +80,8 @@ class StateStage(Shipped):
     def _report(self, task: FinishedTask) -> None:
         """Reports the states of a task, and passes its plan and watermarks to the next operator."""
         plan, states, name = task.plan, task.states, self._operator.name
-        work, number, operators = states.figures, plan.number_of(name), max(len(plan.operators), 1)
+        work = replace(states.figures, direct_records=task.direct_records)
+        number, operators = plan.number_of(name), max(len(plan.operators), 1)
         self._channel.send(
             StateReport(it.range, task.manifest.file, it.due_ms, StateSize.of(it), work, it.time, number, operators)
             for it in task.manifest.states

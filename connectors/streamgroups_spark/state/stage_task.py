@@ -42,12 +42,14 @@ class FinishedTask:
         states: its states.
         manifest: the manifest of its state file.
         output: the output rows.
+        direct_records: the number of records that it has received directly.
     """
 
     plan: TaskPlan
     states: States
     manifest: Manifest
     output: list[pa.Table]
+    direct_records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class StageTask:
         self._finished: FinishedTask | None = None
         #: The rows of Spark so far, and those that the reader has kept.
         self._rows = self._kept = 0
+        self._direct_records = 0
 
     def start(self) -> None:
         """Processes a small batch without Spark's rows, if the operator receives its records directly."""
@@ -155,12 +158,13 @@ class StageTask:
             states.add_watermarks(self._handoff.take_watermarks())
             states.add(self._direct.of(batch))
             self._kept += kept_rows(batch)
+            self._direct_records += batch.num_rows
 
     def _finish(self, begun: _Begun) -> FinishedTask:
         # The reader has ended, and its last watermarks can be after all records.
         begun.states.add_watermarks(self._handoff.take_watermarks())
         manifest, output = begun.states.finish(begun.plan.file(self._attempt))
-        return FinishedTask(begun.plan, begun.states, manifest, output)
+        return FinishedTask(begun.plan, begun.states, manifest, output, self._direct_records)
 
 
 def _may_poll_again(until_s: float) -> bool:
