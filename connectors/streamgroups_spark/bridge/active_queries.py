@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from streamgroups_spark.bridge.plan import FORMAT, ReadStream, is_data_source, read_streams
 from streamgroups_spark.bridge.punctuation_options import stream_time
+from streamgroups_spark.internals.private_spark import PYTHON_SINK, PrivateFields, active_queries, qualified_path
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
 
@@ -38,10 +39,8 @@ class ActiveQueries:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark: Any = spark
-        # Each part of a class name is a round trip to the JVM. It happens here, so that no query waits for it.
-        jvm: Any = spark._jvm
-        self._fields: Any = jvm.org.apache.commons.lang3.reflect.FieldUtils
+        self._spark = spark
+        self._fields = PrivateFields(spark)
         #: Queries and sources by the process ids of requests. Spark removes a query before its sources have ended.
         self._answered: dict[frozenset[int], tuple[Any, Any]] = {}
 
@@ -74,7 +73,7 @@ class ActiveQueries:
         If the process of a source cannot be found, every query that reads for its group matches. State in any of them
         counts, because an unnecessary rejection is better than a missing one.
         """
-        queries = list(self._active())
+        queries = list(active_queries(self._spark))
         self._answered = {ids: known for ids, known in self._answered.items() if known[0].isActive()}
         for query in queries:
             for source in _elements(query.sources()):
@@ -109,26 +108,18 @@ class ActiveQueries:
 
     def checkpoints(self) -> frozenset[str]:
         """The checkpoints of the active queries, as Spark has resolved them."""
-        return frozenset(str(query.resolvedCheckpointRoot()) for query in self._active())
+        return frozenset(str(query.resolvedCheckpointRoot()) for query in active_queries(self._spark))
 
     def is_running(self, query_id: str) -> bool:
         """Whether a query runs. Spark marks a query as ended before it interrupts its batch."""
-        return any(str(query.id().toString()) == query_id and query.isActive() for query in self._active())
+        return any(str(query.id().toString()) == query_id and query.isActive() for query in active_queries(self._spark))
 
     def resolved(self, checkpoint: str) -> str:
         """Resolves a checkpoint as Spark does: to an absolute path on the default file system of the application."""
-        path = self._spark._jvm.org.apache.hadoop.fs.Path(checkpoint)
-        files = path.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())
-        return str(files.makeQualified(path).toString())
-
-    def _active(self) -> Iterator[Any]:
-        queries = self._spark._jsparkSession.sharedState().activeStreamingQueries().elements()
-        while queries.hasMoreElements():
-            yield queries.nextElement()
+        return qualified_path(self._spark, checkpoint)
 
     def _streams(self, query: Any) -> list[ReadStream]:
-        # The method would wait for the thread of the query, which can be waiting for this reply.
-        plan = self._field(query, "logicalPlan")
+        plan = self._fields.logical_plan(query)
         return [] if plan is None else [s for s in read_streams(plan) if s.leaf.nodeName() == _SCAN]
 
     def _output(self, query: Any) -> str | None:
@@ -139,13 +130,12 @@ class ActiveQueries:
         try:
             sink = query.sink()
             # Spark's own sinks have no name.
-            if sink.getClass().getSimpleName() != "PythonTable":
+            if sink.getClass().getSimpleName() != PYTHON_SINK:
                 return ""
             name = str(sink.name())
             if name != _KAFKA_SINK and not name.startswith(_KAFKA_SINK_WITH_LETTERS):
                 return ""
-            options = _iterated(self._field(query, "extraOptions").iterator())
-            return kafka_output({str(it._1()): str(it._2()) for it in options})
+            return kafka_output(self._fields.sink_options(query))
         except (Py4JError, PySparkException) as e:
             logger.debug("The sink of a query cannot be determined: %s", e)
             return None
@@ -156,15 +146,10 @@ class ActiveQueries:
         Empty for other sources, and if this version of Spark stores them elsewhere.
         """
         try:
-            factory = self._field(self._field(source, "runner"), "pythonWorkerFactory")
-            for process in _iterated(self._field(factory.get(), "simpleWorkers").values().iterator()):
-                yield int(process.pid())
+            yield from self._fields.process_ids(source)
         except (Py4JError, PySparkException) as e:
             # PySpark converts some Java exceptions, such as that of a missing field, to its own.
             logger.debug("The process of a source cannot be determined: %s", e)
-
-    def _field(self, of: Any, name: str) -> Any:
-        return self._fields.readField(of, name, True)
 
 
 def _facts(
@@ -244,8 +229,3 @@ def _options(leaf: Any) -> Any:
 
 def _elements(sequence: Any) -> Iterator[Any]:
     return (sequence.apply(i) for i in range(sequence.size()))
-
-
-def _iterated(iterator: Any) -> Iterator[Any]:
-    while iterator.hasNext():
-        yield iterator.next()

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from pyspark import cloudpickle
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
+
+from streamgroups_spark.internals.private_spark import pickled, unpickled
 
 _T = TypeVar("_T")
 
@@ -51,9 +52,9 @@ class Channel(Generic[_T]):
 
     def __init__(self, spark: SparkSession, keep: Callable[[list[_T]], None]) -> None:
         accumulator: Accumulator[list[_T]] = spark.sparkContext.accumulator([], ReportParam(keep))
-        self._pickled = cloudpickle.dumps(accumulator)
+        self._pickled = pickled(accumulator)
 
     def send(self, reports: Iterable[_T]) -> None:
         """Reports. The reports of a failed task do not count."""
-        accumulator: Accumulator[list[_T]] = cloudpickle.loads(self._pickled)
+        accumulator: Accumulator[list[_T]] = unpickled(self._pickled)
         accumulator.add(list(reports))

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark import cloudpickle
-
 from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups_spark.internals.private_spark import pickled, unpickled
 from streamgroups_spark.messages.batch import LedgerReply
 
 
@@ -27,7 +26,7 @@ def pickled_ledger(sink: Any, group_ids: Sequence[str]) -> bytes:
         InvalidOption: if it cannot be pickled, for example because it contains an open connection.
     """
     try:
-        return bytes(cloudpickle.dumps(sink))
+        return pickled(sink)
     except Exception as e:
         raise InvalidOption(
             f"The ledger of group '{', '.join(group_ids)}' cannot be pickled ({type(e).__name__}: {e}), but "
@@ -48,7 +47,7 @@ def unpickled_ledger(reply: LedgerReply) -> Any:
         StreamGroupsError: if it cannot be unpickled, for example because this process cannot import its class.
     """
     try:
-        return cloudpickle.loads(reply.pickled)
+        return unpickled(reply.pickled)
     except Exception as e:
         raise StreamGroupsError(
             f"The ledger of the query cannot be unpickled in the process of its source ({type(e).__name__}: {e}).",

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from streamgroups_spark.internals.connect import require_classic
 from streamgroups_spark.internals.logical_operators import JOIN, KNOWN, MOVING, ROW_BY_ROW, STATEFUL
+from streamgroups_spark.internals.private_spark import analyzed_plan
 
 #: The format of the source of this library.
 FORMAT = "streamgroups"
@@ -54,15 +55,22 @@ def analyzed(df: DataFrame) -> Any:
         InvalidOption: if the DataFrame belongs to Spark Connect, whose client has no plan.
     """
     require_classic(df, "An operation of this library on the plan of a DataFrame")
-    return df._jdf.queryExecution().analyzed()
+    return analyzed_plan(df)
 
 
-def nodes(plan: Any) -> Iterator[Any]:
-    """Yields all nodes of a plan, beginning with the output."""
-    yield plan
+def operators(plan: Any) -> frozenset[str]:
+    """Returns the names of the operators of a plan, without those of its leaves."""
     children = plan.children()
-    for i in range(children.size()):
-        yield from nodes(children.apply(i))
+    if not children.size():
+        return frozenset()
+    below = (operators(children.apply(i)) for i in range(children.size()))
+    return frozenset((str(plan.nodeName()),)).union(*below)
+
+
+def columns_of(plan: Any) -> dict[str, str]:
+    """Returns the columns of the output of a plan: their names by the ids of their expressions."""
+    output = plan.output()
+    return {output.apply(i).exprId().toString(): str(output.apply(i).name()) for i in range(output.size())}
 
 
 def leaves(plan: Any) -> Iterator[Any]:
@@ -93,7 +101,7 @@ def source_options(leaf: Any) -> dict[str, str]:
 
 def moves_of_bounded(plan: Any) -> frozenset[str]:
     """Returns the operations of a plan over bounded data that can move records to other tasks, or change their order."""
-    return frozenset(str(node.nodeName()) for node in nodes(plan) if node.children().size()) - ROW_BY_ROW
+    return operators(plan) - ROW_BY_ROW
 
 
 def read_streams(plan: Any) -> list[ReadStream]:

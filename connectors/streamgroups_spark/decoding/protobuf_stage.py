@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
 from streamgroups.decoding.formats import Protobuf
@@ -19,6 +18,7 @@ from streamgroups_schemas.protobuf_types import arrow_type
 from streamgroups_schemas.protobuf_values import PROTOBUF, MessageSchema, decode_protobuf, encode_protobuf
 from streamgroups_spark.decoding.encodable import check_encodable
 from streamgroups_spark.decoding.python_values import Codec
+from streamgroups_spark.internals.private_spark import from_arrow_type
 from streamgroups_spark.internals.shipping import Shipped
 
 

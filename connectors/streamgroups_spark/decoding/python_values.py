@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from streamgroups.dlq.letter import COLUMN
@@ -20,6 +19,7 @@ from streamgroups_schemas.results import PROBLEM
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.internals.arrow_functions import arrow_function
+from streamgroups_spark.internals.private_spark import from_arrow_type
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import FEATURES
 

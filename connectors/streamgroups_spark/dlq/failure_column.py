@@ -12,11 +12,12 @@ from typing import Concatenate, ParamSpec
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StructType, TimestampType, _parse_datatype_string
+from pyspark.sql.types import DataType, StructType, TimestampType
 
 from streamgroups.dlq.letter import COLUMN, FAILURE
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.frames.columns import column
+from streamgroups_spark.internals.private_spark import type_of
 
 _P = ParamSpec("_P")
 #: The type of the column in SQL.
@@ -159,4 +160,4 @@ def has_source_column(schema: StructType, name: str) -> bool:
 
 
 def _simple(sql: str) -> str:
-    return _parse_datatype_string(sql).simpleString()
+    return type_of(sql).simpleString()

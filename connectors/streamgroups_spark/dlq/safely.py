@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType, _parse_datatype_string
+from pyspark.sql.types import StructField, StructType
 
 from streamgroups.dlq.isolation import ErrorClasses
 from streamgroups.dlq.letter import COLUMN
@@ -23,6 +23,7 @@ from streamgroups.printable import listed
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, check_letters, source_columns
 from streamgroups_spark.dlq.functions import FUNCTIONS
 from streamgroups_spark.dlq.safe_stage import SafeStage
+from streamgroups_spark.internals.private_spark import type_of
 from streamgroups_spark.schemas import arrow_schema, stored_schema
 
 #: Errors of the machine or of another system, and not of a record.
@@ -137,7 +138,7 @@ def _schema(df: DataFrame, output: StructType) -> StructType:
     """The columns of the result. The others keep their metadata, which contain a watermark and keys of sg.repartition."""
     replaced = {it.lower() for it in (*output.names, COLUMN)}
     kept = [StructField(it.name, it.dataType, True, it.metadata) for it in df.schema if it.name.lower() not in replaced]
-    return StructType([*kept, *output.fields, StructField(COLUMN, _parse_datatype_string(FAILURE_TYPE))])
+    return StructType([*kept, *output.fields, StructField(COLUMN, type_of(FAILURE_TYPE))])
 
 
 def _step(step: str | None, function: str) -> str:

@@ -35,7 +35,7 @@ from streamgroups.event_time.imported_watermark import check_imports, way_of
 from streamgroups.event_time.settings import TIME_OPTIONS, TimeSettings, time_settings
 from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics
-from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, nodes, source_name, source_options
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, columns_of, leaves, operators, source_name, source_options
 from streamgroups_spark.bridge.punctuation_options import delay_in_spark_ms, options_of
 from streamgroups_spark.bridge.user_process import tell_of
 from streamgroups_spark.dlq.failure_column import check_letters, is_good
@@ -243,9 +243,8 @@ def _check_plan(df: DataFrame) -> None:
     policy = str(df.sparkSession.conf.get(_POLICY, "min"))
     if policy.lower() != "min":
         raise InvalidOption(f"{_POLICY} is '{policy}'.", remedy="Set it to min, its default value.")
-    for node in nodes(analyzed(df)):
-        if node.nodeName() == "EventTimeWatermark":
-            raise InvalidOption("The DataFrame already has a watermark.", remedy="Remove the call of withWatermark.")
+    if "EventTimeWatermark" in operators(analyzed(df)):
+        raise InvalidOption("The DataFrame already has a watermark.", remedy="Remove the call of withWatermark.")
 
 
 def _check_policy(df: DataFrame, policy: OnViolation, until: str | None) -> None:
@@ -262,13 +261,10 @@ def _read_column(df: DataFrame, column: str) -> str | None:
     ``None`` if its tasks cannot report it, or would report it for a row that does not advance the watermark.
     """
     plan = analyzed(df)
-    removes = {str(node.nodeName()) for node in nodes(plan) if node.children().size()} - _KEEPS_ROWS
-    if removes or LETTER_COLUMN in df.columns:
+    if operators(plan) - _KEEPS_ROWS or LETTER_COLUMN in df.columns:
         return None
-    output, own = plan.output(), next(leaves(plan)).output()
-    own_ids = {own.apply(i).exprId().toString(): str(own.apply(i).name()) for i in range(own.size())}
-    if not {*_PLACE} <= {*own_ids.values()}:
+    own, output = columns_of(next(leaves(plan))), columns_of(plan)
+    if not {*_PLACE} <= {*own.values()}:
         return None
-    named = [output.apply(i) for i in range(output.size()) if output.apply(i).name() == column]
-    found = own_ids.get(named[0].exprId().toString()) if named else None
+    found = next((own.get(expression) for expression, name in output.items() if name == column), None)
     return found if found in _READ else None

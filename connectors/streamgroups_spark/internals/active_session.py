@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from streamgroups_spark.internals.connect import is_connect
+from streamgroups_spark.internals.private_spark import active_in_thread
 
 
 @contextmanager
@@ -40,17 +40,5 @@ def session_active(spark: SparkSession) -> Iterator[None]:
     if is_connect(spark):
         yield
         return
-    assert spark._jvm is not None
-    sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)
-    # PySpark has one variable for all threads. In foreachBatch, the session of the thread in the JVM is another one.
-    in_jvm, in_python = sessions.getActiveSession(), SparkSession._activeSession
-    SparkSession._activeSession = spark
-    sessions.setActiveSession(spark._jsparkSession)
-    try:
+    with active_in_thread(spark):
         yield
-    finally:
-        SparkSession._activeSession = in_python
-        if in_jvm.isDefined():
-            sessions.setActiveSession(in_jvm.get())
-        else:
-            sessions.clearActiveSession()

@@ -13,15 +13,14 @@ import signal
 import sys
 import threading
 
-logger = logging.getLogger(__name__)
+from streamgroups_spark.internals.private_spark import SOURCE_RUNNER, main_module
 
-_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+logger = logging.getLogger(__name__)
 
 
 def is_runner() -> bool:
     """Whether this process serves one query only."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return spec is not None and spec.name == _RUNNER
+    return main_module() == SOURCE_RUNNER
 
 
 def exit_on_sigterm() -> None:

@@ -21,8 +21,9 @@ import gc
 import itertools
 import os
 import socket
-import sys
 from contextlib import suppress
+
+from streamgroups_spark.internals.private_spark import PROCESSES, main_module
 
 _OPEN_FILES = "/proc/self/fd"
 _tasks = itertools.count(1)
@@ -33,8 +34,7 @@ def freeze_before_imports() -> None:
 
     The garbage collector would traverse them during the imports that follow, which takes a tenth of their time.
     """
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if spec is not None and spec.name.startswith("pyspark."):
+    if main_module().startswith(PROCESSES):
         gc.freeze()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from streamgroups.doctor.executors import Executor
+from streamgroups_spark.internals.private_spark import registered_executors
 
 #: The modules whose versions are compared with those of the driver.
 MODULES = ("streamgroups", "pyarrow", "confluent_kafka", "numpy")
@@ -61,8 +62,7 @@ def _expected(spark: SparkSession) -> int:
 
     The driver is one of the registered ones. It runs the tasks itself if the master is ``local``.
     """
-    jsc: Any = spark.sparkContext._jsc
-    registered = len(jsc.sc().statusTracker().getExecutorInfos()) - 1
+    registered = registered_executors(spark)
     conf = spark.sparkContext.getConf()
     requested = 0
     if conf.get("spark.dynamicAllocation.enabled", "false") != "true":

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery
 from tenacity import RetryCallState, Retrying, retry_if_result
 
@@ -38,6 +36,7 @@ from streamgroups.supervision.policy import (
 )
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_spark.bridge.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
+from streamgroups_spark.internals.private_spark import checkpoint_of, jvm_is_gone
 from streamgroups_spark.ops.failures import cause_of
 from streamgroups_spark.ops.waiting import waited
 
@@ -126,10 +125,10 @@ class _Supervisor:
         try:
             event = self._watch(run)
         except Exception as e:
-            event, cause = EngineGone() if _jvm_is_gone() else run.failed(e, self._clock()), e
+            event, cause = EngineGone() if jvm_is_gone() else run.failed(e, self._clock()), e
         if cause is not None and run.query is not None and NOT_EMPTY in str(cause):
             # If the killed run had no batch, Spark accepts the repaired checkpoint in the next run.
-            clear_unstarted(str(run.query._jsq.streamingQuery().resolvedCheckpointRoot()))
+            clear_unstarted(checkpoint_of(run.query))
         if cause is not None and self._stop_requested.is_set():
             logger.warning("%s failed while it was being stopped: %s", self._name, cause_of(cause).what)
             event = StopRequested()
@@ -186,21 +185,6 @@ class _Run:
         # A batch that only warms up workers, or only advances the watermark, can finish although no other batch does.
         finished = any(batch.numInputRows > 0 for batch in batches)
         return Failed(cause_of(error), now_ms - self.began_ms, finished, self.was_idle)
-
-
-def _jvm_is_gone() -> bool:
-    """Returns whether a JVM existed and does not respond.
-
-    Py4J reports this by many errors, which user code can raise too.
-    """
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return False
-    try:
-        gateway.jvm.System.nanoTime()
-    except (Py4JError, OSError):
-        return True
-    return False
 
 
 def _wait_s(call: RetryCallState) -> float:

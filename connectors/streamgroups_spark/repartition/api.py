@@ -23,7 +23,7 @@ from streamgroups.groups.subscription import is_subscribed
 from streamgroups.option_values import KAFKA
 from streamgroups.query.position_options import STARTING
 from streamgroups_kafka.client.java_settings import connection_settings
-from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_types, marked, record_key
 from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
@@ -198,8 +198,8 @@ def _check(schema: StructType, by: Sequence[str]) -> None:
 
 def _connection(df: DataFrame) -> dict[str, str]:
     """The connection settings of a source of the query, in lower case and without the prefix."""
-    sources = [it.leaf for it in read_streams(analyzed(df)) if it.leaf.sourceName() == FORMAT]
-    options = {str(name).lower(): str(value) for name, value in dict(sources[0].extraOptions()).items()}
+    sources = [it.leaf for it in read_streams(analyzed(df)) if source_name(it.leaf) == FORMAT]
+    options = {str(name).lower(): str(value) for name, value in source_options(sources[0]).items()}
     return connection_settings({n.removeprefix(KAFKA): v for n, v in options.items() if n.startswith(KAFKA)})
 
 

@@ -32,7 +32,7 @@ from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
-from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.internals.shipping import shipped_class
@@ -220,7 +220,7 @@ def checked_sources(df: DataFrame) -> list[SourceOptions]:
                 f"The query reads a stream of format '{name}', whose positions cannot be committed with the output.",
                 remedy='Read it with format("streamgroups").',
             )
-        source = parse(dict(stream.leaf.extraOptions()), streaming=True)
+        source = parse(source_options(stream.leaf), streaming=True)
         check_state(source, stream.operators, stream.unknown)
         sources.append(source)
     return sources

@@ -1,0 +1,182 @@
+"""The private parts of Spark and PySpark on which this library depends: attributes, fields and objects of the JVM.
+
+No other module of this library reads a private attribute of PySpark, or calls an object of Spark behind py4j, with these
+exceptions: ``bridge.plan``, ``bridge.direct`` and ``bridge.active_queries`` call public methods of plans and queries, whose
+operators are in ``internals.logical_operators``; ``internals.shipping`` depends on the order in which ``cloudpickle`` pickles,
+and ``internals.process_exit`` and ``internals.python_worker`` on Spark's Python processes. A house rule checks it.
+``component_tests/test_spark_facts.py`` checks each fact with the installed PySpark, and ``make test-matrix`` with all
+others. Seen with PySpark 4.0.5, 4.1.4, 4.2.1 and 4.3.0.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext, cloudpickle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import DataType
+
+#: The module that Spark runs as the process of a Python source. Its name is that of ``__main__``.
+SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+#: All modules that Spark runs as a Python process have names with this prefix.
+PROCESSES = "pyspark."
+#: The class of the sink of a query whose format is in Python.
+PYTHON_SINK = "PythonTable"
+
+# ---- sessions ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def active_in_thread(spark: SparkSession) -> Iterator[None]:
+    """Makes a session the active one of the calling thread, in Python and in the JVM, for the time of a block."""
+    from pyspark.sql import SparkSession
+
+    assert spark._jvm is not None
+    of_jvm: Any = SparkSession._get_j_spark_session_class(spark._jvm)
+    # PySpark has one variable for all threads. In foreachBatch, the session of the thread in the JVM is another one.
+    in_jvm, in_python = of_jvm.getActiveSession(), SparkSession._activeSession
+    SparkSession._activeSession = spark
+    of_jvm.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        SparkSession._activeSession = in_python
+        if in_jvm.isDefined():
+            of_jvm.setActiveSession(in_jvm.get())
+        else:
+            of_jvm.clearActiveSession()
+
+
+def qualified_path(spark: SparkSession, path: str) -> str:
+    """Resolves a path as Spark does: to an absolute path on the default file system of the application."""
+    in_jvm: Any = spark
+    hadoop = in_jvm._jvm.org.apache.hadoop.fs.Path(path)
+    files = hadoop.getFileSystem(in_jvm._jsparkSession.sessionState().newHadoopConf())
+    return str(files.makeQualified(hadoop).toString())
+
+
+def registered_executors(spark: SparkSession) -> int:
+    """Returns the number of executors that are registered at the driver, without the driver itself."""
+    jsc: Any = spark.sparkContext._jsc
+    return len(jsc.sc().statusTracker().getExecutorInfos()) - 1
+
+
+def jvm_is_gone() -> bool:
+    """Returns whether a JVM existed and does not respond.
+
+    Py4J reports this by many errors, which user code can raise too.
+    """
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return False
+    try:
+        gateway.jvm.System.nanoTime()
+    except (Py4JError, OSError):
+        return True
+    return False
+
+
+# ---- plans and queries -------------------------------------------------------------------------------------------------
+
+
+def analyzed_plan(df: DataFrame) -> Any:
+    """Returns Spark's object of the analyzed plan of a DataFrame."""
+    in_jvm: Any = df
+    return in_jvm._jdf.queryExecution().analyzed()
+
+
+def checkpoint_of(query: StreamingQuery) -> str:
+    """Returns the checkpoint of a query, as Spark has resolved it."""
+    in_jvm: Any = query
+    return str(in_jvm._jsq.streamingQuery().resolvedCheckpointRoot())
+
+
+def active_queries(spark: SparkSession) -> Iterator[Any]:
+    """Yields Spark's objects of the active queries of all sessions of an application."""
+    in_jvm: Any = spark
+    queries = in_jvm._jsparkSession.sharedState().activeStreamingQueries().elements()
+    while queries.hasMoreElements():
+        yield queries.nextElement()
+
+
+class PrivateFields:
+    """Reads private fields of Spark's objects by reflection.
+
+    Args:
+        spark: any session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        # Each part of a class name is a round trip to the JVM. It happens here, so that no query waits for it.
+        jvm: Any = spark._jvm
+        self._fields: Any = jvm.org.apache.commons.lang3.reflect.FieldUtils
+
+    def logical_plan(self, query: Any) -> Any:
+        """The plan of a query; ``None`` while Spark plans it.
+
+        The method of the same name would wait for the thread of the query, which can be waiting for a reply.
+        """
+        return self._read(query, "logicalPlan")
+
+    def sink_options(self, query: Any) -> dict[str, str]:
+        """The options of the sink of a query."""
+        options = _iterated(self._read(query, "extraOptions").iterator())
+        return {str(it._1()): str(it._2()) for it in options}
+
+    def process_ids(self, source: Any) -> Iterator[int]:
+        """Yields the ids of the processes of a Python source.
+
+        Raises Py4J's and PySpark's errors for any other source.
+        """
+        factory = self._read(self._read(source, "runner"), "pythonWorkerFactory")
+        for process in _iterated(self._read(factory.get(), "simpleWorkers").values().iterator()):
+            yield int(process.pid())
+
+    def _read(self, of: Any, name: str) -> Any:
+        return self._fields.readField(of, name, True)
+
+
+def _iterated(iterator: Any) -> Iterator[Any]:
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+# ---- Python ------------------------------------------------------------------------------------------------------------
+
+
+def main_module() -> str:
+    """Returns the name of the module that this process runs as ``__main__``. Empty if it has none."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return "" if spec is None else str(spec.name)
+
+
+def pickled(value: Any) -> bytes:
+    """Pickles an object as Spark does: classes and functions of ``__main__`` by value."""
+    return bytes(cloudpickle.dumps(value))
+
+
+def unpickled(value: bytes) -> Any:
+    """Returns the object of :func:`pickled`."""
+    return cloudpickle.loads(value)
+
+
+def type_of(sql: str) -> DataType:
+    """Parses the SQL text of a type. Needs an active session."""
+    from pyspark.sql.types import _parse_datatype_string
+
+    return _parse_datatype_string(sql)
+
+
+def from_arrow_type(of: pa.DataType, *, prefer_timestamp_ntz: bool = False) -> DataType:
+    """Returns the type of Spark for a type of Arrow."""
+    from pyspark.sql.pandas import types
+
+    return types.from_arrow_type(of, prefer_timestamp_ntz=prefer_timestamp_ntz)
