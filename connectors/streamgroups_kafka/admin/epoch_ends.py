@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import kafka.errors
-from kafka.protocol.consumer import OffsetForLeaderEpochRequest
-from kafka.protocol.metadata import MetadataRequest
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.acls import DESCRIBE
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.private_kafka_python import MetadataRequest, OffsetForLeaderEpochRequest
 
 logger = logging.getLogger(__name__)
 

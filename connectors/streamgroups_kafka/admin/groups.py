@@ -13,10 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from kafka.errors import IncompatibleBrokerVersion
-from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from streamgroups.errors import GroupRejected, StreamGroupsError, UnknownGroup
 from streamgroups.groups.description import GroupDescription, GroupListing, GroupMember
@@ -27,6 +23,16 @@ from streamgroups.printable import listed
 from streamgroups_kafka.admin.session import GROUPS_PER_REQUEST, AdminSession, portions
 from streamgroups_kafka.client.acls import DELETE, DELETE_OFFSETS, USUAL, Operations
 from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.private_kafka_python import (
+    ApiMessage,
+    ConsumerProtocolAssignment,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from streamgroups_kafka.client.responses import REQUESTS
 
 #: The errors of a commit without a member while the group has members.

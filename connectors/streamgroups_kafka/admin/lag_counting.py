@@ -19,12 +19,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol.consumer import FetchRequest
-
 from streamgroups.groups.lag import UnreadRecords
 from streamgroups.partitions import OffsetRange, TopicPartition, by_topic
 from streamgroups_kafka.admin.batch_headers import AbortedTransaction, CountedBatches, count_records
 from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.client.private_kafka_python import FetchRequest
 
 #: How long a display of lag may wait for the count.
 TIME_LIMIT_S = 3.0

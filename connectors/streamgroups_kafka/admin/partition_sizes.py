@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from kafka.protocol.admin import DescribeLogDirsRequest
-
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.private_kafka_python import DescribeLogDirsRequest
 
 logger = logging.getLogger(__name__)
 

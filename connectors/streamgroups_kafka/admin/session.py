@@ -15,9 +15,6 @@ from typing import Any, TypeVar
 import kafka.errors
 from confluent_kafka import KafkaError
 from kafka.errors import KafkaTimeoutError
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
-from kafka.protocol.metadata import FindCoordinatorRequest
 
 from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError
 from streamgroups.retry import retrying
@@ -26,6 +23,11 @@ from streamgroups_kafka.client.acls import USUAL, Operations
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log, take_over_logs_of
+from streamgroups_kafka.client.private_kafka_python import (
+    FindCoordinatorRequest,
+    KafkaConnectionManager,
+    NetworkSelector,
+)
 
 _RETRY_INTERVAL_S = 0.2
 _POLL_S = 0.001

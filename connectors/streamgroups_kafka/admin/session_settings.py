@@ -10,12 +10,11 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from kafka.net.sasl.oauth import AbstractTokenProvider
-
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.admin.sockets import DIRECT, ClosingSelector, ClosingTlsSocket
 from streamgroups_kafka.client.config import RECONNECT_MAX_MS, ClientConfig
 from streamgroups_kafka.client.jaas import PROVIDER
+from streamgroups_kafka.client.private_kafka_python import AbstractTokenProvider
 from streamgroups_kafka.client.tls import tls_context
 from streamgroups_kafka.client.tokens import TokenSource
 

@@ -14,7 +14,7 @@ import socket
 import ssl
 from typing import Any
 
-from kafka.net import KafkaNetSocket
+from streamgroups_kafka.client.private_kafka_python import KafkaNetSocket
 
 #: A ``proxy_url`` without a proxy, but with the sockets of this module.
 DIRECT = "direct://"

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetSpec
-from kafka.protocol.metadata import MetadataRequest
-
 from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
@@ -34,6 +31,7 @@ from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.acls import DESCRIBE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.private_kafka_python import ListOffsetsRequest, MetadataRequest, OffsetSpec
 from streamgroups_kafka.client.responses import REQUESTS
 
 _NO_LEADER = -1

@@ -20,12 +20,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from kafka.protocol.metadata import ApiVersionsRequest
 
 from streamgroups.doctor.cluster import RETENTION, Broker, Cluster, ClusterUnreachable
 from streamgroups.errors import NotAuthorized, TokenUnavailable
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import is_rejected_certificate, to_streamgroups_error
+from streamgroups_kafka.client.private_kafka_python import ApiVersionsRequest
 from streamgroups_kafka.client.properties_file import as_in_a_file
 from streamgroups_kafka.client.tls import uses_tls
 

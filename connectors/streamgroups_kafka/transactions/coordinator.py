@@ -11,18 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-)
-
 from streamgroups.errors import FencedMember, InvalidOption, SinkUnreachable, StreamGroupsError
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.private_kafka_python import (
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.errors import Step
 from streamgroups_kafka.transactions.session import Coordinator, CoordinatorOf, OpenTransaction, TransactionSession

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
-
 from streamgroups.errors import StreamGroupsError, TransactionFailed
 from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.acls import WRITE
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.private_kafka_python import FindCoordinatorRequest, MetadataRequest
 from streamgroups_kafka.transactions.errors import ELSEWHERE, Step, Verdict, verdict
 from streamgroups_kafka.write.encoder import ProducerIdentity
 

@@ -11,13 +11,16 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from kafka.protocol.admin import DescribeTransactionsRequest
-from kafka.protocol.producer import AddPartitionsToTxnRequest, InitProducerIdRequest, ProduceRequest
-
 from streamgroups.errors import TransactionFailed
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.private_kafka_python import (
+    AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+)
 from streamgroups_kafka.transactions.errors import Step, Verdict, verdict
 from streamgroups_kafka.transactions.rejections import ABOUT_RECORDS, RejectedBatch, rejected_batch
 from streamgroups_kafka.transactions.session import Coordinator, CoordinatorOf, OpenTransaction, TransactionSession

@@ -12,9 +12,8 @@ from itertools import islice, repeat
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from kafka.record.default_records import DefaultRecordBatchBuilder
-from kafka.record.util import calc_crc32c
 
+from streamgroups_kafka.client.private_kafka_python import DefaultRecordBatchBuilder, calc_crc32c
 from streamgroups_kafka.write.encoder import HEADER_BYTES, EncodedBatch, Hashes, ProducerIdentity
 from streamgroups_kafka.write.first_cut import FirstCut
 from streamgroups_kafka.write.plain_murmur2 import murmur2_of_keys
