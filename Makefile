@@ -54,7 +54,7 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 	$(BIN)/python -m integration_tests.hostile_topic kafka postgres delta $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK_MINUTES)
 
-test-matrix: $(VENV)/installed  ## a part of the integration tests with several versions of PySpark, Python and Kafka
+test-matrix: $(VENV)/installed  ## private facts of Spark, and a part of the integration tests, with several versions of PySpark, Python and Kafka
 	$(BIN)/python -m integration_tests.matrix --out docs/version-table.rst
 
 test-cluster: wheel  ## the Compose cluster: queries on two workers, one is killed; needs Docker
@@ -86,8 +86,8 @@ classes: $(VENV)/installed
 	$(BIN)/python -c 'from streamgroups_broker import EmbeddedKafka; kafka = EmbeddedKafka(); kafka.start(); kafka.stop()'
 	$(BIN)/python -c 'from streamgroups_testkit.spark_sessions import class_archive; class_archive()'
 
-component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake and object stores, without Spark and without a broker
-	$(BIN)/python -m pytest component_tests $(IN_PARALLEL)
+component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake, object stores and private facts of Spark, without a broker
+	$(BIN)/python -m pytest component_tests $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadgroup)
 
 mutants: $(VENV)/installed  ## checks that the unit tests detect faults, in an hour or two; MUTANTS='--area sinks --jobs 2': a part of them
 	$(BIN)/python -m unit_tests.mutants $(MUTANTS)

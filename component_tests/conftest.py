@@ -1,15 +1,20 @@
-"""Shared fixtures of component tests: a PostgreSQL server. The tests need neither Spark nor a broker."""
+"""Shared fixtures of component tests: a PostgreSQL server, and a small Spark. The tests need no broker."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from component_tests.postgres_process import execute, token
 from streamgroups_testkit.pytest_plugin import postgres, postgres_server
+from streamgroups_testkit.spark_sessions import JVM, builder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["postgres", "postgres_server"]
 
@@ -28,3 +33,11 @@ def role(postgres: str) -> Iterator[str]:
     execute(postgres, f"CREATE ROLE {name} LOGIN")
     yield name
     execute(postgres, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+@pytest.fixture(scope="session")
+def local_spark() -> Iterator[SparkSession]:
+    """A session for tests of Spark itself. Those have the group ``spark``, so that only one process starts it."""
+    spark = builder("facts", JVM).getOrCreate()
+    yield spark
+    spark.stop()

@@ -1,7 +1,7 @@
 """The versions of PySpark, Python and Kafka that streamgroups is tested with, and the table ``docs/version-table.rst``.
 
 Called by ``make test-matrix``. Each cell has a virtual environment under ``build/matrix`` with the packages that
-``setup.cfg`` accepts, and runs the same small part of the integration tests. The cells are combinations, not the full
+``setup.cfg`` accepts. It runs the tests of private facts of Spark, and the same small part of the integration tests. The cells are combinations, not the full
 product: each version of PySpark, Python and Kafka is in at least one of them.
 """
 
@@ -28,6 +28,8 @@ _TESTS = Path("integration_tests")
 _TIMEOUT_S = 540
 #: The extra ``test`` has many packages that these tests do not need.
 _TOOLS = ("pytest-timeout>=2.4,<3", "hypothesis>=6,<7", "psutil>=6,<8")
+#: The tests of the private facts of Spark on which the library depends. They have a Spark session of their own.
+_FACTS = ("component_tests/test_spark_facts.py", "component_tests/test_spark_operators.py")
 #: The tests of each promise that depends on PySpark or on the broker.
 _SUBSET = {
     "plain source, triggers": ("test_triggers_and_limits.py",),
@@ -172,22 +174,30 @@ def run(cell: Cell) -> Outcome:
 
 def run_tests(cell: Cell, python: Path) -> Passed | Failed:
     """Runs the tests of a cell with the Python of its virtual environment."""
-    tests = [str(_TESTS / name) for name in cell.tests]
-    options = ["-q", f"--kafka-version={cell.kafka}"]
+    tests = [f"--kafka-version={cell.kafka}", *(str(_TESTS / name) for name in cell.tests)]
+    options = ["-q"]
     if not spark_features(cell.spark).passes_start:
         # Py4J of older releases does not close all sockets.
         options += ["-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
     # SPARK_HOME would replace the Spark of the cell.
     environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
-    command = [str(python), "-m", "pytest", *options, *tests]
-    began = time.monotonic()
-    try:
-        ran = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return Failed(f"not done within {_TIMEOUT_S} s")
     cell.directory.mkdir(parents=True, exist_ok=True)
-    (cell.directory / f"kafka-{cell.kafka}.log").write_text(ran.stdout + ran.stderr, encoding="utf-8")
-    return outcome(ran.returncode, ran.stdout or ran.stderr, round(time.monotonic() - began))
+    passed = Passed(0, 0)
+    for log, arguments in (("facts", _FACTS), (f"kafka-{cell.kafka}", tests)):
+        command = [str(python), "-m", "pytest", *options, *arguments]
+        began = time.monotonic()
+        try:
+            ran = subprocess.run(
+                command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired:
+            return Failed(f"not done within {_TIMEOUT_S} s")
+        (cell.directory / f"{log}.log").write_text(ran.stdout + ran.stderr, encoding="utf-8")
+        found = outcome(ran.returncode, ran.stdout or ran.stderr, round(time.monotonic() - began))
+        if isinstance(found, Failed):
+            return found
+        passed = Passed(passed.tests + found.tests, passed.took_s + found.took_s)
+    return passed
 
 
 def outcome(exit_code: int, output: str, took_s: int) -> Passed | Failed:
@@ -218,7 +228,7 @@ def last_line(text: str) -> str:
 
 def table(results: Sequence[tuple[Cell, Outcome]], day: str) -> str:
     """Returns the page of the documentation."""
-    parts = "".join(f"* {name}\n" for name in (*_SUBSET, *_OF_SPARK_4_1, *_OF_KAFKA_4))
+    parts = "".join(f"* {name}\n" for name in ("private facts of Spark", *_SUBSET, *_OF_SPARK_4_1, *_OF_KAFKA_4))
     rows = "".join(
         f"   * - {cell.spark}\n     - {cell.python}\n     - {cell.kafka}\n     - {in_words(result)}\n"
         for cell, result in results

@@ -122,10 +122,12 @@ def test_an_unknown_operator_is_rejected_with_its_name(
     with pytest.raises(StreamingQueryException, match=message):
         query.awaitTermination(60)
     with pytest.raises(InvalidOption, match=message):
-        sg.exactly_once(generated, sg.KafkaSink(NOWHERE, topic="output"), checkpoint="/data/unused")
-    windows = {"on": "timestamp", "by": ["key"], "window": sg.shapes.tumbling("5m"), "aggregate": {"n": "count(*)"}}
+        sg.exactly_once(
+            generated, sink=sg.KafkaSink(bootstrap_servers=NOWHERE, topic="output"), checkpoint="/data/unused"
+        )
+    timed = generated.withWatermark("timestamp", "1 second")
     with pytest.raises(InvalidOption, match=r"Before sg\.windows, .* unknown .*\(Generate\)"):
-        sg.windows(generated.withWatermark("timestamp", "1 second"), **windows)
+        sg.windows(timed, on="timestamp", by=["key"], window=sg.shapes.tumbling("5m"), aggregate={"n": "count(*)"})
 
 
 def test_functions_of_ours_reject_it_when_they_are_called(spark: SparkSession, group: str) -> None:

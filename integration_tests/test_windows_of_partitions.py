@@ -176,7 +176,7 @@ def test_S10_results_are_the_same_without_direct_records(shared: Windows, topic:
     shared.options |= {"directRecords": value}
     rows = shared.define(window=sg.shapes.tumbling("10s"))
     assert (_passed(rows) is not None) == (value == "true")
-    first = [("key-0", 0, 10, "on time", 2), ("key-1", 0, 10, "on time", 1)]
+    first: list[Row] = [("key-0", 0, 10, "on time", 2), ("key-1", 0, 10, "on time", 1)]
     with shared.running("checkpoint", rows) as query:
         topic.write(0, 1, 2, 12)
         topic.write(1, 3, 27)
