@@ -19,6 +19,7 @@ KILLS  ?= 15
 SOAK_MINUTES ?= 10
 MINUTES ?= 5
 SEED   ?=
+PYSPARK ?= 4.3.0
 # Tests start thousands of Python processes. Without files of bytecode, each of them would compile this library, for 0.13 s.
 export PYTHONDONTWRITEBYTECODE :=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
@@ -28,7 +29,7 @@ EXAMPLES ?= 20
 ORACLES := $(wildcard component_tests/test_*_agree*.py component_tests/test_*_sequences.py component_tests/test_postgres_precision.py integration_tests/test_*_agree_with_*.py integration_tests/test_*_agrees_with_python.py)
 MUTANTS ?=
 
-.PHONY: help demo test test-long test-matrix test-cluster lint docs reference docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test test-long test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -56,6 +57,9 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 
 test-matrix: $(VENV)/installed  ## private facts of Spark, and a part of the integration tests, with several versions of PySpark, Python and Kafka
 	$(BIN)/python -m integration_tests.matrix --out docs/version-table.rst
+
+facts: $(VENV)/installed  ## the private facts of Spark with PYSPARK=4.3.0
+	$(BIN)/python -m integration_tests.matrix --facts $(PYSPARK)
 
 test-cluster: wheel  ## the Compose cluster: queries on two workers, one is killed; needs Docker
 	STREAMGROUPS_REQUIRE=cluster $(BIN)/python -m pytest integration_tests/test_the_compose_cluster.py

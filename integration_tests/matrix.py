@@ -161,7 +161,7 @@ def prepare(cell: Cell, python: str) -> NotAvailable | None:
     return None
 
 
-def run(cell: Cell) -> Outcome:
+def run(cell: Cell, *, only_facts: bool = False) -> Outcome:
     """Runs the tests of a cell."""
     python = find_python(cell.python)
     if python is None:
@@ -169,35 +169,39 @@ def run(cell: Cell) -> Outcome:
     missing = prepare(cell, python)
     if missing is not None:
         return missing
-    return run_tests(cell, cell.directory / "bin" / "python")
-
-
-def run_tests(cell: Cell, python: Path) -> Passed | Failed:
-    """Runs the tests of a cell with the Python of its virtual environment."""
+    own = cell.directory / "bin" / "python"
+    facts = run_tests(cell, own, "facts", _FACTS)
+    if only_facts or isinstance(facts, Failed):
+        return facts
     tests = [f"--kafka-version={cell.kafka}", *(str(_TESTS / name) for name in cell.tests)]
+    rest = run_tests(cell, own, f"kafka-{cell.kafka}", tests)
+    return rest if isinstance(rest, Failed) else Passed(facts.tests + rest.tests, facts.took_s + rest.took_s)
+
+
+def run_tests(cell: Cell, python: Path, log: str, arguments: Sequence[str]) -> Passed | Failed:
+    """Runs tests with the Python of the virtual environment of a cell.
+
+    Args:
+        cell: the cell.
+        python: the Python.
+        log: the name of the file with the output.
+        arguments: the tests, with options of pytest.
+    """
     options = ["-q"]
     if not spark_features(cell.spark).passes_start:
         # Py4J of older releases does not close all sockets.
         options += ["-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning"]
     # SPARK_HOME would replace the Spark of the cell.
     environment = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
+    command = [str(python), "-m", "pytest", *options, *arguments]
+    began = time.monotonic()
+    try:
+        ran = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return Failed(f"not done within {_TIMEOUT_S} s")
     cell.directory.mkdir(parents=True, exist_ok=True)
-    passed = Passed(0, 0)
-    for log, arguments in (("facts", _FACTS), (f"kafka-{cell.kafka}", tests)):
-        command = [str(python), "-m", "pytest", *options, *arguments]
-        began = time.monotonic()
-        try:
-            ran = subprocess.run(
-                command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired:
-            return Failed(f"not done within {_TIMEOUT_S} s")
-        (cell.directory / f"{log}.log").write_text(ran.stdout + ran.stderr, encoding="utf-8")
-        found = outcome(ran.returncode, ran.stdout or ran.stderr, round(time.monotonic() - began))
-        if isinstance(found, Failed):
-            return found
-        passed = Passed(passed.tests + found.tests, passed.took_s + found.took_s)
-    return passed
+    (cell.directory / f"{log}.log").write_text(ran.stdout + ran.stderr, encoding="utf-8")
+    return outcome(ran.returncode, ran.stdout or ran.stderr, round(time.monotonic() - began))
 
 
 def outcome(exit_code: int, output: str, took_s: int) -> Passed | Failed:
@@ -263,7 +267,11 @@ def main() -> int:
     """Runs all cells, one after the other. Returns the exit code: 1 if a cell has failed."""
     parser = argparse.ArgumentParser(prog="python -m integration_tests.matrix", description=__doc__)
     parser.add_argument("--out", type=Path, help="the file of the table; default: the standard output")
-    out: Path | None = parser.parse_args().out
+    parser.add_argument("--facts", metavar="PYSPARK", help="only the private facts of Spark, with this version")
+    arguments = parser.parse_args()
+    if arguments.facts is not None:
+        return _only_facts(arguments.facts)
+    out: Path | None = arguments.out
     results: list[tuple[Cell, Outcome]] = []
     for cell in CELLS:
         results.append((cell, run(cell)))
@@ -276,6 +284,14 @@ def main() -> int:
     else:
         out.write_text(page, encoding="utf-8")
     return int(any(isinstance(result, Failed) for _, result in results))
+
+
+def _only_facts(spark: str) -> int:
+    """Runs the tests of private facts. Returns the exit code: 1 if they have not passed."""
+    cell = next((it for it in CELLS if it.spark == spark), Cell(spark, CELLS[0].python, CELLS[0].kafka))
+    found = run(cell, only_facts=True)
+    sys.stdout.write(f"PySpark {cell.spark}, Python {cell.python}: {in_words(found)}\n")
+    return int(not isinstance(found, Passed))
 
 
 if __name__ == "__main__":
