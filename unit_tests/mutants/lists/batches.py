@@ -317,4 +317,28 @@ MUTANTS = (
         "self.written = InFlight(checkpoint.number, ())",
         "after a restart the sink does not learn that its batch is written",
     ),
+    Mutant(
+        "PL1",
+        "queries",
+        "connectors/streamgroups_spark/bridge/plan.py",
+        "if name not in KNOWN:",
+        "if name is None:",
+        "an operator of a newer Spark over a shared stream counts as stateless",
+    ),
+    Mutant(
+        "PL2",
+        "queries",
+        "connectors/streamgroups_spark/bridge/plan.py",
+        "stream.unknown_before | stream.unknown",
+        "stream.unknown_before",
+        "an unknown operator moves records before an operator with state",
+    ),
+    Mutant(
+        "PL3",
+        "queries",
+        "connectors/streamgroups_spark/bridge/active_queries.py",
+        "unknown_operators=unknown,",
+        "",
+        "a source never learns that its query has an unknown operator",
+    ),
 )
