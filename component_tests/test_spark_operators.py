@@ -40,6 +40,7 @@ OF_THE_OPTIMIZER = frozenset(["DomainJoin", "OrderedJoin", "ReturnAnswer", "Subq
 #: Statements of SQL scripts, and writes. The plan of a stream contains none of them.
 STATEMENTS = frozenset(
     [
+        "AutoCdcInto",
         "Call",
         "CreateTable",
         "ErrorCondition",
@@ -70,6 +71,8 @@ REJECTED = frozenset(
     [
         "AsOfJoin",
         "AttachDistributedSequence",
+        "BinBy",
+        "MapPartitionsExternalUDF",
         "MetricViewPlaceholder",
         "NearestByJoin",
         "Offset",
@@ -78,6 +81,7 @@ REJECTED = frozenset(
         "SequentialStreamingUnion",
         "Tail",
         "UnionLoop",
+        "Zip",
     ]
 )
 #: ``nodeName`` is the simple name of the class, with these exceptions.
