@@ -68,6 +68,8 @@ STATEFUL = frozenset(
         "Intersect",
         "Intersect All",
         "TransformWithState",
+        # Its name in Spark 4.0.
+        "TransformWithStateInPandas",
         "TransformWithStateInPySpark",
     )
 )
