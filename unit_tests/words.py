@@ -114,7 +114,8 @@ WORDS = (
 
 
 def _whole_words(pattern: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w.`])(?:{pattern})(?![\w`]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE)
+    # Each pattern begins with a letter. The second condition avoids an attempt of each pattern at each space.
+    return re.compile(rf"(?<![\w.`])(?=\w)(?:{pattern})(?![\w`]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE)
 
 
 _PATTERNS = [
