@@ -45,6 +45,10 @@ def lines_of_commands() -> Iterator[list[str]]:
 
 def test_a_running_process_imports_after_each_command(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", str(file.parents[2]))
+    # No command connects to a cluster of the user.
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", "/nonexistent/config.toml")
+    for name in ("STREAMGROUPS_BOOTSTRAP_SERVER", "STREAMGROUPS_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
     before = file.read_bytes()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
