@@ -1,7 +1,7 @@
 """Hypothesis profiles of the unit tests: no time limit for an example, and reproducible examples if ``CI`` is set.
 ``make nightly`` sets ``STREAMGROUPS_EXAMPLES`` for more and different examples; a failure prints how to reproduce it.
 
-``make test`` has a quarter of the usual number of examples of hypothesis. Mutants (``unit_tests.mutants``) have the usual number,
+``make test`` has a quarter of the usual number of examples of hypothesis, and a third of that of ``examples.sequences``. Mutants (``unit_tests.mutants``) have the usual number,
 and a failing example is not minimized there, because only its existence matters.
 """
 

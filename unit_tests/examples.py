@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 
+_GIVEN = os.environ.get("STREAMGROUPS_EXAMPLES", "")
 #: The factor for the usual number of examples.
-TIMES = int(os.environ.get("STREAMGROUPS_EXAMPLES", "1"))
+TIMES = int(_GIVEN or "1")
 
 
 def examples(usual: int) -> int:
@@ -18,3 +19,12 @@ def examples(usual: int) -> int:
     True
     """
     return usual * TIMES
+
+
+def sequences(usual: int) -> int:
+    """The same for random sequences of steps, which take most of the time: ``make test``, which sets no factor, has a third.
+
+    >>> sequences(60) in (20, 60 * TIMES)
+    True
+    """
+    return usual * TIMES if _GIVEN else -(-usual // 3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamgroups.json_values import MAX_DEPTH, read_json, read_json_prefix
 from streamgroups_kafka.admin.cluster import parse_subscription
 from streamgroups_kafka.admin.groups import parse_assignment
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 from unit_tests.hostile_input import PARSERS, Parser, check, spoiled
 
 each_parser = pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)
@@ -24,7 +24,7 @@ def test_valid_input_is_read(parser: Parser) -> None:
 
 
 @each_parser
-@settings(max_examples=examples(150))
+@settings(max_examples=sequences(150))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_spoiled_input_is_read_or_rejected(parser: Parser, seed: int) -> None:
     by = random.Random(seed)

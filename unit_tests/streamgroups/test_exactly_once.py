@@ -28,7 +28,7 @@ from unit_tests.exactly_once_model import (
     WithoutLedger,
     World,
 )
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 
 
 class _KilledError(Exception):
@@ -97,9 +97,9 @@ class _ExclusiveQueries(Queries):
 
 
 TestWithLedger = Queries.TestCase
-TestWithLedger.settings = settings(max_examples=examples(150), stateful_step_count=40)
+TestWithLedger.settings = settings(max_examples=sequences(150), stateful_step_count=40)
 TestExclusiveWithLedger = _ExclusiveQueries.TestCase
-TestExclusiveWithLedger.settings = settings(max_examples=examples(100), stateful_step_count=40)
+TestExclusiveWithLedger.settings = settings(max_examples=sequences(100), stateful_step_count=40)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.ledgers import commit, ledger, recovery
 from streamgroups.query import ledger_positions
 from unit_tests.exactly_once_model import WithLedger, WithoutLedger
-from unit_tests.examples import TIMES
+from unit_tests.examples import TIMES, sequences
 from unit_tests.fence_model import FrozenQueries
 
 
@@ -34,7 +34,7 @@ class GroupQueries(FrozenQueries):
 
 
 #: A run of ``make nightly`` searches more thoroughly than its factor.
-_EXAMPLES = 60 if TIMES == 1 else 10_000
+_EXAMPLES = sequences(60) if TIMES == 1 else 10_000
 TestFences = Queries.TestCase
 TestFences.settings = settings(max_examples=_EXAMPLES, stateful_step_count=40, deadline=None)
 TestFencesOfTheGroup = GroupQueries.TestCase

@@ -21,7 +21,7 @@ from streamgroups.fakes import FakeLedger, Moment
 from streamgroups.ledgers.commit import commit_batch
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, Commit
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 
 BATCH = NoDataBatch("this checkpoint", 7, 99)
 
@@ -202,7 +202,7 @@ def _no_answer() -> None:
 
 
 TestNoDataBatches = NoDataBatches.TestCase
-TestNoDataBatches.settings = settings(max_examples=examples(200), stateful_step_count=40)
+TestNoDataBatches.settings = settings(max_examples=sequences(200), stateful_step_count=40)
 
 
 def _set_back(queries: NoDataBatches) -> None:

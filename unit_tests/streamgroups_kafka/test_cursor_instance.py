@@ -24,7 +24,7 @@ from streamgroups.ports import Batch
 from streamgroups_kafka.cursors.member import CursorMember
 from streamgroups_kafka.cursors.positions import TopicIds
 from streamgroups_kafka.cursors.session import InstanceSession, Outside
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 
 GROUP = "billing"
 PARTITIONS = tuple(TopicPartition("flights", p) for p in range(3))
@@ -608,4 +608,4 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=examples(100), stateful_step_count=30)
+TestGroup.settings = settings(max_examples=sequences(100), stateful_step_count=30)

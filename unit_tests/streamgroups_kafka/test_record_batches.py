@@ -18,7 +18,7 @@ from streamgroups_kafka.native import ENCODER_VARIABLE
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 from streamgroups_kafka.write.first_cut import FirstCut
 from streamgroups_kafka.write.record_batches import BatchSettings, encode
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 from unit_tests.records import (
     IDENTITIES,
     SEQUENCES,
@@ -32,7 +32,7 @@ from unit_tests.records import (
 )
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=sequences(60))
 @given(
     given_=batches(),
     batch_bytes=st.integers(1, 600) | st.just(1 << 20),

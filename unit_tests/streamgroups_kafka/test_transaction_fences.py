@@ -44,7 +44,7 @@ from unit_tests.exactly_once_model import (
     Query,
     World,
 )
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 from unit_tests.streamgroups.query.spark_model import Settings
 from unit_tests.transaction_broker import FakeTransactionBroker, Row, connected, encoded, lose_the_answer
 
@@ -280,9 +280,9 @@ class _ExclusiveQueries(Queries):
 
 
 TestFences = Queries.TestCase
-TestFences.settings = settings(max_examples=examples(40), stateful_step_count=40)
+TestFences.settings = settings(max_examples=sequences(40), stateful_step_count=40)
 TestExclusiveQueries = _ExclusiveQueries.TestCase
-TestExclusiveQueries.settings = settings(max_examples=examples(25), stateful_step_count=40)
+TestExclusiveQueries.settings = settings(max_examples=sequences(25), stateful_step_count=40)
 
 
 def _die() -> None:

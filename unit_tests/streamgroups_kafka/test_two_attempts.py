@@ -30,7 +30,7 @@ from streamgroups_kafka.transactions.output import OutputSettings, write_records
 from streamgroups_kafka.transactions.session import OpenTransaction
 from streamgroups_kafka.write import first_cut
 from streamgroups_kafka.write.record_batches import BatchSettings
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 from unit_tests.records import kafka_batches
 from unit_tests.scripted_brokers import ScriptedBrokers
 
@@ -177,7 +177,7 @@ def test_X2_the_second_of_two_attempts_that_meet_is_rejected(of_batch: int) -> N
     seed=st.randoms(use_true_random=False),
     numbers=st.lists(st.integers(0, 7), min_size=2, max_size=2, unique=True),
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=sequences(60), deadline=None)
 def test_X2_no_order_of_steps_mixes_two_attempts(
     counts: tuple[int, int, int], of_batch: int, seed: Any, numbers: list[int]
 ) -> None:

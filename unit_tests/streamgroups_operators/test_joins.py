@@ -19,6 +19,7 @@ from streamgroups_operators.inspection import inspect
 from streamgroups_operators.joins.definition import How
 from streamgroups_operators.joins.task_states import JoinTaskStates
 from streamgroups_operators.store import Operator, StateStore, StoredStates
+from unit_tests.examples import sequences
 from unit_tests.extreme_times import EXTREME_TIMES_US
 from unit_tests.streamgroups_operators.join_model import PLACES, TOPIC, Joining, Record, Row, brute_force, operator
 
@@ -32,7 +33,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans(), 
 
 
 @given(st.sampled_from(How), SIDE, SIDE, STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sequences(150), deadline=None)
 def test_W18_each_batch_emits_what_its_records_add(
     how: How, left: list[Record], right: list[Record], steps: list[tuple[int, int, bool, int]]
 ) -> None:
@@ -50,7 +51,7 @@ def test_W18_each_batch_emits_what_its_records_add(
 
 
 @given(st.data(), st.sampled_from(How), SIDE, SIDE, STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=sequences(150), deadline=None)
 def test_S10_W18_after_a_reset_the_rows_are_those_that_the_records_since_then_add(
     data: st.DataObject, how: How, left: list[Record], right: list[Record], steps: list[tuple[int, int, bool, int]]
 ) -> None:

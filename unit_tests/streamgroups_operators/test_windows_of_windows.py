@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from streamgroups.event_time.windows import Hopping, Session, Shape
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 from unit_tests.streamgroups_operators.chain_model import Chain, Reference, Result, chained, windows
 from unit_tests.streamgroups_operators.window_model import Record, Row
 
@@ -40,7 +40,7 @@ def results(rows: Sequence[Row]) -> set[Result]:
 @pytest.mark.parametrize("first", SHAPES, ids=str)
 @pytest.mark.parametrize("time", ["start", "end"])
 @given(RECORDS, STEPS)
-@settings(max_examples=examples(30))
+@settings(max_examples=sequences(30))
 def test_W13_windows_of_windows_do_not_depend_on_batches(
     first: Shape, time: str, given_records: list[Record], steps: list[tuple[int, str, int]]
 ) -> None:

@@ -16,7 +16,7 @@ from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
 from streamgroups.query.admission import Limits
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
 NAMES = ("alice", "bob", "carol", "dave")
@@ -224,4 +224,4 @@ class Queries(RuleBasedStateMachine):
 
 
 TestQueries = Queries.TestCase
-TestQueries.settings = settings(max_examples=examples(150), stateful_step_count=40)
+TestQueries.settings = settings(max_examples=sequences(150), stateful_step_count=40)

@@ -14,7 +14,7 @@ from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.admission import Limits
-from unit_tests.examples import examples
+from unit_tests.examples import sequences
 from unit_tests.old_positions import reads_at_old_places
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
@@ -334,7 +334,7 @@ class Moved(RuleBasedStateMachine):
 
 
 TestMoved = Moved.TestCase
-TestMoved.settings = settings(max_examples=examples(100), stateful_step_count=30)
+TestMoved.settings = settings(max_examples=sequences(100), stateful_step_count=30)
 
 
 def test_the_entries_of_a_query_name_it_and_have_no_end(world: World) -> None:
