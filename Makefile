@@ -23,7 +23,7 @@ PYSPARK ?= 4.3.0
 # Tests start thousands of Python processes. Without files of bytecode, each of them would compile this library, for 0.13 s.
 export PYTHONDONTWRITEBYTECODE :=
 NIGHTLY_SEED := $(or $(SEED),$(shell date +%s))
-# How many times as many random examples as in `make test`.
+# How many times the usual number of random examples, which is that of the mutants; `make test` has fewer.
 EXAMPLES ?= 20
 # Random values that another implementation also computes: Java's Avro, PostgreSQL, Spark, Python's json.
 ORACLES := $(wildcard component_tests/test_*_agree*.py component_tests/test_*_sequences.py component_tests/test_postgres_precision.py integration_tests/test_*_agree_with_*.py integration_tests/test_*_agrees_with_python.py)
