@@ -33,6 +33,8 @@ from streamgroups_testkit.reading import committed_metadata, committed_offsets, 
 from streamgroups_testkit.waits import wait_until
 
 N = 400
+#: Three batches or more of the records of a test.
+SEVERAL_BATCHES = {"maxOffsetsPerTrigger": "150"}
 
 
 @pytest.fixture
@@ -56,7 +58,6 @@ class Query:
             "subscribe": self.topic,
             "group.id": self.group,
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": "150",
             # With KIP-848 the broker configures the timeout.
             **({} if "kafka.group.protocol" in options else {"kafka.session.timeout.ms": "6000"}),
         }
@@ -113,17 +114,11 @@ ALL = Counter(map(str, range(N)))
 @EITHER_PROTOCOL
 def test_X2_output_and_offsets_of_several_batches(query: Query, new_topic: Callable[..., str], protocol: str) -> None:
     board = new_topic(3)
-    source = query.source(**{"kafka.group.protocol": protocol})
+    source = query.source(**{"kafka.group.protocol": protocol}, **SEVERAL_BATCHES)
     assert run(query.exactly_once(source.select("key", "value"), board)) >= 3
     assert values(query.bootstrap, board) == ALL
     assert committed_offsets(query.bootstrap, query.group, query.topic) == dict.fromkeys(range(4), N // 4)
-
-
-def test_records_go_where_kafkas_own_clients_send_them_and_keep_their_order(
-    query: Query, new_topic: Callable[..., str]
-) -> None:
-    board = new_topic(3)
-    run(query.exactly_once(query.source().select("key", "value"), board))
+    # Records go to the partitions that Kafka's own clients choose.
     found = read_committed(query.bootstrap, board)
     where = partitions_of_keys(pa.array([m.key for m in found]), 3).to_pylist()
     assert [m.partition for m in found] == where
@@ -135,8 +130,8 @@ def test_records_go_where_kafkas_own_clients_send_them_and_keep_their_order(
     [
         (["value", "partition"], 4),
         # Fewer partitions than tasks.
-        (["value"], 1),
-        *(pytest.param(it, 4, marks=pytest.mark.long) for it in (["value"], ["value", "headers", "timestamp"])),
+        pytest.param(["value"], 1, marks=LONG),
+        *(pytest.param(it, 4, marks=LONG) for it in (["value"], ["value", "headers", "timestamp"])),
     ],
 )
 def test_records_without_a_key(
@@ -161,6 +156,7 @@ def test_several_topics_by_the_column(query: Query, new_topic: Callable[..., str
     assert all(int(v) % 2 == 0 for v in values(query.bootstrap, even))
 
 
+@LONG
 def test_X1_at_least_once_and_the_plain_format(query: Query, new_topic: Callable[..., str]) -> None:
     board = new_topic(3)
     run(query.plain(query.source().select("key", "value"), board, delivery="at-least-once"))
@@ -222,6 +218,7 @@ def leave_unstarted(checkpoint: Path) -> None:
         (checkpoint / "offsets" / name).write_bytes(b"v1")
 
 
+@LONG
 def test_a_kill_before_the_first_batch(query: Query, new_topic: Callable[..., str]) -> None:
     board, records = new_topic(2), query.source().select("key", "value")
     leave_unstarted(Path(query.checkpoint))
@@ -265,7 +262,7 @@ def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(
 ) -> None:
     """Spark has lost its entry in the commit log; the output and the group's offsets are committed."""
     board = new_topic(3)
-    stateless = query.source().select("key", "value")
+    stateless = query.source(**SEVERAL_BATCHES).select("key", "value")
     run(query.exactly_once(stateless, board))
     forget_last_commit_of(Path(query.checkpoint))
     produce(query.bootstrap, query.topic, 10, partitions=4, first=N)
@@ -277,7 +274,9 @@ def test_X2_a_batch_that_is_run_again_after_its_commit_writes_nothing(
 def test_X1_state_is_exactly_once_too(query: Query, new_topic: Callable[..., str]) -> None:
     """A batch that is run again is read again for its state, and its output is not written again."""
     board = new_topic(2)
-    seen_first = query.source(membership="exclusive").select("key", "value").dropDuplicates(["value"])
+    seen_first = (
+        query.source(membership="exclusive", **SEVERAL_BATCHES).select("key", "value").dropDuplicates(["value"])
+    )
     run(query.exactly_once(seen_first, board))
     forget_last_commit_of(Path(query.checkpoint))
     run(query.exactly_once(seen_first, board))
@@ -299,7 +298,7 @@ def test_X2_two_groups_in_one_session_are_not_taken_for_each_other(query: Query,
     try:
         for board, query.group in zip(topics_read, groups, strict=True):
             query.checkpoint = f"{query.checkpoint}-{query.group}"
-            queries.append(query.exactly_once(query.source().select("value"), board).start())
+            queries.append(query.exactly_once(query.source(**SEVERAL_BATCHES).select("value"), board).start())
             queries[-1].processAllAvailable()
     finally:
         for each in queries:
@@ -313,10 +312,12 @@ def test_X2_two_groups_in_one_session_are_not_taken_for_each_other(query: Query,
         )
 
 
+@LONG
 def test_X3_a_checkpoint_that_was_set_back_writes_nothing_again(query: Query, new_topic: Callable[..., str]) -> None:
     """The last batch had no output; the metadata of the group still contains the earlier write of the sink."""
     board = new_topic(2)
-    first = query.source(membership="exclusive").where(F.col("key").cast("string").cast("int") < 100).select("value")
+    alone = query.source(membership="exclusive", **SEVERAL_BATCHES)
+    first = alone.where(F.col("key").cast("string").cast("int") < 100).select("value")
     assert run(query.exactly_once(first, board)) >= 3
     written = values(query.bootstrap, board)
     assert written == Counter(map(str, range(100)))
