@@ -62,13 +62,15 @@ def main(config: dict[str, Any]) -> int:
     spark.sparkContext.setLogLevel("OFF")
     sg.register(spark)
     kafka = sg.KafkaSink(bootstrap_servers=config["bootstrap"], topic=config["board"])
-    postgres = sg.PostgresSink(conninfo=config["postgres"], table="board")
-    delta = sg.DeltaSink(uri=config["delta"])
+    ledgers: dict[str, Any] = {
+        "postgres": sg.PostgresSink(conninfo=config["postgres"], table="board"),
+        "delta": sg.DeltaSink(uri=config["delta"]),
+    }
+    ledger = config["ledger"]
     result = {
         "kafka": run(spark, config, "kafka", kafka, ["value"]),
         "kafka, restarted": run(spark, config, "kafka", kafka, ["value"]),
-        "postgres": run(spark, config, "postgres", postgres, ["number"]),
-        "delta": run(spark, config, "delta", delta, ["number"]),
+        ledger: run(spark, config, ledger, ledgers[ledger], ["number"]),
     }
     # On a separate line, so that the test can find it.
     print("results", json.dumps(result), flush=True)  # noqa: T201

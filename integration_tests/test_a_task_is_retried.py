@@ -12,16 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
+import pytest
 from deltalake import DeltaTable
 
 from integration_tests.test_kafka_sink_is_exactly_once import values
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 
 N = 100
 
 
+@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=LONG)])
 def test_each_sink_and_the_second_attempt(
-    bootstrap: str, new_topic: Callable[..., str], group: str, postgres: str, tmp_path: Path
+    bootstrap: str, new_topic: Callable[..., str], group: str, postgres: str, tmp_path: Path, target: str
 ) -> None:
     topic, board, delta = new_topic(2), new_topic(2), str(tmp_path / "board")
     produce(bootstrap, topic, N, partitions=2)
@@ -32,6 +35,7 @@ def test_each_sink_and_the_second_attempt(
         "board": board,
         "postgres": postgres,
         "delta": delta,
+        "ledger": target,
         "directory": str(tmp_path),
     }
     done = subprocess.run(
@@ -45,11 +49,16 @@ def test_each_sink_and_the_second_attempt(
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("results "))
     result = json.loads(line.removeprefix("results "))
     assert "but the transaction contains the output of its first attempt" in result.pop("kafka")
-    assert result == {"kafka, restarted": "", "postgres": "", "delta": ""}
-    assert {path.name for path in tmp_path.glob("*-has-failed")} == {
-        f"{s}-has-failed" for s in ("kafka", "postgres", "delta")
-    }
+    assert result == {"kafka, restarted": "", target: ""}
+    assert {path.name for path in tmp_path.glob("*-has-failed")} == {f"{s}-has-failed" for s in ("kafka", target)}
     assert values(bootstrap, board) == Counter(map(str, range(N)))
+    assert sorted(numbers(target, postgres, delta)) == list(range(N))
+
+
+def numbers(target: str, postgres: str, delta: str) -> list[int]:
+    """The rows of the table."""
+    if target == "delta":
+        found: list[int] = DeltaTable(delta).to_pyarrow_table().column("number").to_pylist()
+        return found
     with psycopg.connect(postgres) as db:
-        assert sorted(n for (n,) in db.execute("SELECT number FROM board").fetchall()) == list(range(N))
-    assert sorted(DeltaTable(delta).to_pyarrow_table().column("number").to_pylist()) == list(range(N))
+        return [n for (n,) in db.execute("SELECT number FROM board").fetchall()]
