@@ -18,11 +18,8 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("sink", "turns", "protocol"),
     [
-        (
-            "kafka",
-            [("inside-transaction", "worker"), ("before-commit", "query")],
-            "classic",
-        ),
+        ("kafka", [("before-commit", "query")], "classic"),
+        pytest.param("kafka", [("inside-transaction", "worker")], "consumer", marks=pytest.mark.long),
         pytest.param(
             "postgres",
             [("inside-transaction", "executor"), ("after-commit", "worker")],
