@@ -245,11 +245,14 @@ _LONG_CASES = {
     "empty topic",
     "isolation unsaid",
     "limits, ignored in a batch",
+    "offsets to come",
+    "pattern",
     "pattern of a part of the name",
     "pattern of nothing",
     "precedence",
     "settings of the Java client",
     "spaces",
+    "time",
     "times",
     "times after all",
 }
@@ -261,11 +264,12 @@ def test_a_batch_read_gives_the_same(spark: SparkSession, world: World, case: st
     assert rows or case in ("pattern of nothing", "empty topic", "at the end", "times after all")
 
 
-@pytest.mark.parametrize("case", [pytest.param(it, marks=LONG) if it == "both" else it for it in SPLIT])
+@pytest.mark.parametrize("case", [it if it == "minPartitions" else pytest.param(it, marks=LONG) for it in SPLIT])
 def test_split_partitions_give_the_same(spark: SparkSession, world: World, case: str) -> None:
     assert both(spark, world, SPLIT[case], split=True)
 
 
+@LONG
 def test_the_topics_have_what_the_tests_are_about(spark: SparkSession, world: World) -> None:
     everything = {"kafka.bootstrap.servers": world.bootstrap, "includeHeaders": "true"}
     names = ",".join(map(world.topic, ("a", "stamped", "transactions")))
@@ -288,6 +292,7 @@ def test_the_topics_have_what_the_tests_are_about(spark: SparkSession, world: Wo
     assert b"aborted" not in committed["value"].to_pylist()
 
 
+@LONG
 def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> None:
     topic = world.topic("compacted")
     producer = Producer({"bootstrap.servers": world.bootstrap})
@@ -382,7 +387,9 @@ REJECTED_ON_PURPOSE: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REJECTED_ON_PURPOSE)
+@pytest.mark.parametrize(
+    "case", [it if it == "misspelt" else pytest.param(it, marks=LONG) for it in REJECTED_ON_PURPOSE]
+)
 def test_slips_are_rejected_on_purpose(spark: SparkSession, world: World, case: str) -> None:
     options, remedy = REJECTED_ON_PURPOSE[case]
     given = {name: world.fill(value) for name, value in options.items()}
@@ -454,19 +461,18 @@ STREAMS: dict[str, dict[str, str]] = {
 }
 
 
-#: Each stream starts two queries. These two have all columns, and an isolation level.
-USUAL = {"several topics", "read committed"}
+#: Each stream starts two queries. This one has all columns.
+USUAL = "several topics"
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in USUAL else pytest.param(case, marks=pytest.mark.long) for case in STREAMS]
-)
+@pytest.mark.parametrize("case", [case if case == USUAL else pytest.param(case, marks=LONG) for case in STREAMS])
 def test_a_stream_gives_the_same(spark: SparkSession, world: World, tmp_path: Path, case: str) -> None:
     streamed = Streamed(spark, world, tmp_path, STREAMS[case])
     streamed.until_now()
     assert streamed.rows() or case == "empty topic"
 
 
+@LONG
 def test_limits_make_as_many_batches(spark: SparkSession, world: World, tmp_path: Path) -> None:
     options = {"subscribe": "<a>,<b>", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
     streamed = Streamed(spark, world, tmp_path, options)
@@ -484,6 +490,7 @@ def queries() -> Iterator[list[StreamingQuery]]:
         query.stop()
 
 
+@LONG
 def test_latest_gives_what_comes_after_the_start(
     spark: SparkSession, world: World, tmp_path: Path, new_topic: Callable[..., str], queries: list[StreamingQuery]
 ) -> None:
@@ -501,7 +508,8 @@ def test_latest_gives_what_comes_after_the_start(
     assert sorted(int(row["key"]) for row in streamed.rows()) == list(range(30, 60))
 
 
-@pytest.mark.parametrize("fail", [False, pytest.param(True, marks=pytest.mark.long)])
+@LONG
+@pytest.mark.parametrize("fail", [False, True])
 def test_deleted_records(
     spark: SparkSession,
     world: World,
