@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups.errors import QueryGivenUp
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import QueryProcess, all_records, arrived_records, shared_options
@@ -100,6 +101,7 @@ def test_it_resumes_where_it_failed(
     assert [re.sub(r"\d+\.\d s", "_ s", line) for line in reported] == [first, later, first]
 
 
+@LONG
 def test_a_failed_batch_runs_again_in_the_same_run(
     unreliable: Callable[..., Unreliable], bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.choosing_python import choosing_python
+from integration_tests.tiers import LONG
 from streamgroups_spark.ops.executors import driver_versions, probe_executors
 from streamgroups_testkit.producing import produce
 
@@ -83,6 +84,7 @@ def test_each_process_names_its_interpreter(
     assert "set PYSPARK_PYTHON" in str(raised.value)
 
 
+@LONG
 def test_doctor_checks_the_python_of_executors(
     spark: SparkSession, bootstrap: str, without_us: Callable[[str], Path]
 ) -> None:

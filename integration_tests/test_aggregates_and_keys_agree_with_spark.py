@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from integration_tests.tiers import LONG
 from streamgroups.errors import AggregateOverflow, InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups_operators.aggregates import add_up, parts_of, results
@@ -156,10 +157,10 @@ def test_W4_sums_wrap_around_without_ansi_mode(spark: SparkSession) -> None:
     ("type_", "values"),
     [
         ("bigint", [2**63 - 1, 1]),
-        ("bigint", [-(2**63), -1]),
-        ("int", [2**31 - 1] * 3),
+        pytest.param("bigint", [-(2**63), -1], marks=LONG),
+        pytest.param("int", [2**31 - 1] * 3, marks=LONG),
         ("decimal(38,0)", [Decimal("9" * 38), Decimal(1)]),
-        ("decimal(38,0)", [Decimal("-" + "9" * 38)] * 3),
+        pytest.param("decimal(38,0)", [Decimal("-" + "9" * 38)] * 3, marks=LONG),
     ],
 )
 def test_W4_a_sum_that_exceeds_its_type_is_an_error_as_in_spark(

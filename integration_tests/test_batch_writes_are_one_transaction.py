@@ -62,6 +62,7 @@ def test_X1_the_columns_and_options_of_sparks_sink(
     ]
 
 
+@LONG
 def test_X1_keys_in_many_tasks(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> None:
     topic, theirs, named = new_topic(3), new_topic(3), new_topic(2)
     df = rows(spark, 4)
@@ -98,6 +99,7 @@ def test_X1_tasks_that_share_a_partition(spark: SparkSession, bootstrap: str, ne
     assert values(bootstrap, topic) == ALL
 
 
+@LONG
 def test_X1_the_registered_number_of_tasks_divides_the_partitions(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
@@ -114,6 +116,7 @@ def test_X1_the_registered_number_of_tasks_divides_the_partitions(
     assert len(read_committed(bootstrap, topic)) == 80
 
 
+@LONG
 def test_X1_a_batch_of_foreach_batch(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> None:
     source, target = new_topic(3), new_topic(2)
     sg.write(rows(spark, 4), sink=sg.KafkaSink(bootstrap_servers=bootstrap, topic=source))

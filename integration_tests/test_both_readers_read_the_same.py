@@ -23,6 +23,7 @@ from streamgroups_kafka.read.columns import COLUMNS
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_testkit.producing import produce
+from unit_tests.examples import examples
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
 
@@ -64,7 +65,7 @@ _HEADERS = st.lists(st.tuples(_NAMES, _BYTES), max_size=4)
 _RECORDS = st.lists(st.tuples(_BYTES, _BYTES, _HEADERS, st.integers(0, 2)), min_size=1, max_size=60)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     records=_RECORDS,
     columns=st.lists(st.sampled_from(list(COLUMNS)), unique=True, min_size=1),

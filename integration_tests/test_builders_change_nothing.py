@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.test_kafka_sink_is_exactly_once import run
+from integration_tests.tiers import LONG
 from streamgroups_spark.sinks import ledger_registry
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import exclusive_options, shared_options
@@ -136,7 +137,7 @@ def writers(
     )
 
 
-@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+@pytest.mark.parametrize("mode", ["shared", pytest.param("exclusive", marks=LONG)])
 def test_the_broker_receives_requests_of_metadata_only(
     spark: SparkSession,
     relay: Relay,
@@ -184,6 +185,7 @@ def test_the_broker_receives_requests_of_metadata_only(
         ).fetchone() == (0,)
 
 
+@LONG
 def test_a_writer_that_is_not_started_does_not_affect_another_one(
     spark: SparkSession,
     bootstrap: str,

@@ -68,6 +68,7 @@ def test_S7_deleted_records(
     assert recorded(bootstrap, group, topic) == [(10, 15, "expired")]
 
 
+@LONG
 def test_S11_a_recreated_topic_that_is_longer_than_the_position(
     spark: SparkSession,
     admin: AdminClient,

@@ -107,6 +107,7 @@ def test_P4_W7_windows_return_the_letters_of_earlier_steps_beside_their_own(
     }
 
 
+@LONG
 def test_P4_rows_that_kafka_rejects_are_letters(spark: SparkSession) -> None:
     """The expressions of Spark agree with the encoder about each size."""
     limit = 260

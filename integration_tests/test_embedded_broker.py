@@ -58,6 +58,7 @@ def test_clients_and_kafkas_own_tools_reach_it(kafka: EmbeddedKafka) -> None:
     assert "Kafka Server started" in kafka.log_path(1).read_text()
 
 
+@LONG
 def test_a_record_goes_in_and_out(kafka: EmbeddedKafka) -> None:
     assert kafka.run_tool("topics", "--create", "--topic", "letters").returncode == 0
     sent = kafka.run_tool("console-producer", "--topic", "letters", stdin="a\nb\n")
@@ -163,6 +164,7 @@ def test_what_cannot_be_fetched_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         EmbeddedKafka().start()
 
 
+@LONG
 def test_the_command_line_runs_the_tools_of_kafka(kafka: EmbeddedKafka) -> None:
     kafka.run_tool("topics", "--create", "--topic", "tools", "--partitions", "3")
 

@@ -172,6 +172,7 @@ def results_of_windows(timed: DataFrame) -> set[tuple[object, ...]]:
     return {(row.window_start, row.n) for row in rows}
 
 
+@LONG
 def test_W2_the_tasks_that_read_report_times_only_if_each_row_arrives(spark: SparkSession, bootstrap: str) -> None:
     read = departures(spark, exclusive_options(bootstrap, "unused", "flights", "consumer"))
     read.createOrReplaceTempView("flights")

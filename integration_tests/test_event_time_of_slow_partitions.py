@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
 from integration_tests.event_times import closing, depart, departures, wait_until_closed, wait_until_read, windows
+from integration_tests.tiers import LONG
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.waits import wait_until
 
@@ -93,6 +94,7 @@ def test_W2_W3_a_slow_and_a_silent_partition(
         assert seconds < 2 + 2 * 10
 
 
+@LONG
 def test_W11_the_source_returns_the_time_of_a_header(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
 ) -> None:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from integration_tests.tiers import LONG
 from streamgroups.errors import UnknownGroup
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.reading import committed_offsets, describe_group
@@ -104,12 +105,10 @@ def _ago(timestamp_ms: int) -> str:
 
 
 #: Each scenario starts Kafka's tool, a JVM. The others run in ``make test-long``.
-IN_EACH_RUN = {"to-offset past the end", "to-datetime between records"}
+IN_EACH_RUN = {"to-datetime between records"}
 
 
-@pytest.mark.parametrize(
-    "scenario", [it if it in IN_EACH_RUN else pytest.param(it, marks=pytest.mark.long) for it in SCENARIOS]
-)
+@pytest.mark.parametrize("scenario", [it if it in IN_EACH_RUN else pytest.param(it, marks=LONG) for it in SCENARIOS])
 def test_every_scenario_leaves_the_same_positions(
     kafka: Broker, bootstrap: str, topic: str, start_ms: int, scenario: str
 ) -> None:
@@ -129,9 +128,8 @@ def test_every_scenario_leaves_the_same_positions(
     assert len(positions["ours"]) == PARTITIONS
 
 
-@pytest.mark.parametrize(
-    "shift", [it if it == "far back" else pytest.param(it, marks=pytest.mark.long) for it in SHIFTS]
-)
+@LONG
+@pytest.mark.parametrize("shift", SHIFTS)
 def test_shifting_leaves_the_same_positions(kafka: Broker, bootstrap: str, topic: str, shift: str) -> None:
     positions = {}
     for name in ("theirs", "ours"):
@@ -147,6 +145,7 @@ def test_shifting_leaves_the_same_positions(kafka: Broker, bootstrap: str, topic
     assert positions["ours"] == positions["theirs"]
 
 
+@LONG
 def test_files_go_both_ways(kafka: Broker, bootstrap: str, topic: str, tmp_path: Path) -> None:
     source, copy, back = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "copy", "back"))
     ours(bootstrap, "reset", source, "--topic", f"{topic}:0,1", "--to-offset", "7", "--execute")
@@ -178,6 +177,7 @@ def test_both_show_the_same_offsets_and_lag(kafka: Broker, bootstrap: str, topic
     assert sorted(names) == [g["group"] for g in listed]
 
 
+@LONG
 def test_what_was_deleted_is_gone_for_both(kafka: Broker, bootstrap: str, topic: str, group: str) -> None:
     ours(bootstrap, "reset", group, "--topic", topic, "--to-earliest", "--execute")
     assert ours(bootstrap, "delete-offsets", group, "--topic", f"{topic}:0", "--execute").returncode == 0

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.waits import wait_until
 
@@ -46,6 +47,7 @@ def read(terminal: int) -> str:
         return ""
 
 
+@LONG
 def test_a_screen_that_ctrl_c_ends(bootstrap: str, new_topic: Callable[..., str], group: str) -> None:
     topic = behind(bootstrap, new_topic, group)
     ours, theirs = pty.openpty()
@@ -85,6 +87,7 @@ def test_a_pipe_gets_one_poll_after_the_other(bootstrap: str, new_topic: Callabl
         assert watcher.wait(10) == 0
 
 
+@LONG
 def test_prometheus_reads_the_lag(bootstrap: str, new_topic: Callable[..., str], group: str) -> None:
     topic = behind(bootstrap, new_topic, group)
     command = [*COMMAND, "metrics", "--listen", "127.0.0.1:0", group, "--interval", "1s", "-b", bootstrap]

@@ -168,6 +168,7 @@ def test_a_certificate_that_is_not_trusted(listeners: Listeners, tmp_path: Path)
     assert cli(listeners.tls, file, "groups", "list").returncode == ExitCode.DONE
 
 
+@LONG
 def test_a_protocol_that_is_not_spoken(listeners: Listeners, tmp_path: Path) -> None:
     result = cli(listeners.tls, None, "groups", "list")
     assert (result.returncode, "set security.protocol to SSL" in result.stderr) == (ExitCode.ERROR, True)

@@ -238,11 +238,12 @@ def test_S10_W18_a_reset_of_one_topic_joins_its_records_again(
             {"kafka.group.protocol": "classic"},
             "protocol classic, .*kafka.group.remote.assignor=range .*membership=exclusive",
         ),
-        ({"kafka.group.remote.assignor": "uniform"}, "remote assignor uniform"),
-        ({"subscribe": "{left},{right},{target}"}, "its stream also reads '{target}'"),
-        (
+        pytest.param({"kafka.group.remote.assignor": "uniform"}, "remote assignor uniform", marks=LONG),
+        pytest.param({"subscribe": "{left},{right},{target}"}, "its stream also reads '{target}'", marks=LONG),
+        pytest.param(
             {"subscribe": "{left},{target}"},
             "'{left}' with 4 partitions and '{target}' with 2 partitions.*sg.repartition",
+            marks=LONG,
         ),
     ],
 )

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 import streamgroups as sg
 from integration_tests.json_oracle import Letter, Undecided, expected, is_same
 from integration_tests.json_random import JsonChance
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from unit_tests.examples import examples
 
@@ -155,7 +156,8 @@ def in_micros(rows: DataFrame, schema: str) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize("number", range(3))
+# The third schema has the limits of each type.
+@pytest.mark.parametrize("number", [pytest.param(0, marks=LONG), pytest.param(1, marks=LONG), 2])
 def test_P4_each_json_value_is_exact_or_a_letter(
     spark: SparkSession, request: pytest.FixtureRequest, number: int
 ) -> None:
@@ -178,6 +180,7 @@ def test_options_permit_more_than_json(spark: SparkSession) -> None:
     assert row.record.asDict() == {"s": "1.1", "c": 1}
 
 
+@LONG
 def test_a_number_in_a_variant_is_finite(spark: SparkSession) -> None:
     values: dict[bytes, str | None] = {
         b'{"v":1e400}': "FieldType",
@@ -205,7 +208,13 @@ def test_a_number_in_a_variant_is_finite(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("policy", ["LEGACY", "exception", "CORRECTED"])
-@pytest.mark.parametrize("type_", ["date", "timestamp", "timestamp_ntz", "array<struct<at:date>>", "string"])
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "date",
+        *(pytest.param(it, marks=LONG) for it in ("timestamp", "timestamp_ntz", "array<struct<at:date>>", "string")),
+    ],
+)
 def test_dates_need_the_policy_of_spark(spark: SparkSession, policy: str, type_: str) -> None:
     """With ``EXCEPTION`` one value fails the query, and with ``LEGACY`` 2026-13-45 is February 14, 2027."""
     name = "spark.sql.legacy.timeParserPolicy"

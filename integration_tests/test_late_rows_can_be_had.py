@@ -259,7 +259,11 @@ def judged_rows(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize(
     "window",
-    [pytest.param(sg.shapes.tumbling("5s"), marks=LONG), sg.shapes.hopping("10s", hop="4s"), sg.shapes.session("3s")],
+    [
+        pytest.param(sg.shapes.tumbling("5s"), marks=LONG),
+        sg.shapes.hopping("10s", hop="4s"),
+        pytest.param(sg.shapes.session("3s"), marks=LONG),
+    ],
 )
 def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, window: Shape) -> None:
     rows = judged_rows(spark)
@@ -281,7 +285,12 @@ def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, win
 
 
 @pytest.mark.parametrize(
-    "window", [None, sg.shapes.tumbling("5s"), sg.shapes.hopping("400 days", hop="3 days"), sg.shapes.session("3s")]
+    "window",
+    [
+        *(pytest.param(it, marks=LONG) for it in (None, sg.shapes.tumbling("5s"))),
+        sg.shapes.hopping("400 days", hop="3 days"),
+        sg.shapes.session("3s"),
+    ],
 )
 def test_a_time_beyond_the_bound_is_no_event_time(spark: SparkSession, window: Shape | None) -> None:
     """Sums of a time and a window would overflow, which fails the query in ANSI mode."""
@@ -337,6 +346,7 @@ def test_W9_rows_are_judged_like_single_records(spark: SparkSession, policy: OnV
 # ---- invalid arguments -----------------------------------------------------------------------------------------------
 
 
+@LONG
 def test_the_error_names_what_cannot_work(spark: SparkSession) -> None:
     base = exclusive_options("localhost:9", "board", "flights")
 

@@ -122,6 +122,7 @@ def test_X2_a_batch_that_is_run_again_is_written_once(board: Board) -> None:
     assert board.values == list(range(N + 10))
 
 
+@LONG
 def test_X4_a_new_checkpoint_continues_at_the_position_of_the_ledger(board: Board) -> None:
     board.dies_after_commit = True
     with pytest.raises(StreamingQueryException, match="died after its commit"):

@@ -113,6 +113,7 @@ def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: 
     wait_until(lambda: committed_offsets(board.bootstrap, board.group, board.topic) == there, "the group follows")
 
 
+@LONG
 @EITHER_SINK
 def test_X2_a_batch_that_fails_leaves_nothing(board: Board, read_back: ReadBack) -> None:
     """With the broker's own protocol; the other tests use the classic one."""
@@ -321,6 +322,7 @@ def test_X4_a_query_is_edited_and_run_again_in_one_process(board: Board, read_ba
     assert sorted(DeltaTable(other).to_pyarrow_table().column("number").to_pylist()) == list(range(N + 10, N + 20))
 
 
+@LONG
 @EITHER_SINK
 def test_secrets_reach_no_plan(board: Board, capfd: pytest.CaptureFixture[str]) -> None:
     if not isinstance(board.sink, sg.PostgresSink):

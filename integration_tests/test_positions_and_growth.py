@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
+from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.session_queries import running_query
@@ -76,6 +77,7 @@ def test_G2_committed_offsets_win_and_added_partitions_start_at_their_oldest(
     assert sorted(sink.records) == [(topic, 0, 3), (topic, 0, 4), (topic, 0, 5), (topic, 1, 0), (topic, 1, 1)]
 
 
+@LONG
 def test_partitions_and_topics_that_come_while_running(
     spark: SparkSession, bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], options: dict[str, str]
 ) -> None:
@@ -94,6 +96,7 @@ def test_partitions_and_topics_that_come_while_running(
     ]
 
 
+@LONG
 def test_assign_reads_exactly_these_partitions(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], options: dict[str, str]
 ) -> None:
@@ -105,6 +108,7 @@ def test_assign_reads_exactly_these_partitions(
     assert {(p, o) for _, p, o in sink.records} == {(p, o) for p in (0, 2) for o in range(3)}
 
 
+@LONG
 def test_pattern_that_matches_nothing_yet(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], options: dict[str, str], group: str
 ) -> None:

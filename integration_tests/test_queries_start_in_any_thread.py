@@ -66,6 +66,7 @@ def stream(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], g
     return in_thread(lambda: reader.load().select("key", "value"))  # type: ignore[no-any-return]
 
 
+@LONG
 def test_sparks_own_writers_need_the_active_session(
     spark: SparkSession, stream: DataFrame, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

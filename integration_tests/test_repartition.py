@@ -101,6 +101,7 @@ def there_and_back(df: DataFrame, schema: StructType | None = None) -> DataFrame
     return parsed.select(*(column_of(F.col("row"), it).alias(it.name) for it in schema.fields))
 
 
+@LONG
 def test_S12_values_that_text_formats_lose(spark: SparkSession, new_york: None) -> None:
     df = spark.range(1).selectExpr(*(f"{text} AS c{i}" for i, text in enumerate(EDGES)))
     read = there_and_back(df)

@@ -130,6 +130,7 @@ def test_difference_fails_if_configured(runs: Runs, admin: AdminClient, topic: s
     assert committed_offsets(bootstrap, group, topic) == {0: 4, 1: 10}, "a rejection changes nothing"
 
 
+@LONG
 def test_unfinished_batch_that_the_group_has_passed(runs: Runs, admin: AdminClient, topic: str, group: str) -> None:
     runs.run(fail=True)
     # Another member took over partition 0, read all of it and left; it read half of partition 1.
@@ -137,6 +138,7 @@ def test_unfinished_batch_that_the_group_has_passed(runs: Runs, admin: AdminClie
     assert runs.run() == Counter((1, o) for o in range(5, 10))
 
 
+@LONG
 def test_group_that_was_deleted_is_rebuilt_from_the_checkpoint(
     runs: Runs, admin: AdminClient, topic: str, group: str, bootstrap: str
 ) -> None:

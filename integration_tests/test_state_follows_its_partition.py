@@ -157,9 +157,9 @@ def runs(spark: SparkSession, bootstrap: str, group: str, topic: str, tmp_path: 
 def test_C2_S10_a_new_checkpoint_continues_with_the_state_of_the_group(
     runs: Runs, records: Records, bootstrap: str, group: str, topic: str
 ) -> None:
-    records.write(400)
+    records.write(200)
     runs.run("first")
-    records.write(400)
+    records.write(200)
     runs.run("second")
     records.end()
     runs.run("third")
@@ -169,6 +169,7 @@ def test_C2_S10_a_new_checkpoint_continues_with_the_state_of_the_group(
     assert all(";state=" in mark for mark in marks)
 
 
+@LONG
 def test_S10_a_reset_moves_the_state_with_the_position(
     runs: Runs, records: Records, bootstrap: str, group: str, topic: str, admin: AdminClient
 ) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 import streamgroups as sg
 from integration_tests.event_times import departures
+from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.bridge import plan
 from streamgroups_spark.bridge.plan import analyzed, read_streams
@@ -97,7 +98,9 @@ def test_what_keeps_state_is_known_by_its_plan(spark: SparkSession, group: str, 
     assert name.split()[0] in {operator for stream in streams for operator in stream.operators}
 
 
-@pytest.mark.parametrize("name", STARTED)
+@pytest.mark.parametrize(
+    "name", [it if it == "TransformWithStateInPySpark" else pytest.param(it, marks=LONG) for it in STARTED]
+)
 def test_what_keeps_state_is_rejected(
     rocksdb: None, spark: SparkSession, group: str, tmp_path: Path, name: str
 ) -> None:
@@ -172,6 +175,7 @@ def test_each_stream_and_each_query_counts_for_itself(
         assert queries[0].isActive
 
 
+@LONG
 def test_what_cannot_be_known_is_not_taken_for_stateless(
     spark: SparkSession, group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ def test_S10_an_exclusive_query_continues_with_the_state_of_the_group(
         assert totals.written() == records.totals
 
 
+@LONG
 def test_S10_a_coalesce_behind_an_operator_keeps_the_states_of_all_tasks(
     totals: Totals, bootstrap: str, topic: str, options: dict[str, str], tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     return spark.readStream.format("streamgroups").options(**options).load()
 
 
+@LONG
 def test_S10_the_error_of_a_function_fails_the_query(
     stream: DataFrame, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

@@ -254,7 +254,10 @@ _LONG_PAGES = {
     "dedup.rst",
     "event-time.rst",
     "functions.rst",
+    "notebooks.rst",
     "side-effects.rst",
+    "sinks.rst",
+    "state.rst",
     "supervision.rst",
     "windows.rst",
 }

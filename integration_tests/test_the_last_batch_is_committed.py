@@ -76,6 +76,7 @@ def test_what_is_available_now_leaves_no_lag(
     assert [row["LAG"] for row in describe_group(kafka, options["group.id"])] == ["0", "0"]
 
 
+@LONG
 def test_one_stops_between_two_triggers_and_the_other_repeats_nothing(
     spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str], checkpoint: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_one_stops_between_two_triggers_and_the_other_repeats_nothing(
     assert sorted(read) == [(p, offset) for p in (0, 1) for offset in (10, 11)]
 
 
+@LONG
 def test_a_query_without_a_checkpoint_of_its_own(
     spark: SparkSession, bootstrap: str, admin: AdminClient, options: dict[str, str]
 ) -> None:

@@ -83,7 +83,8 @@ def test_a_batch_query_reads_over_mutual_tls(broker: TlsListeners, spark: SparkS
     assert spark.read.format("streamgroups").options(**options).load().count() == N
 
 
-@pytest.mark.parametrize("kind", [pytest.param("pem", marks=LONG), pytest.param("p12", marks=LONG), "jks"])
+@LONG
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_member_and_a_transaction_over_mutual_tls(
     broker: TlsListeners, spark: SparkSession, kind: str, tmp_path: Path
 ) -> None:
@@ -108,10 +109,12 @@ def test_the_group_protocol_is_checked_over_tls(broker: TlsListeners, kind: str)
     ("listener", "kind"),
     [
         ("mutual", "jks"),
-        ("scram", "p12"),
         *(
             pytest.param(listener, kind, marks=LONG)
-            for listener, kind in (("mutual", "pem"), ("mutual", "p12"), ("scram", "pem"), ("scram", "jks"))
+            for listener, kind in (
+                *(("mutual", kind) for kind in ("pem", "p12")),
+                *(("scram", kind) for kind in ("pem", "p12", "jks")),
+            )
         ),
     ],
 )

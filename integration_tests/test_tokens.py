@@ -127,7 +127,7 @@ def test_a_member_and_a_transaction(
     assert not any(secret in written for secret in (b"eyJ", CLIENT_SECRET.encode()))
 
 
-@pytest.mark.parametrize(("kind", "tls"), [("provider", False), ("credentials", True)])
+@pytest.mark.parametrize(("kind", "tls"), [("provider", False), pytest.param("credentials", True, marks=LONG)])
 def test_a_command(broker: TokenListeners, issuer: TokenIssuer, kind: str, tls: bool, tmp_path: Path) -> None:
     group, settings, server = f"board-{uuid.uuid4().hex[:8]}", login(issuer, kind), broker.tokens
     if tls:

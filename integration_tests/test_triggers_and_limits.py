@@ -68,10 +68,11 @@ def test_once_lifts_the_limits(spark: SparkSession, options: dict[str, str], tmp
     assert run(spark, options, tmp_path, once=True) == [8]
 
 
+@LONG
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        pytest.param({"minPartitions": "8"}, [125] * 8, marks=pytest.mark.long),
+        ({"minPartitions": "8"}, [125] * 8),
         ({"maxRecordsPerPartition": "100"}, [83] * 8 + [84] * 4),
     ],
 )
@@ -90,6 +91,7 @@ def test_tasks_that_share_a_partition(
     assert [batch for batch in tasks if batch] == [expected]
 
 
+@LONG
 def test_min_offsets_wait_for_more_or_for_time(spark: SparkSession, options: dict[str, str], bootstrap: str) -> None:
     sizes: list[int] = []
     limits = {"minOffsetsPerTrigger": "500", "maxTriggerDelay": "3s"}

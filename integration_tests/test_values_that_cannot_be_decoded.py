@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups.decoding.wire_format import header
 from streamgroups.errors import InvalidOption
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
@@ -168,6 +169,7 @@ def test_P4_avro_values_of_a_registry(spark: SparkSession, bootstrap: str, new_t
         assert "hunter2" not in str(error.value)
 
 
+@LONG
 def test_P4_other_formats_without_a_broker(spark: SparkSession) -> None:
     """Values of Protobuf, times of all formats, and JSON Schema."""
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")

@@ -150,7 +150,7 @@ def test_W5_the_idle_timeout_waits_for_transactions_and_continues_in_the_next_qu
 @pytest.mark.parametrize(
     ("prepare", "is_direct"),
     [
-        pytest.param(lambda df: df, True, id="only columns"),
+        pytest.param(lambda df: df, True, id="only columns", marks=LONG),
         # The filter needs the records, and leaves all of them.
         pytest.param(lambda df: df.where("partition >= 0"), False, id="a filter"),
     ],

@@ -233,6 +233,7 @@ def test_W13_operators_of_spark_process_the_results_of_windows_of_the_query(
     assert output.rows == records.peaks(15)
 
 
+@LONG
 def test_W13_what_has_no_correct_result_is_rejected(output: Output, bootstrap: str, group: str) -> None:
     options = shared_options(bootstrap, group, "flights", "consumer")
     df = output.read(options)
