@@ -91,7 +91,7 @@ classes: $(VENV)/installed
 	$(BIN)/python -c 'from streamgroups_testkit.spark_sessions import class_archive; class_archive()'
 
 component: $(VENV)/installed  ## tests of PostgreSQL, Delta Lake, object stores and private facts of Spark, without a broker
-	$(BIN)/python -m pytest component_tests $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadgroup)
+	$(BIN)/python -m pytest component_tests $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadfile --no-loadscope-reorder)
 
 mutants: $(VENV)/installed  ## checks that the unit tests detect faults, in an hour or two; MUTANTS='--area sinks --jobs 2': a part of them
 	$(BIN)/python -m unit_tests.mutants $(MUTANTS)

@@ -44,7 +44,6 @@ from streamgroups_spark.internals.spark_api import to_arrow_schema
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_testkit.waits import wait_until
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 @dataclass(frozen=True, slots=True)

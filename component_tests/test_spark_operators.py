@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 
 from streamgroups_spark.internals.logical_operators import JOIN, KNOWN
 
-pytestmark = pytest.mark.xdist_group("spark")
 _PACKAGE = "org.apache.spark.sql."
 _LOGICAL = f"{_PACKAGE}catalyst.plans.logical."
 #: Operators with children that a plan with a stream can contain only if Spark or this library rejects it. Those before the
