@@ -79,6 +79,7 @@ TOGETHER = frozenset(
     {
         "test_containers",
         "test_embedded_broker",
+        "test_errors_of_single_topics",
         "test_groups_cli_is_quick",
         "test_parity_with_spark_kafka",
         "test_tls_stores",
