@@ -28,7 +28,7 @@ from streamgroups_spark.event_time.with_event_time import _read_column
 from streamgroups_testkit.queries import exclusive_options
 from unit_tests.examples import examples
 
-RECORDS, PER_BATCH, STEP_MS = 32, 8, 30_000
+RECORDS, PER_BATCH, STEP_MS = 32, 11, 30_000
 DELAY = "2 minutes"
 #: No limit of the broker for the times of records.
 ANY_TIME = {"retention_ms": "-1", "message_timestamp_after_max_ms": str(2**63 - 1)}

@@ -185,7 +185,7 @@ def run_to_end(
 ) -> None:
     """Runs the query alone to the end of its topics."""
     options = shared_options(config["options"]["kafka.bootstrap.servers"], group, config["options"]["subscribe"])
-    own = {"options": options | {"membership": "exclusive", "maxOffsetsPerTrigger": "400"}}
+    own = {"options": options | {"membership": "exclusive", "maxOffsetsPerTrigger": "800"}}
     now = {"checkpoint": str(checkpoint), "trigger": {"availableNow": True}}
     assert start(spark, config | own | now | more).awaitTermination(120)
     wait_until_group_is_empty(admin, group)
