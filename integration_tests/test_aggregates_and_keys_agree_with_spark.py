@@ -218,6 +218,7 @@ def with_payloads(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("double"), "double", doubles)
 
 
+@LONG
 def test_S10_keys_are_equal_as_in_sparks_group_by_and_join(spark: SparkSession) -> None:
     rows = with_payloads(table(Random(32), examples(40), LIMITS))
     df = spark.createDataFrame(rows)

@@ -376,11 +376,13 @@ class TestRejections:
         with pytest.raises(InvalidOption, match="not a streaming DataFrame"):
             query.exactly_once(spark.range(1).select(F.col("id").cast("string").alias("value")), "out")
 
+    @LONG
     def test_tasks_that_share_a_partition(self, query: Query, new_topic: Callable[..., str]) -> None:
         keyed = query.source(minPartitions="4").select("key", "value")
         with pytest.raises(StreamingQueryException, match=r"Another task.*sg\.exactly_once|Several tasks"):
             run(query.plain(keyed, new_topic(1)))
 
+    @LONG
     def test_assign(self, query: Query, new_topic: Callable[..., str]) -> None:
         assigned = query.spark.readStream.format("streamgroups").options(
             **{
