@@ -241,7 +241,7 @@ def table(results: Sequence[tuple[Cell, Outcome]], day: str) -> str:
         "Tested versions\n===============\n\n"
         "``make test-matrix`` writes this page. Each row is a combination of versions that runs a part of the\n"
         f"integration tests:\n\n{parts}\n"
-        "``make test`` runs all of them with Kafka 4.1.2 and PySpark 4.2.1. `versions.rst <versions.rst>`_ has the differences\n"
+        "``make test-long`` runs all of them with Kafka 4.1.2 and PySpark 4.2.1. `versions.rst <versions.rst>`_ has the differences\n"
         "between versions. With Kafka 3 the group protocol is ``classic``, and the test of the command line is left out. With\n"
         "PySpark 4.0 the windows in Spark's state are left out. Kafka 4.2.2 and 4.4.0 are not in the table, because their\n"
         f"``kafka-tools`` are not in Maven Central. Results of {day}:\n\n"
