@@ -251,7 +251,7 @@ def test_an_unknown_topic_or_partition_is_an_error(
     topic = new_topic(1)
     for place in (of("no-such-topic", 0, 0, 5), of(topic, 7, 0, 5)):
         with pytest.raises(StreamGroupsError, match=place.topic_partition.topic):
-            read([place], ReadSettings(to_read().client, "readers", timeout_ms=3_000))
+            read([place], ReadSettings(to_read().client, "readers", timeout_ms=1_000))
 
 
 def test_a_reading_that_is_given_up_leaves_nothing_behind(
