@@ -45,7 +45,6 @@ from streamgroups_spark.messages.query import DurationRequest, FinishedIn, Finis
 from streamgroups_testkit.waits import wait_until
 
 
-
 @dataclass(frozen=True, slots=True)
 class Ran:
     """A query that has written one batch, and still runs.

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 
 from integration_tests.command_line import streamgroups
 from integration_tests.secured_brokers import PLAIN, SCRAM, Listeners
+from integration_tests.tiers import LONG
 from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.session import AdminSession
