@@ -122,7 +122,7 @@ def test_O5_the_state_of_operators_stays_with_a_warning(cluster: CommandLine) ->
 def test_names_of_operators_are_optional(cluster: CommandLine, old: Checkpoint) -> None:
     (old.path / "state" / "0" / "_metadata" / "v2").mkdir(parents=True)
     (old.path / "state" / "0" / "_metadata" / "v2" / "0").write_text(
-        'v2\n{"operatorInfo":{"operatorId":0,"operatorName":"dedupe"}}'
+        'v2\n{"operatorInfo":{"operatorId":0,"operatorName":"dedupe"},"stateStoreInfo":[]}'
     )
     (old.path / "state" / "10").mkdir()
     (old.path / "state" / "2").mkdir()

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import pytest
 
 from streamgroups.checkpoints.offset import decode
+from streamgroups.checkpoints.spark_logs import ends_in, watermark_in
 from streamgroups.errors import OffsetFormat, QueryUnknown, StateUnreachable
 from streamgroups.query.query_ports import CommitLog as CommitLogPort
-from streamgroups_spark.bridge.checkpoint_log import CommitLog, ends_in, watermark_in
+from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.source.late_watermark import late_watermark_ms
 from unit_tests.streamgroups.query.spark_model import Checkpoint
 

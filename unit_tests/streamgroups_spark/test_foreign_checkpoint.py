@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyarrow.fs import LocalFileSystem
 
-from streamgroups_spark.bridge.foreign_checkpoint import _operators
+from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles
+from streamgroups_spark.bridge.foreign_checkpoint import _operator
 
 
 @pytest.mark.parametrize(
     ("metadata", "shown"),
     [
-        ('v1\n{"operatorInfo":{"operatorName":"dedupe"}}', "3 (dedupe)"),
+        ('v1\n{"operatorInfo":{"operatorName":"dedupe"},"stateStoreInfo":[]}', "3 (dedupe)"),
         ("v1\n" + "[" * 100_000, "3"),
         ("v1\n7", "3"),
         ("", "3"),
@@ -23,4 +23,4 @@ def test_the_name_of_an_operator_is_shown_if_it_can_be_read(tmp_path: Path, meta
     directory = tmp_path / "state" / "3" / "_metadata"
     directory.mkdir(parents=True)
     (directory / "metadata").write_text(metadata)
-    assert _operators(LocalFileSystem(), str(tmp_path)) == (shown,)
+    assert _operator(CheckpointFiles(str(tmp_path)), 3) == shown

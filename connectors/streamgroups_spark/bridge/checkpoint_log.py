@@ -5,32 +5,26 @@ the column ``watermark``. For a Python source, only the request for the next bat
 After the last batch Spark stops it without a call. But Spark writes ``offsets/<batch id>`` before a batch runs, and
 ``commits/<batch id>`` after its output is written.
 
-Source: Spark's ``OffsetSeqLog`` and ``CommitLog``. A file of offsets contains a version, a line of metadata, and a line
-for each source of the query. The line is its offset in version 1, and its name and offset in version 2 (Spark 4.2, for
-named sources). The line of metadata contains the watermark. ``metadata`` contains the id of the query. For late rows
-Spark uses the watermark of ``WatermarkPropagator.getInputWatermarkForLateEvents``.
+Source: Spark's ``OffsetSeqLog`` and ``CommitLog``, whose files :mod:`streamgroups.checkpoints.spark_logs` parses. For late
+rows Spark uses the watermark of ``WatermarkPropagator.getInputWatermarkForLateEvents``.
 
 The checkpoint is never written. A file that cannot be read or that belongs to another query proves nothing.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from streamgroups.errors import OffsetFormat, StreamGroupsError
+from streamgroups.checkpoints.spark_logs import ends_in, parse_query_id, watermark_in
+from streamgroups.errors import StreamGroupsError
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.locations import open_location
 
 logger = logging.getLogger(__name__)
-
-#: The line of a source without an offset.
-_VOID = "-"
 
 
 class CommitLog:
@@ -88,7 +82,8 @@ class CommitLog:
             return str(log.read().decode())
 
     def ends(self, batch_id: int) -> dict[str, Any]:
-        """Returns the end offset of each source in a batch, as Spark has logged it: see :func:`ends_in`.
+        """Returns the end offset of each source in a batch, as Spark has logged it:
+        see :func:`streamgroups.checkpoints.spark_logs.ends_in`.
 
         Raises:
             OSError: if the checkpoint cannot be read.
@@ -126,12 +121,9 @@ class CommitLog:
         files, path = self._open()
         try:
             with files.open_input_stream(f"{path}/metadata") as metadata:
-                query = json.loads(metadata.read().decode())
+                return parse_query_id(metadata.read().decode())
         except FileNotFoundError:
             return None
-        if not isinstance(query, dict) or not isinstance(query.get("id"), str):
-            raise ValueError("its metadata contains no id")
-        return str(query["id"])
 
     def has_state(self) -> bool:
         """Returns whether the query is stateful.
@@ -157,99 +149,6 @@ class CommitLog:
 
     def _open(self) -> tuple[FileSystem, str]:
         return open_location(self._location)
-
-
-def ends_in(log: str) -> dict[str, Any]:
-    """Parses the end offset of each source from a file of Spark's offset log.
-
-    Args:
-        log: the content of the file.
-
-    Returns:
-        The offset by the name of the source, or by its number if it has no name. ``None`` for a source without an
-        offset.
-
-    Raises:
-        ValueError: if the content has another format.
-        OffsetFormat: if a newer version of Spark has written it.
-
-    >>> ends_in('v1\\n{"batchWatermarkMs":0}\\n-\\n{"n": 3}')
-    {'0': None, '1': {'n': 3}}
-    >>> ends_in('v2\\n{"batchWatermarkMs":0}\\nflights:{"n": 3}\\nweather:-')
-    {'flights': {'n': 3}, 'weather': None}
-    """
-    first, _metadata, *lines = log.split("\n")
-    version = re.fullmatch(r"v(\d+)", first)
-    if version is None:
-        raise ValueError(f"it begins with '{first[:20]}', not with a version")
-    if int(version[1]) not in (1, 2):
-        raise OffsetFormat(
-            f"Version {version[1]} of Spark's offset log is not supported; versions 1 and 2 are.",
-            remedy=(
-                "Install a release of streamgroups that supports this version of Spark, or run the query with "
-                "the Spark that wrote its checkpoint."
-            ),
-        )
-    if version[1] == "1":
-        return {str(i): _end(line) for i, line in enumerate(lines)}
-    return {name: _end(end) for name, end in (line.split(":", 1) for line in lines)}
-
-
-def watermark_in(log: str) -> int:
-    """Parses the watermark of a batch from a file of Spark's offset log.
-
-    Args:
-        log: the content of the file.
-
-    Returns:
-        The watermark in milliseconds since the epoch. 0 before the first one.
-
-    Raises:
-        ValueError: if the content has another format.
-
-    >>> watermark_in('v1\\n{"batchWatermarkMs":1357016400000,"batchTimestampMs":1,"conf":{}}\\n-')
-    1357016400000
-    """
-    return _time(log, "batchWatermarkMs", "watermark")
-
-
-def time_in(log: str) -> int:
-    """Parses the time of a batch from a file of Spark's offset log.
-
-    Args:
-        log: the content of the file.
-
-    Returns:
-        When Spark planned the batch, in milliseconds since the epoch.
-
-    Raises:
-        ValueError: if the content has another format.
-
-    >>> time_in('v1\\n{"batchWatermarkMs":0,"batchTimestampMs":1357016400000,"conf":{}}\\n-')
-    1357016400000
-    """
-    return _time(log, "batchTimestampMs", "time")
-
-
-def _time(log: str, name: str, what: str) -> int:
-    _version, metadata, *_ends = log.split("\n")
-    found = json.loads(metadata)
-    time_ms = found.get(name) if isinstance(found, dict) else None
-    if type(time_ms) is not int:
-        raise ValueError(f"its metadata contains no {what}")
-    return time_ms
-
-
-def _end(logged: str) -> Any:
-    # Offsets of other sources need not be JSON. Ours are JSON, and a truncated one must not pass for another source's.
-    if logged == _VOID:
-        return None
-    try:
-        return json.loads(logged)
-    except ValueError:
-        if logged.startswith("{"):
-            raise
-        return logged
 
 
 def _batch_ids(names: Iterable[str]) -> list[int]:
