@@ -291,6 +291,12 @@ class CheckpointMismatch(StreamGroupsError):
     code = "checkpoint_mismatch"
 
 
+class CheckpointRejected(StreamGroupsError):
+    """A checkpoint cannot be copied as requested; nothing was written (SEMANTICS C5)."""
+
+    code = "checkpoint_rejected"
+
+
 class StateMissing(StreamGroupsError):
     """No stored state of an operator leads to a position: its file does not exist, or retention has deleted it."""
 

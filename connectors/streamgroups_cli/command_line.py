@@ -47,6 +47,7 @@ app = lazy_app(
         "broker": "streamgroups_cli.broker:app",
         "state": "streamgroups_cli.state:app",
         "savepoint": "streamgroups_cli.savepoints:app",
+        "checkpoint": "streamgroups_cli.checkpoint:app",
         "metrics": "streamgroups_cli.metrics:metrics",
         "doctor": "streamgroups_cli.doctor:doctor",
     },

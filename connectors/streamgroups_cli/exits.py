@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from streamgroups.errors import (
+    CheckpointRejected,
     CursorExpired,
     FencedMember,
     GroupRejected,
@@ -42,7 +43,7 @@ def exit_code(error: StreamGroupsError) -> ExitCode:
     match error:
         case InvalidOption() | InvalidCursor():
             return ExitCode.USAGE
-        case GroupRejected() | ProgramMismatch() | FencedMember() | CursorExpired():
+        case GroupRejected() | CheckpointRejected() | ProgramMismatch() | FencedMember() | CursorExpired():
             return ExitCode.REJECTED
         case PartlyDone():
             return ExitCode.PARTLY_DONE

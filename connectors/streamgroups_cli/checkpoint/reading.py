@@ -1,0 +1,120 @@
+"""Reads one batch of a checkpoint: the logs, the input of each source, and the operators. ``show`` and ``copy`` use it.
+
+The number of files that it reads does not depend on the number of batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from streamgroups.checkpoints.spark_batches import SourceBatch, sources_of
+from streamgroups.checkpoints.spark_logs import (
+    CommitEntry,
+    OffsetEntry,
+    Operator,
+    parse_commit,
+    parse_offsets,
+    parse_operator,
+    parse_query_id,
+)
+from streamgroups.errors import InvalidOption
+from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles
+
+Location = Annotated[
+    str,
+    typer.Argument(metavar="DIR", help="The checkpointLocation of a query: a path, or a URI such as s3://bucket/dir."),
+]
+BatchOption = Annotated[
+    int | None, typer.Option("--batch", metavar="N", help="A batch; default: the last committed one.", min=0)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch in the logs.
+
+    Args:
+        batch_id: its id.
+        offsets: its file in the offset log.
+        commit: its file in the commit log; ``None`` if it is planned and not committed.
+        sources: the input of each source.
+    """
+
+    batch_id: int
+    offsets: OffsetEntry
+    commit: CommitEntry | None
+    sources: list[SourceBatch]
+
+
+def query_id(files: CheckpointFiles) -> str | None:
+    """Returns the id of the query. ``None`` for a checkpoint without it: a copy that is not complete.
+
+    Raises:
+        ValueError: if the file contains no id.
+        OSError: if it cannot be read.
+    """
+    try:
+        return parse_query_id(files.text("metadata"))
+    except FileNotFoundError:
+        return None
+
+
+def read_batch(files: CheckpointFiles, batch_id: int) -> Batch:
+    """Reads a batch.
+
+    Args:
+        files: the checkpoint.
+        batch_id: the batch.
+
+    Raises:
+        InvalidOption: if the offset log does not contain it.
+        ValueError: if a file has another format.
+        OffsetFormat: if a newer version of Spark, or of this library, has written it.
+        OSError: if a file cannot be read.
+    """
+    try:
+        offsets = parse_offsets(files.text(f"offsets/{batch_id}"))
+    except FileNotFoundError:
+        known = files.batch_ids("offsets")
+        raise InvalidOption(
+            f"The checkpoint '{files.location}' has no batch {batch_id}.",
+            remedy=f"Its offset log has the batches {known[0]} to {known[-1]}." if known else "It contains no batch.",
+        ) from None
+    before = None
+    if batch_id:
+        try:
+            before = parse_offsets(files.text(f"offsets/{batch_id - 1}"))
+        except FileNotFoundError:
+            before = None
+    initial = files.initial_offsets()
+    return Batch(
+        batch_id,
+        offsets,
+        _commit(files, batch_id),
+        sources_of(offsets, before, initial, is_first=batch_id == 0),
+    )
+
+
+def read_operators(files: CheckpointFiles, batch_id: int) -> dict[int, Operator | None]:
+    """Reads the metadata of the stateful operators for a batch. ``None`` for an operator without it.
+
+    Raises:
+        ValueError: if a file has another format.
+        OffsetFormat: if a newer version of Spark has written it.
+        OSError: if a file cannot be read.
+    """
+    found: dict[int, Operator | None] = {}
+    for operator in files.operators():
+        path = files.operator_metadata(operator, batch_id)
+        found[operator] = None if path is None else parse_operator(files.text(path))
+    return found
+
+
+def _commit(files: CheckpointFiles, batch_id: int) -> CommitEntry | None:
+    try:
+        return parse_commit(files.text(f"commits/{batch_id}"))
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,179 @@
+"""``streamgroups checkpoint verify``: finds gaps in the logs, and state files that are missing or truncated."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import typer
+
+from streamgroups.checkpoints.offset import decode
+from streamgroups.checkpoints.spark_copy import expected_stores, needs_of, stores_in, unique_ids_of
+from streamgroups.checkpoints.spark_findings import Problem, by_file, gaps, spans, without_cleaned
+from streamgroups.checkpoints.spark_kafka import is_own_offset
+from streamgroups.checkpoints.spark_logs import (
+    CommitEntry,
+    OffsetEntry,
+    Operator,
+    parse_commit,
+    parse_offsets,
+    parse_operator,
+)
+from streamgroups.checkpoints.spark_state import CHECKSUM
+from streamgroups.errors import OffsetFormat, StateDamaged
+from streamgroups.tables import Column, Table
+from streamgroups_cli.checkpoint.reading import Location, query_id
+from streamgroups_cli.exits import ExitCode
+from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, require_checkpoint, translated
+from streamgroups_spark.bridge.state_contents import StateContentsOf
+
+_COLUMNS = (Column("file"), Column("problem"), Column("batches"))
+_NOT_THERE = "does not exist"
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _Checked:
+    """The content of a checkpoint, and what is wrong with it."""
+
+    files: CheckpointFiles
+    problems: list[Problem] = field(default_factory=list)
+    offsets: dict[int, OffsetEntry] = field(default_factory=dict)
+    commits: dict[int, CommitEntry] = field(default_factory=dict)
+    read: int = 0
+
+    def parsed(self, path: str, parse: Callable[[str], _T]) -> _T | None:
+        """Parses a file; ``None`` if it cannot be parsed, which becomes a problem."""
+        self.read += 1
+        try:
+            return parse(self.files.text(path))
+        except OffsetFormat as e:
+            self.problems.append(Problem(path, f"cannot be read: {e.what}"))
+        except ValueError as e:
+            self.problems.append(Problem(path, f"is damaged: {e}"))
+        return None
+
+
+def verify(location: Location, output: OutputOption = Output.table) -> None:
+    """Check the logs of a checkpoint, and the state files of all batches that can be restored. Exit code 1: a problem.
+
+    Sizes and ends of files are checked, not the rows in them. Nothing is written.
+    """
+    with translated(location):
+        files = CheckpointFiles(location)
+        require_checkpoint(files)
+        checked = _Checked(files)
+        planned = _check_logs(checked)
+        broken = _check_state(checked, planned)
+    restorable = [it for it in checked.commits if (it == 0 or it - 1 in checked.offsets) and it in checked.offsets]
+    restorable = [it for it in restorable if it not in broken]
+    problems = sorted(checked.problems)
+    names = [column.name for column in _COLUMNS]
+    rows = [[it.path, it.text, spans(it.batches) if it.batches else None] for it in problems]
+    heading = f"{checked.read} files, {len(problems)} problems. Batches that can be restored: {spans(restorable)}"
+    emit(
+        output,
+        document=lambda: {
+            "checkpoint": files.location,
+            "files": checked.read,
+            "restorable_batches": restorable,
+            "problems": [dict(zip(names, (it.path, it.text, list(it.batches)), strict=True)) for it in problems],
+        },
+        tables=lambda: [Table(_COLUMNS, rows, heading)],
+    )
+    if problems:
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _check_logs(checked: _Checked) -> list[int]:
+    """Returns the batches in the offset log."""
+    files = checked.files
+    try:
+        if query_id(files) is None:
+            text = f"{_NOT_THERE}: the checkpoint is an incomplete copy, and Spark would start it with a new id"
+            checked.problems.append(Problem("metadata", text))
+    except ValueError as e:
+        checked.problems.append(Problem("metadata", f"is damaged: {e}"))
+    planned, committed = files.batch_ids("offsets"), files.batch_ids("commits")
+    checked.problems += gaps(planned, committed)
+    for batch_id in planned:
+        offsets = checked.parsed(f"offsets/{batch_id}", _offsets)
+        if offsets is not None:
+            checked.offsets[batch_id] = offsets
+    for batch_id in committed:
+        commit = checked.parsed(f"commits/{batch_id}", parse_commit)
+        if commit is not None:
+            checked.commits[batch_id] = commit
+    return planned
+
+
+def _offsets(text: str) -> OffsetEntry:
+    entry = parse_offsets(text)
+    for end in entry.ends.values():
+        if is_own_offset(end):
+            decode(end)
+    return entry
+
+
+def _check_state(checked: _Checked, planned: list[int]) -> set[int]:
+    """Returns the batches whose state cannot be restored."""
+    sizes = {path: int(it.size) for path, it in checked.files.below("state").items()}
+    found: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    contents = StateContentsOf(checked.files)
+    damages: dict[str, str | None] = {}
+    stores = stores_in(sizes)
+    operators = _operators(checked)
+    for batch_id, commit in checked.commits.items():
+        entry = checked.offsets.get(batch_id)
+        if entry is None or not (batch_id == 0 or batch_id - 1 in checked.offsets):
+            continue
+        for store, (operator, partition) in expected_stores(operators, entry, stores).items():
+            ids = unique_ids_of(commit, operator, partition)
+            try:
+                needs = needs_of(store, stores.get(store, frozenset()), batch_id, ids, contents)
+            except StateDamaged as e:
+                found[_path_and_text(e)].add(batch_id)
+                continue
+            if needs.missing is not None:
+                found[needs.missing, _NOT_THERE].add(batch_id)
+            for path, size_bytes in needs.files.items():
+                text = _damage(path, size_bytes, sizes, contents, damages)
+                if text is not None:
+                    found[path, text].add(batch_id)
+    checked.read += len(damages)
+    last = max(checked.commits, default=None)
+    problems = by_file(found)
+    missing = [it for it in problems if it.text == _NOT_THERE]
+    checked.problems += [it for it in problems if it.text != _NOT_THERE] + without_cleaned(missing, planned, last)
+    return {batch_id for it in problems for batch_id in it.batches}
+
+
+def _operators(checked: _Checked) -> Mapping[int, Operator | None]:
+    found: dict[int, Operator | None] = {}
+    for operator in checked.files.operators():
+        path = checked.files.operator_metadata(operator)
+        found[operator] = None if path is None else checked.parsed(path, parse_operator)
+    return found
+
+
+def _damage(
+    path: str, size_bytes: int | None, sizes: Mapping[str, int], contents: StateContentsOf, known: dict[str, str | None]
+) -> str | None:
+    """Why a state file cannot be used. Each file is read once."""
+    if path not in known:
+        if path not in sizes:
+            known[path] = _NOT_THERE
+        elif size_bytes is not None and sizes[path] != size_bytes:
+            known[path] = f"has {sizes[path]} bytes instead of {size_bytes}"
+        else:
+            known[path] = contents.damage(path, sizes[path], has_checksum=path + CHECKSUM in sizes)
+    return known[path]
+
+
+def _path_and_text(error: StateDamaged) -> tuple[str, str]:
+    _, path, text = error.what.split("'", 2)
+    return path, text.strip().rstrip(".")

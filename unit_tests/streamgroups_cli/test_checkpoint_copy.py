@@ -1,0 +1,233 @@
+"""C5: ``streamgroups checkpoint copy``: the copy is complete or recognized as incomplete, and the old checkpoint is only read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles
+from unit_tests.cli_runner import CommandLine, Result
+from unit_tests.spark_checkpoints import NAMES, aged, content, golden, stateless, write
+
+KAFKA = {n: f'{{"flights":{{"0":{5 * n}}}}}' for n in range(4, 9)}
+OWN = {
+    n: f'{{"version":2,"n":{n},"ranges":{{"flights":{{"0":[{n},{n + 1}]}}}},"resting":{{}},"group":"board"}}\n{{"logOffset":3}}'
+    for n in (1, 2)
+}
+
+
+def copy(cli: CommandLine, old: Path | str, new: Path | str, *more: str) -> Result:
+    return cli("checkpoint", "copy", str(old), str(new), *more)
+
+
+@pytest.mark.parametrize("batch", [11, 12, 15])
+@pytest.mark.parametrize("name", NAMES)
+def test_C5_a_copy_of_each_batch_can_be_restored(cli: CommandLine, name: str, batch: int, tmp_path: Path) -> None:
+    old, new = golden(name, tmp_path / "old"), tmp_path / "new"
+    before = content(old)
+    planned = copy(cli, old, new, "--batch", str(batch))
+    assert (planned.code, new.exists()) == (0, False)
+    assert "Nothing was written: this is the plan. --execute writes the copy." in planned.err
+    assert copy(cli, old, new, "--batch", str(batch), "--execute").code == 0
+    assert content(old) == before
+    found = content(new)
+    assert {n: it for n, it in found.items() if n != "metadata"} == {n: before[n] for n in found if n != "metadata"}
+    assert json.loads(found["metadata"])["id"] != json.loads(before["metadata"])["id"]
+    assert sorted(it for it in found if it.startswith(("offsets/", "commits/"))) == [
+        f"commits/{batch}",
+        f"offsets/{batch - 1}",
+        f"offsets/{batch}",
+    ]
+    verified = cli("checkpoint", "verify", str(new), "-o", "json")
+    assert (verified.code, json.loads(verified.out)["restorable_batches"]) == (0, [batch])
+    # It is minimal: each state file is needed.
+    state = [it for it in found if it.startswith("state/") and "/_metadata/" not in it and not it.endswith(".crc")]
+    for path in state if batch == 12 else []:
+        (new / path).rename(tmp_path / "moved")
+        assert cli("checkpoint", "verify", str(new)).code == 1, path
+        (tmp_path / "moved").rename(new / path)
+    assert copy(cli, aged(new), tmp_path / "again", "--execute").code == 0
+
+
+def test_C5_the_last_committed_batch_is_the_default(cli: CommandLine, tmp_path: Path) -> None:
+    write(tmp_path / "old", stateless(KAFKA, committed=7))
+    result = copy(cli, tmp_path / "old", tmp_path / "new", "--execute")
+    assert sorted(content(tmp_path / "new")) == ["commits/7", "metadata", "offsets/6", "offsets/7"]
+    assert "batch 8 is planned and not committed" in result.err
+    assert "The copy reads its records again: flights-0[35,40)." in result.err
+    assert "'_spark_metadata'" in result.err
+    assert "reads the records of batches" not in result.err
+    document = json.loads(copy(cli, tmp_path / "old", tmp_path / "other", "--batch", "5", "-o", "json").out)
+    assert (document["batch"], document["last_committed_batch"]) == (5, 7)
+    assert document["parts"] == [{"batch": 5, "watermark": None, "part": "logs", "files": 3, "bytes": None}]
+
+
+def test_C5_what_the_copy_repeats_is_in_the_plan(cli: CommandLine, tmp_path: Path) -> None:
+    write(tmp_path / "old", stateless(KAFKA, committed=7))
+    result = copy(cli, tmp_path / "old", tmp_path / "new", "--batch", "5", "--dry-run")
+    assert "reads the records of batches 6 to 7 again, possibly in other batches" in result.err
+
+
+def test_C5_a_copy_that_ends_anywhere_is_recognized(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = golden("4.2-hdfs", tmp_path / "old"), tmp_path / "new"
+    before, complete = content(old), 0
+    opened = CheckpointFiles._sync
+    for allowed in range(100):
+        left = iter(range(allowed))
+
+        def sync(self: CheckpointFiles, path: str, left: object = left) -> None:
+            if next(left, None) is None:  # type: ignore[call-overload]
+                raise OSError(28, "No space left on device")
+            opened(self, path)
+
+        monkeypatch.setattr(CheckpointFiles, "_sync", sync)
+        result = copy(cli, old, new, "--execute")
+        if result.code == 0:
+            complete = allowed
+            break
+        assert (result.code, content(old)) == (4, before)
+        assert f"is incomplete: {allowed} of" in result.err
+        found = content(new)
+        if "metadata" in found:
+            # All bytes of the last file are written, and only the sync failed.
+            assert allowed == len(found) - 1
+        else:
+            assert cli("checkpoint", "verify", str(new)).code == 1
+            assert "it is an incomplete copy" in copy(cli, aged(new), tmp_path / "other").err
+            assert "can be an incomplete copy to delete" in copy(cli, old, new, "--execute").err
+        shutil.rmtree(new)
+    assert complete == len(content(new))
+
+
+def test_C5_the_last_files_are_the_offsets_before_and_the_metadata(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(CheckpointFiles, "_sync", lambda _self, path: written.append(path))
+    assert copy(cli, golden("4.2-ids", tmp_path / "old"), tmp_path / "new", "--execute").code == 0
+    assert written[:2] == ["offsets/15", "commits/15"]
+    assert written[-2:] == ["offsets/14", "metadata"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ("8", "Batch 8 is planned and not committed: flights-0[35,40). It will run again. Use --batch 7"),
+        ("4", "Spark also needs the offsets of batch 3, which no longer exist. Use --batch 5 or a later one."),
+    ],
+)
+def test_C5_batches_that_cannot_be_copied(cli: CommandLine, tmp_path: Path, batch: str, message: str) -> None:
+    write(tmp_path / "old", stateless(KAFKA, committed=7))
+    result = copy(cli, tmp_path / "old", tmp_path / "new", "--batch", batch, "--execute")
+    assert (result.code, (tmp_path / "new").exists(), message in result.err) == (3, False, True), result.err
+
+
+def test_C5_a_batch_without_its_state_is_rejected(cli: CommandLine, tmp_path: Path) -> None:
+    (golden("4.2-hdfs", tmp_path / "old") / "state/0/1/14.delta").unlink()
+    result = copy(cli, tmp_path / "old", tmp_path / "new", "--batch", "13", "--execute")
+    assert (result.code, (tmp_path / "new").exists()) == (3, False)
+    assert "after batch 13 cannot be restored: 'state/0/1/14.delta' does not exist" in result.err
+    assert copy(cli, tmp_path / "old", tmp_path / "new", "--batch", "12", "--execute").code == 0
+
+
+def test_C5_a_running_query_is_rejected(cli: CommandLine, tmp_path: Path) -> None:
+    write(tmp_path / "old", stateless(KAFKA, committed=7))
+    now_s = time.time()
+    os.utime(tmp_path / "old" / "offsets" / "8", (now_s, now_s))
+    result = copy(cli, tmp_path / "old", tmp_path / "new", "--execute")
+    assert (result.code, (tmp_path / "new").exists()) == (3, False)
+    assert "ago, so its query may still run. Stop the query" in result.err
+    assert copy(cli, tmp_path / "old", tmp_path / "new", "--allow-running", "--execute").code == 0
+
+
+def test_C5_only_an_empty_directory_elsewhere_is_written(cli: CommandLine, tmp_path: Path) -> None:
+    old = write(tmp_path / "old", stateless(KAFKA, committed=7))
+    before = content(tmp_path)
+    for new in (old, old / "copy", tmp_path):
+        assert copy(cli, old, new, "--execute").code == 3
+    assert "which is never written" in copy(cli, f"file://{old}", f"{old}/copy").err
+    assert "is not empty: it contains old" in copy(cli, old, tmp_path).err
+    assert content(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    assert copy(cli, old, tmp_path / "empty", "--execute").code == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "message"),
+    [
+        ({"state/0/0/1.delta": "x"}, 2, "is not a checkpoint: it has no directory 'offsets'"),
+        ({}, 2, "does not exist, or is empty"),
+        (stateless({0: "-"}, committed=-1), 3, "has no committed batch"),
+        ({**stateless(KAFKA, committed=7), "offsets/7": "damaged"}, 2, "contains a log that is not one of Spark"),
+    ],
+)
+def test_C5_foreign_directories_are_rejected(
+    cli: CommandLine, tmp_path: Path, files: dict[str, str], code: int, message: str
+) -> None:
+    write(tmp_path / "old", files)
+    result = copy(cli, tmp_path / "old", tmp_path / "new", "--execute")
+    assert (result.code, (tmp_path / "new").exists(), message in result.err) == (code, False, True), result.err
+
+
+def test_a_file_that_is_deleted_meanwhile_makes_no_complete_copy(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = golden("4.2-hdfs", tmp_path / "old")
+    copied = CheckpointFiles.copy
+
+    def delete_and_copy(self: CheckpointFiles, path: str, source: CheckpointFiles) -> None:
+        if path.endswith(".snapshot"):
+            (old / path).unlink(missing_ok=True)
+        copied(self, path, source)
+
+    monkeypatch.setattr(CheckpointFiles, "copy", delete_and_copy)
+    result = copy(cli, old, tmp_path / "new", "--batch", "12", "--execute")
+    assert (result.code, (tmp_path / "new" / "metadata").exists()) == (4, False)
+    assert "a file of the old checkpoint was deleted meanwhile" in result.err
+
+
+def test_C5_a_copy_for_another_group(cli: CommandLine, tmp_path: Path) -> None:
+    old = write(tmp_path / "old", stateless(OWN, committed=2))
+    assert "the copy belongs to group board, as the old query does" in copy(cli, old, tmp_path / "new").err
+    result = copy(cli, old, tmp_path / "new", "--group", "shadow", "--execute")
+    assert (result.code, "belongs to group" in result.err) == (0, False)
+    shown = json.loads(cli("checkpoint", "show", str(tmp_path / "new"), "-o", "json").out)
+    assert [it["group"] for it in shown["sources"]] == ["shadow", None]
+    assert [(it["start_offset"], it["end_offset"]) for it in shown["partitions"]] == [(2, 3)]
+    for group in ("board", "", "x.streamgroups"):
+        assert copy(cli, old, tmp_path / "other", "--group", group).code == 2
+    kafka = write(tmp_path / "kafka", stateless(KAFKA, committed=7))
+    assert "needs a source of format('streamgroups')" in copy(cli, kafka, tmp_path / "other", "--group", "shadow").err
+
+
+def test_C5_the_schemas_of_operators_are_those_of_the_copy(cli: CommandLine, tmp_path: Path) -> None:
+    old = golden("4.2-rocksdb", tmp_path / "old")
+    schema = f"file:{old}/state/0/_stateSchema/default/0_4b7c"
+    stores = [{"storeName": "default", "numColsPrefixKey": 0, "numPartitions": 2, "stateSchemaFilePaths": [schema]}]
+    operator = {"operatorInfo": {"operatorId": 0, "operatorName": "transformWithStateExec"}, "stateStoreInfo": stores}
+    metadata = "v2\n" + json.dumps({**operator, "operatorPropertiesJson": "{}"})
+    write(
+        old,
+        {
+            "state/0/_stateSchema/default/0_4b7c": "v3\n{}",
+            "state/0/_stateSchema/default/15_9d1e": "v3\n{}",
+            "state/0/_metadata/v2/0": metadata,
+            "state/0/_metadata/v2/15": metadata,
+        },
+    )
+    assert copy(cli, old, tmp_path / "new", "--batch", "14", "--execute").code == 0
+    found = content(tmp_path / "new")
+    assert str(old).encode() not in b"".join(found.values())
+    assert f"file:{tmp_path}/new/state/0/_stateSchema/default/0_4b7c".encode() in found["state/0/_metadata/v2/0"]
+    # Those of later batches are left out.
+    assert {it for it in found if "/v2/" in it or "/_stateSchema/" in it} == {
+        "state/0/_metadata/v2/0",
+        "state/0/_stateSchema/default/0_4b7c",
+    }

@@ -1,0 +1,137 @@
+"""C5: ``streamgroups checkpoint verify`` finds each file that is missing or truncated, of each state store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unit_tests.cli_runner import CommandLine
+from unit_tests.spark_checkpoints import NAMES, aged, golden, stateless, write
+
+KAFKA = {n: f'{{"flights":{{"0":{n}}}}}' for n in range(4, 9)}
+
+
+def verified(cli: CommandLine, checkpoint: Path) -> tuple[int, Any]:
+    result = cli("checkpoint", "verify", str(checkpoint), "-o", "json")
+    assert result.err == ""
+    return result.code, json.loads(result.out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_C5_a_checkpoint_without_a_problem(cli: CommandLine, name: str, tmp_path: Path) -> None:
+    code, found = verified(cli, golden(name, tmp_path))
+    assert (code, found["problems"]) == (0, [])
+    # Spark needs the offsets of the batch before, too.
+    assert found["restorable_batches"] == [11, 12, 13, 14, 15]
+    result = cli("checkpoint", "verify", str(tmp_path))
+    assert result.out == f"{found['files']} files, 0 problems. Batches that can be restored: 11 to 15\n"
+
+
+@pytest.mark.parametrize("name", ["4.2-hdfs", "4.2-rocksdb", "4.2-ids"])
+def test_C5_each_missing_or_truncated_file_is_found(cli: CommandLine, name: str, tmp_path: Path) -> None:
+    whole = golden(name, tmp_path / "whole")
+    paths = sorted(str(it.relative_to(whole)) for it in whole.rglob("*") if it.is_file())
+    needed = [
+        it
+        for it in paths
+        if it.startswith(("state/", "commits/", "offsets/")) and "/_metadata/" not in it and not it.endswith(".crc")
+    ]
+    assert len(needed) > 15
+    for number, path in enumerate(needed):
+        for is_truncated in (False, True)[: 1 if number % 4 else 2]:
+            broken = shutil.copytree(whole, tmp_path / "broken")
+            if is_truncated:
+                (broken / path).write_bytes((broken / path).read_bytes()[:-30])
+            else:
+                (broken / path).unlink()
+            code, found = verified(cli, broken)
+            shutil.rmtree(broken)
+            if not is_truncated and path in ("offsets/10", "commits/10", "commits/15"):
+                # A shorter log: Spark deletes the lowest numbers, and runs the last batch again.
+                assert code == 0
+                continue
+            if not is_truncated and name == "4.2-rocksdb" and found["restorable_batches"] == [12, 13, 14, 15]:
+                # The state of the first batch only, which Spark deletes next.
+                continue
+            assert code == 1, (path, is_truncated)
+            assert _stem(path) in {_stem(it["file"]) for it in found["problems"]}, (path, is_truncated)
+
+
+def _stem(path: str) -> str:
+    """The path without its suffix: a version exists as a full file or as changes."""
+    return path.rpartition(".")[0] if path.startswith("state/") and "/SSTs/" not in path else path
+
+
+def test_the_batches_of_a_missing_file_are_named(cli: CommandLine, tmp_path: Path) -> None:
+    (golden("4.2-hdfs", tmp_path) / "state/0/1/14.delta").unlink()
+    code, found = verified(cli, tmp_path)
+    assert code == 1
+    assert found["problems"] == [{"file": "state/0/1/14.delta", "problem": "does not exist", "batches": [13, 14]}]
+    assert found["restorable_batches"] == [11, 12, 15]
+    assert "state/0/1/14.delta  does not exist  13 to 14" in cli("checkpoint", "verify", str(tmp_path)).out
+
+
+def test_a_partition_without_files_is_found(cli: CommandLine, tmp_path: Path) -> None:
+    shutil.rmtree(golden("4.2-hdfs", tmp_path) / "state/0/1")
+    code, found = verified(cli, tmp_path)
+    assert (code, found["restorable_batches"]) == (1, [])
+
+
+def test_the_state_of_the_first_batches_can_be_deleted(cli: CommandLine, tmp_path: Path) -> None:
+    golden("4.2-rocksdb", tmp_path)
+    for partition in (0, 1):
+        (tmp_path / f"state/0/{partition}/12.zip").unlink()
+    code, found = verified(cli, tmp_path)
+    assert (code, found["problems"], found["restorable_batches"]) == (0, [], [12, 13, 14, 15])
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "problem"),
+    [
+        ({"offsets/6": None}, "offsets/6", "does not exist: the log has a gap"),
+        ({"commits/6": None}, "commits/6", "does not exist: the log has a gap"),
+        ({"commits/7": None, "commits/8": None}, "commits/7", "does not exist: the log has a gap"),
+        ({"offsets/8": None}, "offsets/8", "does not exist: the log has a gap"),
+        ({"metadata": None}, "metadata", "does not exist: the checkpoint is an incomplete copy"),
+        ({"metadata": "{}"}, "metadata", "is damaged"),
+        ({"offsets/6": "v1\n{"}, "offsets/6", "is damaged"),
+        ({"offsets/6": "v3\n{}\n-"}, "offsets/6", "Version 3 of Spark's offset log is not supported"),
+        ({"commits/6": ""}, "commits/6", "is damaged: it begins with '', not with a version"),
+        ({"commits/6": "v7\n{}"}, "commits/6", "Version 7 of Spark's commit log is not supported"),
+        ({"commits/6": 'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":7}}'}, "commits/6", "is damaged"),
+        ({"state/0/_metadata/metadata": "v9\n{}"}, "state/0/_metadata/metadata", "operator metadata is not supported"),
+        ({"state/0/_metadata/metadata": "v1\n[]"}, "state/0/_metadata/metadata", "is damaged"),
+    ],
+)
+def test_C5_gaps_damage_and_newer_versions_of_the_logs(
+    cli: CommandLine, tmp_path: Path, change: dict[str, str | None], path: str, problem: str
+) -> None:
+    files = {**stateless(KAFKA, committed=8), **{name: text for name, text in change.items() if text is not None}}
+    write(tmp_path, {name: text for name, text in files.items() if change.get(name, "") is not None})
+    code, found = verified(cli, tmp_path)
+    assert code == 1
+    assert [it["problem"] for it in found["problems"] if it["file"] == path and problem in it["problem"]]
+
+
+def test_a_newer_offset_of_our_source_is_found(cli: CommandLine, tmp_path: Path) -> None:
+    own = {n: f'{{"version":9,"n":{n},"ranges":{{}},"resting":{{}}}}' for n in (1, 2)}
+    write(tmp_path, stateless(own, committed=2))
+    code, found = verified(cli, tmp_path)
+    assert (code, [it["file"] for it in found["problems"]]) == (1, ["offsets/1", "offsets/2"])
+    assert "was written by a newer streamgroups" in found["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\3\4", b"LZ4Block" + b"\xff" * 40, b"\0" * 100])
+@pytest.mark.parametrize("name", ["4.2-rocksdb", "4.2-ids"])
+def test_state_files_with_any_content_are_problems(cli: CommandLine, tmp_path: Path, name: str, damage: bytes) -> None:
+    golden(name, tmp_path)
+    damaged = next(it for it in sorted((tmp_path / "state/0/1").iterdir()) if it.name.startswith("16"))
+    damaged.write_bytes(damage)
+    aged(tmp_path)
+    code, found = verified(cli, tmp_path)
+    assert (code, found["restorable_batches"]) == (1, [11, 12, 13, 14])
+    assert f"state/0/1/{damaged.name}" in {it["file"] for it in found["problems"]}
