@@ -28,6 +28,7 @@ the error as the cause of a failed query::
     ├── PartlyDone              some parts of an operation succeeded, others failed
     ├── OffsetFormat            an offset in a checkpoint was not written by this library
     ├── CheckpointMismatch      a checkpoint belongs to another group
+    ├── CheckpointRejected      a checkpoint cannot be copied as requested
     ├── StateMissing            no stored state of an operator leads to a position
     ├── StateDamaged            a state file is damaged, or cannot be read
     ├── StateMismatch           a state belongs to another topic, cluster, offset or operator

@@ -113,7 +113,7 @@ def needs_of(
         chain = files_of_version(files, version)
     else:
         known = {it.unique_id for it in files if it.version == version}
-        unique_id = min(known.intersection(unique_ids) or unique_ids, default="")
+        unique_id = min([it for it in unique_ids if it in known] or unique_ids, default="")
         chain = files_of_id(files, version, unique_id, lambda it: contents.lineage(f"{store}/{it}"))
     if isinstance(chain, Incomplete):
         return StateNeeds({}, f"{store}/{chain.missing}")
@@ -136,6 +136,7 @@ def expected_stores(
         entry: the batch in the offset log.
         existing: the paths of directories with state files.
 
+    >>> from streamgroups.checkpoints.spark_logs import Store
     >>> operators = {0: Operator(1, "stateStoreSave", (Store("default", 2),))}
     >>> expected_stores(operators, OffsetEntry(1, 0, 0, {}), [])
     {'state/0/0': (0, 0), 'state/0/1': (0, 1)}

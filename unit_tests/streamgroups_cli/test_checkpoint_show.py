@@ -185,7 +185,12 @@ def test_C1_the_number_of_files_does_not_grow_with_the_batches(
 ) -> None:
     read: list[str] = []
     content = CheckpointFiles.content
-    monkeypatch.setattr(CheckpointFiles, "content", lambda self, path: read.append(path) or content(self, path))
+
+    def counted(self: CheckpointFiles, path: str) -> memoryview:
+        read.append(path)
+        return content(self, path)
+
+    monkeypatch.setattr(CheckpointFiles, "content", counted)
 
     def count(batches: int) -> int:
         files = stateless({n: f'{{"flights":{{"0":{n}}}}}' for n in range(batches)}, committed=batches - 1)
