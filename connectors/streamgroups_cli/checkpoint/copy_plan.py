@@ -1,0 +1,194 @@
+"""Plans and writes a copy of a checkpoint: its files, in order, and those whose content changes.
+
+``streamgroups checkpoint copy`` uses it. Source: SEMANTICS C5.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from streamgroups.checkpoints.spark_batches import SourceKind
+from streamgroups.checkpoints.spark_copy import (
+    files_of_state,
+    in_order,
+    spark_location,
+    with_group,
+    with_positions,
+    with_schemas_at,
+)
+from streamgroups.checkpoints.spark_logs import Operator
+from streamgroups.coordination.reset_protocol import is_metadata_group
+from streamgroups.errors import CheckpointRejected, InvalidOption, PartlyDone
+from streamgroups.groups.reset_plan import Move
+from streamgroups_cli.checkpoint.moving import moved_positions
+from streamgroups_cli.checkpoint.reading import Batch, read_operators
+from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, is_file
+from streamgroups_spark.bridge.state_contents import StateContentsOf
+
+#: The number of files that are copied at once: an object store takes its time for each one.
+_THREADS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """The files of a copy.
+
+    Args:
+        batch: its batch.
+        last: the last committed batch of the old checkpoint.
+        paths: the files in the order in which they are written.
+        sizes: their sizes in bytes, if they are known.
+        changed: the content of files that are not copied as they are.
+        operators: the operators with state.
+        moves: the new position of each partition; empty if the positions stay.
+    """
+
+    batch: Batch
+    last: int
+    paths: Sequence[str]
+    sizes: Mapping[str, int]
+    changed: Mapping[str, bytes]
+    operators: Mapping[int, Operator | None]
+    moves: Sequence[Move] = ()
+
+
+def plan_copy(files: CheckpointFiles, target: CheckpointFiles, batch: Batch, last: int, group: str | None) -> CopyPlan:
+    """Plans the copy of a batch.
+
+    Args:
+        files: the old checkpoint.
+        target: the new one.
+        batch: the batch.
+        last: the last committed batch of the old checkpoint.
+        group: another group for the sources of this library; ``None`` if they keep theirs.
+
+    Raises:
+        CheckpointRejected: if the batch is not committed, or some of its files no longer exist.
+        InvalidOption: if no source can have this group.
+        StateDamaged: if a state file cannot be parsed.
+        OSError: if the old checkpoint cannot be read.
+        ValueError: if a file of it has another format.
+    """
+    id_ = batch.batch_id
+    if batch.commit is None:
+        raise CheckpointRejected(
+            f"Batch {id_} of '{files.location}' is not committed.",
+            remedy=f"Use a batch up to {last}, the last committed one.",
+        )
+    if id_ and not is_file(files.files.get_file_info(f"{files.path}/offsets/{id_ - 1}")):
+        raise CheckpointRejected(
+            f"Batch {id_} cannot be copied: Spark also needs the offsets of batch {id_ - 1}, which no longer exist.",
+            remedy=f"Use --batch {id_ + 1} or a later one.",
+        )
+    sources, state = files.below("sources"), files.below("state")
+    operators = read_operators(files, id_)
+    paths = in_order(
+        id_,
+        list(sources),
+        files_of_state(state, operators, batch.offsets, batch.commit, id_, StateContentsOf(files)),
+    )
+    changed = {
+        **_logs_of_group(files, batch, group),
+        **_moved_schemas(files, target, operators, [it for it in paths if "/_metadata/" in it]),
+    }
+    kept = [it for it in paths if it.removesuffix(".crc") not in changed or it in changed]
+    sizes = {path: int(it.size) for path, it in {**sources, **state}.items()}
+    return CopyPlan(batch, last, kept, sizes, changed, operators)
+
+
+def at_positions(plan: CopyPlan, files: CheckpointFiles, moves: Sequence[Move]) -> CopyPlan:
+    """Returns the plan with other positions.
+
+    The batch before has them, too: no source then reads a range from it to the batch when the query starts.
+
+    Args:
+        plan: the plan.
+        files: the old checkpoint.
+        moves: the position of each partition.
+    """
+    positions = moved_positions(moves)
+    logs = {path: plan.changed.get(path) or files.content(path) for path in plan.paths if path.startswith("offsets/")}
+    changed = {path: with_positions(bytes(text).decode(), positions).encode() for path, text in logs.items()}
+    return replace(plan, changed={**plan.changed, **changed}, moves=moves)
+
+
+def _logs_of_group(files: CheckpointFiles, batch: Batch, group: str | None) -> dict[str, bytes]:
+    """The offset logs of a copy for another group."""
+    if group is None:
+        return {}
+    old = sorted(
+        {it.group_id for it in batch.sources if it.kind is SourceKind.STREAMGROUPS and it.group_id is not None}
+    )
+    if not old:
+        raise InvalidOption(
+            "--group needs a source of format('streamgroups'), and the query has none.",
+            remedy="Omit --group: other sources have no group in their checkpoint.",
+        )
+    if not group or is_metadata_group(group) or group in old:
+        raise InvalidOption(
+            f"--group is '{group}'" + (", the group of the query." if group in old else ", which no query can use."),
+            remedy="Use another name.",
+        )
+    ids = [it for it in (batch.batch_id - 1, batch.batch_id) if it >= 0]
+    return {f"offsets/{it}": with_group(files.text(f"offsets/{it}"), group).encode() for it in ids}
+
+
+def _moved_schemas(
+    files: CheckpointFiles, target: CheckpointFiles, operators: Mapping[int, Operator | None], paths: Sequence[str]
+) -> dict[str, bytes]:
+    """The metadata of operators whose files of schemas are in the copy."""
+    moved = {}
+    for number, operator in operators.items():
+        if operator is None or not operator.schema_files:
+            continue
+        is_same_system = type(files.files) is type(target.files)
+        root = spark_location(
+            operator.schema_files[0], files.path, target.path, target.location, is_same_system=is_same_system
+        )
+        for path in (it for it in paths if it.startswith(f"state/{number}/_metadata/") and not it.endswith(".crc")):
+            text = files.text(path)
+            found = with_schemas_at(text, number, root)
+            if found != text:
+                moved[path] = found.encode()
+    return moved
+
+
+def write_copy(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) -> str:
+    """Writes all files, and 'metadata' last. Returns the new query id.
+
+    Raises:
+        PartlyDone: if a file cannot be read or written. The copy is incomplete.
+    """
+    id_ = str(uuid.uuid4())
+    written: list[str] = []
+
+    def write(path: str) -> None:
+        if path in plan.changed:
+            target.write(path, plan.changed[path])
+        else:
+            target.copy(path, files)
+        written.append(path)
+
+    *most, last = plan.paths
+    try:
+        write(most[0])
+        with ThreadPoolExecutor(_THREADS) as pool:
+            # The results are read for their errors.
+            list(pool.map(write, most[1:]))
+        write(last)
+        target.write("metadata", json.dumps({"id": id_}, separators=(",", ":")).encode())
+    except OSError as e:
+        reason = os.strerror(e.errno) if e.errno else type(e).__name__
+        if isinstance(e, FileNotFoundError):
+            reason = "a file of the old checkpoint was deleted meanwhile"
+        raise PartlyDone(
+            f"The copy '{target.location}' is incomplete: {len(written)} of {len(plan.paths) + 1} files were written ({reason}). "
+            "It has no file 'metadata'.",
+            remedy="Delete it, and copy again. The old checkpoint is unchanged.",
+        ) from e
+    return id_
