@@ -69,7 +69,7 @@ def moved_positions(moves: Sequence[Move]) -> dict[TopicPartition, int]:
 
 
 def require_keep_state(operators: Mapping[int, Operator | None], *, keep_state: bool) -> None:
-    """Checks that the user knows that a state does not move with the positions.
+    """Checks that the user accepts that a state does not move with the positions.
 
     Raises:
         CheckpointRejected: if it does not.
