@@ -184,7 +184,9 @@ def test_C1_C5_a_query_of_kafka_continues_from_a_copy(
     write(5 * _PER_BATCH, 2 * _PER_BATCH)
     undisturbed = before | _run(records(), tmp_path / "old")
     continued = _run(records(), tmp_path / "new")
-    assert continued == {n: rows for n, rows in undisturbed.items() if n > chosen}
+    # The undisturbed query has no-data batches where it was stopped, so the numbers of its batches are higher.
+    assert list(continued.values()) == [rows for n, rows in undisturbed.items() if n > chosen]
+    assert len(continued) > 3
     _verify(tmp_path / "old")
     _verify(tmp_path / "new")
 
