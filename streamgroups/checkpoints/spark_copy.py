@@ -6,8 +6,9 @@ the versions of the state. The log of a source can contain more than the batch h
 batch reads the rest. Source: ``MicroBatchExecution.populateStartOffsets``, which reads the offsets of the last batch and of the
 batch before it, and fails if only the latter do not exist; ``FileStreamSource``; ``StateStoreMetadataV2``. SEMANTICS C5.
 
-Spark creates a missing file ``metadata`` with a new id, so it would start an incomplete copy. The offsets of the batch
-before the last one are therefore written after all other files, and only ``metadata`` follows.
+Spark 4.2 rejects a checkpoint without the file ``metadata``. Earlier versions create one with a new id, so they would start an
+incomplete copy. The offsets of the batch before the last one are therefore written after all other files, and only ``metadata``
+follows.
 """
 
 from __future__ import annotations
