@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 
 #: The logs and the state are cleaned at different times, so the state of the first batches in the log can be deleted.
 _MAX_CLEANED = 3
+#: The maximum number of files of a log that are reported as missing: any number can be the name of a file.
+_MAX_GAPS = 1_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,7 +46,7 @@ def gaps(planned: Sequence[int], committed: Sequence[int]) -> list[Problem]:
         return [Problem(f"offsets/{n}", "does not exist, and the batch is committed") for n in committed]
     missing += [f"commits/{n}" for n in _missing(committed)]
     last = committed[-1] if committed else planned[0] - 1
-    missing += [f"commits/{n}" for n in range(last + 1, planned[-1]) if n not in committed]
+    missing += [f"commits/{n}" for n in range(last + 1, min(planned[-1], last + 1 + _MAX_GAPS))]
     missing += [f"offsets/{n}" for n in committed if n > planned[-1]]
     return [Problem(path, "does not exist: the log has a gap") for path in missing]
 
@@ -94,5 +96,5 @@ def spans(batches: Collection[int]) -> str:
 
 
 def _missing(numbers: Sequence[int]) -> list[int]:
-    known = set(numbers)
-    return [n for n in range(numbers[0], numbers[-1]) if n not in known] if numbers else []
+    between = (n for before, after in pairwise(numbers) for n in range(before + 1, after))
+    return list(islice(between, _MAX_GAPS))

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroups.errors import OffsetFormat
-from streamgroups.json_values import MAX_INT32, MAX_INT64, items, partition_number, read_json, string, whole
+from streamgroups.json_values import MAX_INT64, items, partition_number, read_json, string, whole
 
 #: The line of a source without an offset.
 _VOID = "-"
 #: The supported versions of the offset log, of the commit log, and of the metadata of operators.
 _SUPPORTED = (1, 2)
+#: Far more than queries have, and little enough that each one has a name in memory.
+_MAX_PARTITIONS = 100_000
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _CODEC = "spark.sql.streaming.stateStore.compression.codec"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -70,7 +72,7 @@ class OffsetEntry:
     def shuffle_partitions(self) -> int | None:
         """The number of partitions of the state. ``None`` if it is unknown."""
         text = self.conf.get(_SHUFFLE_PARTITIONS, "")
-        return int(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
+        return min(int(text), _MAX_PARTITIONS) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
 
     @property
     def formats(self) -> dict[str, str]:
@@ -290,7 +292,9 @@ def parse_operator(text: str) -> Operator:
     return Operator(
         version,
         string(dict(items(found.get("operatorInfo"))).get("operatorName")),
-        tuple(Store(string(it.get("storeName")), whole(it.get("numPartitions"), most=MAX_INT32)) for it in stores),
+        tuple(
+            Store(string(it.get("storeName")), whole(it.get("numPartitions"), most=_MAX_PARTITIONS)) for it in stores
+        ),
         tuple(file for it in stores for file in map(string, _list(it.get("stateSchemaFilePaths") or []))),
     )
 

@@ -117,11 +117,13 @@ def files_of_version(files: Collection[StateFile], version: int) -> list[StateFi
     known = {it for it in files if it.unique_id is None}
     full = max((it for it in known if it.kind.is_full and it.version <= version), key=_version, default=None)
     changes = {it.version: it for it in known if not it.kind.is_full}
-    numbers = range(1 if full is None else full.version + 1, version + 1)
-    missing = max((number for number in numbers if number not in changes), default=None)
-    if missing is not None:
-        return Incomplete(StateFile(missing, _kind_of_missing(known)))
-    return [*([] if full is None else [full]), *(changes[number] for number in numbers)]
+    first = 1 if full is None else full.version + 1
+    number = version
+    while number >= first and number in changes:
+        number -= 1
+    if number >= first:
+        return Incomplete(StateFile(number, _kind_of_missing(known)))
+    return [*([] if full is None else [full]), *(changes[it] for it in range(first, version + 1))]
 
 
 def files_of_id(

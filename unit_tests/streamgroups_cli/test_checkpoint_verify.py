@@ -40,6 +40,8 @@ def test_C5_each_missing_or_truncated_file_is_found(cli: CommandLine, name: str,
         for it in paths
         if it.startswith(("state/", "commits/", "offsets/")) and "/_metadata/" not in it and not it.endswith(".crc")
     ]
+    # Partition 0 has the same kinds of files.
+    needed = [it for it in needed if not it.startswith("state/0/0/")]
     assert len(needed) > 15
     for number, path in enumerate(needed):
         for is_truncated in (False, True)[: 1 if number % 4 else 2]:
@@ -135,3 +137,17 @@ def test_state_files_with_any_content_are_problems(cli: CommandLine, tmp_path: P
     code, found = verified(cli, tmp_path)
     assert (code, found["restorable_batches"]) == (1, [11, 12, 13, 14])
     assert f"state/0/1/{damaged.name}" in {it["file"] for it in found["problems"]}
+
+
+def test_any_number_can_be_the_name_of_a_file(cli: CommandLine, tmp_path: Path) -> None:
+    huge = 10**17
+    files = stateless({1: "-", huge - 1: "-", huge: "-"}, committed=huge)
+    operator = '{"operatorInfo":{"operatorId":0,"operatorName":"dedupe"},"stateStoreInfo":[%s]}'
+    store = '{"storeName":"default","numColsPrefixKey":0,"numPartitions":%d}'
+    write(tmp_path, {**files, "state/0/_metadata/metadata": "v1\n" + operator % (store % 1), "state/0/0/2.delta": "x"})
+    code, found = verified(cli, tmp_path)
+    assert code == 1
+    assert f"state/0/0/{huge + 1}.delta" in {it["file"] for it in found["problems"]}
+    write(tmp_path, {"state/0/_metadata/metadata": "v1\n" + operator % (store % 2**31)})
+    code, found = verified(cli, tmp_path)
+    assert "state/0/_metadata/metadata" in {it["file"] for it in found["problems"]}
