@@ -36,6 +36,7 @@ from streamgroups.errors import CheckpointRejected
 from streamgroups.json_values import items, read_json
 from streamgroups.partitions import TopicPartition
 
+_METADATA = re.compile(r"state/\d{1,18}/_metadata/(?:metadata|v2/(\d{1,18}))", re.ASCII)
 _OF_BATCH = re.compile(r"(\d{1,18})(?:_.*)?", re.ASCII)
 #: The name of the only store of an operator.
 _DEFAULT_STORE = "default"
@@ -158,6 +159,19 @@ def expected_stores(
         if is_store and operators.get(int(operator_number)) is None:
             found[path] = (int(operator_number), int(partition))
     return found
+
+
+def metadata_batch(path: str) -> int | None:
+    """Returns the first batch to which a file with the metadata of an operator applies. ``None`` for other files.
+
+    Args:
+        path: the path of a file below the checkpoint.
+
+    >>> metadata_batch("state/0/_metadata/v2/7"), metadata_batch("state/0/_metadata/metadata"), metadata_batch("state/0/0/7.delta")
+    (7, 0, None)
+    """
+    found = _METADATA.fullmatch(path)
+    return None if found is None else int(found[1] or 0)
 
 
 def unique_ids_of(commit: CommitEntry, operator: int, partition: int) -> tuple[str, ...] | None:

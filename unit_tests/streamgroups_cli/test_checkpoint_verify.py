@@ -151,3 +151,15 @@ def test_any_number_can_be_the_name_of_a_file(cli: CommandLine, tmp_path: Path) 
     write(tmp_path, {"state/0/_metadata/metadata": "v1\n" + operator % (store % 2**31)})
     code, found = verified(cli, tmp_path)
     assert "state/0/_metadata/metadata" in {it["file"] for it in found["problems"]}
+
+
+def test_the_number_of_partitions_is_that_of_the_batch(cli: CommandLine, tmp_path: Path) -> None:
+    """Spark 4.2 can change it between two batches."""
+    metadata = (golden("4.2-hdfs", tmp_path) / "state/0/_metadata/metadata").read_text()
+    changed = metadata.replace("v1\n", "v2\n").replace('"numPartitions":2', '"numPartitions":3')
+    write(tmp_path, {"state/0/_metadata/v2/15": changed, "state/0/2/16.snapshot": "any codec"})
+    code, found = verified(cli, tmp_path)
+    assert (code, found["problems"]) == (0, [])
+    (tmp_path / "state/0/2/16.snapshot").unlink()
+    code, found = verified(cli, tmp_path)
+    assert (code, found["restorable_batches"]) == (1, [11, 12, 13, 14])

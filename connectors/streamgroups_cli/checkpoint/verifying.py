@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import typer
 
 from streamgroups.checkpoints.offset import decode
-from streamgroups.checkpoints.spark_copy import expected_stores, needs_of, stores_in, unique_ids_of
+from streamgroups.checkpoints.spark_copy import expected_stores, metadata_batch, needs_of, stores_in, unique_ids_of
 from streamgroups.checkpoints.spark_findings import Problem, by_file, gaps, spans, without_cleaned
 from streamgroups.checkpoints.spark_kafka import is_own_offset
 from streamgroups.checkpoints.spark_logs import (
@@ -126,12 +126,12 @@ def _check_state(checked: _Checked, planned: list[int]) -> set[int]:
     contents = StateContentsOf(checked.files)
     damages: dict[str, str | None] = {}
     stores = stores_in(sizes)
-    operators = _operators(checked)
+    operators = _Operators(checked, sizes)
     for batch_id, commit in checked.commits.items():
         entry = checked.offsets.get(batch_id)
         if entry is None or not (batch_id == 0 or batch_id - 1 in checked.offsets):
             continue
-        for store, (operator, partition) in expected_stores(operators, entry, stores).items():
+        for store, (operator, partition) in expected_stores(operators.of(batch_id), entry, stores).items():
             ids = unique_ids_of(commit, operator, partition)
             try:
                 needs = needs_of(store, stores.get(store, frozenset()), batch_id, ids, contents)
@@ -152,12 +152,26 @@ def _check_state(checked: _Checked, planned: list[int]) -> set[int]:
     return {batch_id for it in problems for batch_id in it.batches}
 
 
-def _operators(checked: _Checked) -> Mapping[int, Operator | None]:
-    found: dict[int, Operator | None] = {}
-    for operator in checked.files.operators():
-        path = checked.files.operator_metadata(operator)
-        found[operator] = None if path is None else checked.parsed(path, parse_operator)
-    return found
+class _Operators:
+    """The metadata of the operators, which a start of the query can change.
+
+    Args:
+        checked: the checkpoint.
+        paths: the paths of all files below ``state``.
+    """
+
+    def __init__(self, checked: _Checked, paths: Collection[str]) -> None:
+        self._parsed = {it: checked.parsed(it, parse_operator) for it in paths if metadata_batch(it) is not None}
+        numbers = {it.split("/")[1] for it in paths}
+        self._numbers = sorted(int(it) for it in numbers if it.isdecimal())
+
+    def of(self, batch_id: int) -> dict[int, Operator | None]:
+        """Those that apply to a batch. ``None`` for an operator without metadata."""
+        found: dict[int, Operator | None] = dict.fromkeys(self._numbers)
+        for path, operator in sorted(self._parsed.items(), key=lambda it: metadata_batch(it[0]) or 0):
+            if (metadata_batch(path) or 0) <= batch_id:
+                found[int(path.split("/")[1])] = operator
+        return found
 
 
 def _damage(
