@@ -89,7 +89,8 @@ def read_batch(files: CheckpointFiles, batch_id: int) -> Batch:
             before = parse_offsets(files.text(f"offsets/{batch_id - 1}"))
         except FileNotFoundError:
             before = None
-    initial = files.initial_offsets()
+    # The log of a source of files can be large, and only the first batch begins there.
+    initial = files.initial_offsets() if batch_id == 0 else {}
     return Batch(
         batch_id,
         offsets,
