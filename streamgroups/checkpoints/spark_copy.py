@@ -277,8 +277,8 @@ def with_positions(log: str, positions: Mapping[TopicPartition, int]) -> str:
         ValueError: if the content has another format.
         OffsetFormat: if a newer version of Spark has written it.
 
-    >>> with_positions('v1\n{"batchWatermarkMs":0}\n{"t":{"0":7,"1":8}}', {TopicPartition("t", 0): 3})
-    'v1\n{"batchWatermarkMs":0}\n{"t":{"0":3,"1":8}}'
+    >>> with_positions('v1\\n{"batchWatermarkMs":0}\\n{"t":{"0":7,"1":8}}', {TopicPartition("t", 0): 3})
+    'v1\\n{"batchWatermarkMs":0}\\n{"t":{"0":3,"1":8}}'
     """
 
     def moved(value: Any) -> Any:
