@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_C5_a_copy_of_each_batch_can_be_restored(cli: CommandLine, name: str, ba
     ]
     verified = cli("checkpoint", "verify", str(new), "-o", "json")
     assert (verified.code, json.loads(verified.out)["restorable_batches"]) == (0, [batch])
+    assert _named_in_zips(new) <= found.keys()
     # It is minimal: each state file is needed.
     state = [it for it in found if it.startswith("state/") and "/_metadata/" not in it and not it.endswith(".crc")]
     for path in state if batch == 12 else []:
@@ -53,6 +55,17 @@ def test_C5_a_copy_of_each_batch_can_be_restored(cli: CommandLine, name: str, ba
         assert cli("checkpoint", "verify", str(new)).code == 1, path
         (tmp_path / "moved").rename(new / path)
     assert copy(cli, aged(new), tmp_path / "again", "--execute").code == 0
+
+
+def _named_in_zips(checkpoint: Path) -> set[str]:
+    """The files that the full files of RocksDB name."""
+    named = set()
+    for path in checkpoint.rglob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            metadata = json.loads(archive.read("metadata").decode().partition("\n")[2])
+        store = path.parent.relative_to(checkpoint)
+        named |= {f"{store}/SSTs/{it['dfsSstFileName']}" for it in metadata["sstFiles"]}
+    return named
 
 
 def test_C5_the_last_committed_batch_is_the_default(cli: CommandLine, tmp_path: Path) -> None:

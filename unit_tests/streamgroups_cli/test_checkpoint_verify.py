@@ -157,9 +157,20 @@ def test_the_number_of_partitions_is_that_of_the_batch(cli: CommandLine, tmp_pat
     """Spark 4.2 can change it between two batches."""
     metadata = (golden("4.2-hdfs", tmp_path) / "state/0/_metadata/metadata").read_text()
     changed = metadata.replace("v1\n", "v2\n").replace('"numPartitions":2', '"numPartitions":3')
-    write(tmp_path, {"state/0/_metadata/v2/15": changed, "state/0/2/16.snapshot": "any codec"})
+    write(tmp_path, {"state/0/_metadata/v2/15": changed})
+    shutil.copytree(tmp_path / "state/0/1", tmp_path / "state/0/2")
+    for path in (tmp_path / "state/0/2").glob("1[2345].*"):
+        path.unlink()
     code, found = verified(cli, tmp_path)
     assert (code, found["problems"]) == (0, [])
     (tmp_path / "state/0/2/16.snapshot").unlink()
     code, found = verified(cli, tmp_path)
     assert (code, found["restorable_batches"]) == (1, [11, 12, 13, 14])
+
+
+@pytest.mark.parametrize("size_bytes", [1, 20, 21, 30])
+def test_a_state_file_that_ends_after_any_byte_is_truncated(cli: CommandLine, tmp_path: Path, size_bytes: int) -> None:
+    path = golden("4.2-hdfs", tmp_path) / "state/0/1/16.snapshot"
+    path.write_bytes(path.read_bytes()[:size_bytes])
+    code, found = verified(cli, tmp_path)
+    assert (code, [it["batches"] for it in found["problems"]]) == (1, [[15]])

@@ -141,7 +141,7 @@ def _check_state(checked: _Checked, planned: list[int]) -> set[int]:
             if needs.missing is not None:
                 found[needs.missing, _NOT_THERE].add(batch_id)
             for path, size_bytes in needs.files.items():
-                text = _damage(path, size_bytes, sizes, contents, damages)
+                text = _damage(path, size_bytes, entry.codec, sizes, contents, damages)
                 if text is not None:
                     found[path, text].add(batch_id)
     checked.read += len(damages)
@@ -175,7 +175,12 @@ class _Operators:
 
 
 def _damage(
-    path: str, size_bytes: int | None, sizes: Mapping[str, int], contents: StateContentsOf, known: dict[str, str | None]
+    path: str,
+    size_bytes: int | None,
+    codec: str | None,
+    sizes: Mapping[str, int],
+    contents: StateContentsOf,
+    known: dict[str, str | None],
 ) -> str | None:
     """Why a state file cannot be used. Each file is read once."""
     if path not in known:
@@ -184,7 +189,7 @@ def _damage(
         elif size_bytes is not None and sizes[path] != size_bytes:
             known[path] = f"has {sizes[path]} bytes instead of {size_bytes}"
         else:
-            known[path] = contents.damage(path, sizes[path], has_checksum=path + CHECKSUM in sizes)
+            known[path] = contents.damage(path, sizes[path], codec, has_checksum=path + CHECKSUM in sizes)
     return known[path]
 
 

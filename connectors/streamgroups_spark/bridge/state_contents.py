@@ -65,7 +65,7 @@ class StateContentsOf:
             self._zips[path] = _checked(path, lambda: parse_files_of_zip(self._metadata(path)))
         return self._zips[path]
 
-    def damage(self, path: str, size_bytes: int, *, has_checksum: bool) -> str | None:
+    def damage(self, path: str, size_bytes: int, codec: str | None, *, has_checksum: bool) -> str | None:
         """Returns why a state file cannot be complete. ``None`` if it can be.
 
         A file with a checksum must have the size in it. A file that Spark has compressed with lz4 ends with an empty block.
@@ -73,6 +73,7 @@ class StateContentsOf:
         Args:
             path: the file.
             size_bytes: its size.
+            codec: the compression of the query; ``None`` if it is unknown.
             has_checksum: whether a file with its checksum exists.
 
         Raises:
@@ -92,8 +93,8 @@ class StateContentsOf:
             return None
         with self._files.opened(path) as stored:
             if stored.read(len(_MAGIC)) != _MAGIC:
-                # Another compression, whose end is not marked.
-                return None
+                # The end of another compression is not marked.
+                return "is damaged: it is not compressed with lz4, as the query is" if codec == "lz4" else None
             stored.seek(max(0, size_bytes - _HEADER.size))
             end = stored.read()
         if len(end) != _HEADER.size or _HEADER.unpack(end)[0] != _MAGIC or any(_HEADER.unpack(end)[2:]):
