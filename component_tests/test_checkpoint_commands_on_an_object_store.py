@@ -10,8 +10,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from component_tests.object_store import BUCKET, ObjectStore
 from streamgroups_cli import main
-from streamgroups_testkit.object_store import BUCKET, ObjectStore
 from unit_tests.spark_checkpoints import content, golden
 
 OLD, NEW = f"s3a://{BUCKET}/old", f"s3a://{BUCKET}/new"

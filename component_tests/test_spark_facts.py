@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from component_tests.tiny_source import NAME, ROWS, TinySource, attempt_id
+from streamgroups.checkpoints.spark_logs import time_in
 from streamgroups_spark.bridge import direct, plan
 from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.channel import Channel
@@ -255,7 +256,7 @@ def logs_of_a_checkpoint(ran: Ran) -> None:
     assert log.query_id() == ran.query.id
     assert log.has_finished({"next": ROWS})
     assert not log.has_state()
-    assert abs(log.time_ms(0) - dt.datetime.now().timestamp() * 1_000) < 3_600_000
+    assert abs(time_in(log.offsets(0)) - dt.datetime.now().timestamp() * 1_000) < 3_600_000
 
 
 # ---- processes ---------------------------------------------------------------------------------------------------------

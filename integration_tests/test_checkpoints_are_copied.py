@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from integration_tests.command_line import streamgroups
+from integration_tests.spark_kafka import spark_kafka_jars
 from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
-from streamgroups_testkit.spark_kafka import spark_kafka_jars
 from unit_tests.requirements import without
 
 _STORE = "spark.sql.streaming.stateStore"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.checkpoints.offset import decode
+from streamgroups.checkpoints.spark_logs import ends_in, time_in
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.membership import InFlight, States
 from streamgroups.identity import TopicIdentity
@@ -24,7 +25,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import states_after
 from streamgroups.retry import comes_true
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_spark.bridge.checkpoint_log import CommitLog, ends_in, time_in
+from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.punctuation_options import group_in
 from streamgroups_spark.bridge.rpc import request_source
 from streamgroups_spark.bridge.task_reports import request_reports
