@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.bench import Bench, environment
 from benchmarks.figures import RECORDS_PER_S, Missing, Row, S, compare, median_of
 from benchmarks.rounds import NotHere, WrongCount
-from benchmarks.sources import OURS, SOURCES, SPARKS, StreamRun, batch_read, stream_read, stream_rows
+from benchmarks.sources import SOURCES, SPARKS, STREAMGROUPS, StreamRun, batch_read, stream_read, stream_rows
 from benchmarks.workload import TopicSpec
 
 LOOP = "confluent-kafka loop"
@@ -52,11 +52,11 @@ def catch_up(bench: Bench) -> Iterator[Row]:
     }
     found = bench.race(what, runs, bench.scale.rounds)
     walls = {n: c if isinstance(c, Missing) else median_of([r.wall_s for r in c]) for n, c in found.items()}
-    yield from compare(f"{what}: start to end", S, walls, ours=OURS, alternatives=SPARKS)
+    yield from compare(f"{what}: start to end", S, walls, own=STREAMGROUPS, alternatives=SPARKS)
     speeds = {
         n: c if isinstance(c, Missing) else median_of([r.records / r.trigger_s for r in c]) for n, c in found.items()
     }
-    yield from compare(f"{what}: its trigger", RECORDS_PER_S, speeds, ours=OURS, alternatives=SPARKS)
+    yield from compare(f"{what}: its trigger", RECORDS_PER_S, speeds, own=STREAMGROUPS, alternatives=SPARKS)
 
 
 def _quix(bench: Bench) -> Path:
@@ -86,7 +86,7 @@ def _program(bench: Bench, python: Path, module: str, topic: str, records: int) 
     )
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1])
-    said = json.loads(done.stdout.splitlines()[-1])
-    if said["records"] < records:
-        raise WrongCount(f"{said['records']} of {records} records were read")
-    return float(said["records"] / said["seconds"])
+    text = json.loads(done.stdout.splitlines()[-1])
+    if text["records"] < records:
+        raise WrongCount(f"{text['records']} of {records} records were read")
+    return float(text["records"] / text["seconds"])

@@ -29,7 +29,7 @@ from benchmarks.rounds import NotHere, in_short
 from benchmarks.shapes import compression, partitions, sizes
 from benchmarks.sinks import ledger_sinks, sinks
 from benchmarks.small_batches import SmallBatches
-from benchmarks.sources import OURS, SPARK, SPARK_20
+from benchmarks.sources import SPARK, SPARK_20, STREAMGROUPS
 from benchmarks.state import state, state_owners, state_triggers
 from benchmarks.tables import remarks, rst, terminal_table
 from streamgroups_broker import EmbeddedKafka
@@ -75,7 +75,7 @@ _MIN_WIDTH = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints. Returns the exit code: 1 if a measurement failed."""
-    asked = _parser().parse_args(arguments)
+    requested = _parser().parse_args(arguments)
     console, progress = Console(), Console(stderr=True)
     if not console.is_terminal:
         console = Console(width=max(console.width, _MIN_WIDTH))
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress.print(f"[dim]{time.monotonic() - began_s:5.0f} s  {text}[/]", highlight=False)
 
     with (
-        tempfile.TemporaryDirectory(prefix="streamgroups-bench-", dir=asked.directory) as directory,
+        tempfile.TemporaryDirectory(prefix="streamgroups-bench-", dir=requested.directory) as directory,
         # The JVM compiles fully, and the memory for the records remains in the page cache instead of the heap.
         EmbeddedKafka(data_dir=Path(directory) / "kafka", jvm_options=(), heap_mb=1024) as kafka,
     ):
@@ -95,11 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     spark,
                     kafka.bootstrap_servers,
                     Path(directory),
-                    QUICK if asked.quick else Scale(),
-                    quix_python=asked.quix_python,
+                    QUICK if requested.quick else Scale(),
+                    quix_python=requested.quix_python,
                     report_step=report_step,
                 )
-                rows = measure(bench, asked.only or FAMILIES)
+                rows = measure(bench, requested.only or FAMILIES)
                 facts = machine(spark, kafka.version)
         except NotHere as e:
             console.print(str(e), markup=False, highlight=False)
@@ -107,13 +107,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     took_s = time.monotonic() - began_s
     facts |= {"When": f"{datetime.now(timezone.utc):%Y-%m-%d}, in {took_s / 60:.0f} minutes"}
     footnotes = (
-        ("A quick run, to see that it works: its figures mean nothing.", *_FOOTNOTES) if asked.quick else _FOOTNOTES
+        ("A quick run, to see that it works: its figures mean nothing.", *_FOOTNOTES) if requested.quick else _FOOTNOTES
     )
     _print(console, rows, facts, footnotes)
-    if asked.phases:
+    if requested.phases:
         console.print(_SMALL_BATCHES.phases_table())
-    if asked.out:
-        asked.out.write_text(rst(rows, facts, footnotes), encoding="utf-8")
+    if requested.out:
+        requested.out.write_text(rst(rows, facts, footnotes), encoding="utf-8")
     return 1 if any(row.failures for row in rows) else 0
 
 
@@ -126,7 +126,9 @@ def measure(bench: Bench, names: Iterable[str]) -> list[Row]:
             for row in FAMILIES[name](bench):
                 rows.append(row)
         except Exception as e:
-            rows.append(Row(name, S, Missing(f"{OURS}: {in_short(e)}"), "", Missing("", is_failure=False), None))
+            rows.append(
+                Row(name, S, Missing(f"{STREAMGROUPS}: {in_short(e)}"), "", Missing("", is_failure=False), None)
+            )
     return rows
 
 

@@ -20,7 +20,7 @@ import streamgroups as sg
 from benchmarks.bench import Bench
 from benchmarks.figures import RECORDS_PER_S, Missing, Row, compare, median_of
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import OURS
+from benchmarks.sources import STREAMGROUPS
 from benchmarks.workload import JSON_SCHEMA, TopicSpec, records
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 
@@ -59,8 +59,8 @@ def decoding(bench: Bench) -> Iterator[Row]:
                 values.unpersist()
     cells = {name: it if isinstance(it, Missing) else median_of(it) for name, it in found.items()}
     for name in formats:
-        both = {OURS: cells[name], FROM_JSON: cells[FROM_JSON]}
-        yield from compare(f"decode {name}, {count:,} in memory", RECORDS_PER_S, both, ours=OURS)
+        both = {STREAMGROUPS: cells[name], FROM_JSON: cells[FROM_JSON]}
+        yield from compare(f"decode {name}, {count:,} in memory", RECORDS_PER_S, both, own=STREAMGROUPS)
 
 
 def _from_json(values: DataFrame) -> DataFrame:

@@ -24,7 +24,7 @@ import streamgroups as sg
 from benchmarks.bench import Bench
 from benchmarks.figures import RECORDS_PER_S, Cell, Missing, Row, Unit, compare, median_of
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import OURS, stream_frame
+from benchmarks.sources import STREAMGROUPS, stream_frame
 from benchmarks.state_queries import counted, rocksdb, triggers_s, until_all_is_read
 from benchmarks.workload import create
 from streamgroups.monitoring.query_progress import DedupCounts, read_progress
@@ -112,7 +112,7 @@ def write_ids(bench: Bench, topic: str, percent: int) -> int:
 # ---- queries ---------------------------------------------------------------------------------------------------------
 
 
-def _ours(frame: DataFrame) -> DataFrame:
+def _own(frame: DataFrame) -> DataFrame:
     return sg.dedup(frame, id="key", horizon=_HORIZON, false_positive_rate=_RATE)
 
 
@@ -129,14 +129,14 @@ def _catch_up(bench: Bench, percent: int) -> Iterator[Row]:
     records = write_ids(bench, topic, percent)
     what = f"dedup, {bench.scale.dedup_ids:,} ids, {percent}% duplicates"
     runs: dict[str, Callable[[], DedupRun]] = {
-        OURS: partial(_run, bench, topic, records, _ours),
+        STREAMGROUPS: partial(_run, bench, topic, records, _own),
         DROP: partial(_run, bench, topic, records, _drop, membership="exclusive"),
         WITHIN: partial(_run, bench, topic, records, _within, membership="exclusive"),
     }
     found = bench.race(what, runs, bench.scale.dedup_rounds)
-    yield from compare(f"{what}: catch-up", RECORDS_PER_S, _each(found, lambda it: it.records_per_s), ours=OURS)
-    yield from compare(f"{what}: state", _MB, _each(found, lambda it: it.state_bytes / 1e6), ours=OURS)
-    measured = _each({OURS: found[OURS]}, _false_positives)[OURS]
+    yield from compare(f"{what}: catch-up", RECORDS_PER_S, _each(found, lambda it: it.records_per_s), own=STREAMGROUPS)
+    yield from compare(f"{what}: state", _MB, _each(found, lambda it: it.state_bytes / 1e6), own=STREAMGROUPS)
+    measured = _each({STREAMGROUPS: found[STREAMGROUPS]}, _false_positives)[STREAMGROUPS]
     setting = median_of([_RATE * 1e6])
     yield Row(f"{what}: false positives", _PER_MILLION, measured, "the setting", setting, None)
 
@@ -157,7 +157,7 @@ def _run(bench: Bench, topic: str, records: int, transform: Transform, **options
     directory = bench.directory / uuid.uuid4().hex
     states = str(directory / "state")
     batch = str(bench.scale.dedup_batch)
-    frame = stream_frame(bench, OURS, topic, stateLocation=states, maxOffsetsPerTrigger=batch, **options)
+    frame = stream_frame(bench, STREAMGROUPS, topic, stateLocation=states, maxOffsetsPerTrigger=batch, **options)
     rows = transform(frame.select("key", "timestamp", "partition", "offset")).withColumn("n", F.lit(1))
     progress = until_all_is_read(rows, directory / "checkpoint")
     ids = bench.scale.dedup_ids // PARTITIONS * PARTITIONS

@@ -23,7 +23,7 @@ import streamgroups as sg
 from benchmarks.bench import Bench
 from benchmarks.figures import RECORDS_PER_S, Row
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import OURS, SOURCES, stream_read, stream_rows
+from benchmarks.sources import SOURCES, STREAMGROUPS, stream_read, stream_rows
 from benchmarks.workload import EVENT_TIME_HEADER, TopicSpec
 
 _BEHIND = "10 seconds"
@@ -47,11 +47,11 @@ class _From:
 
     def column_of(self, name: str) -> str:
         """The expression for a source."""
-        return self.our_column if name == OURS and self.our_column is not None else self.column
+        return self.our_column if name == STREAMGROUPS and self.our_column is not None else self.column
 
     def options_of(self, name: str) -> Mapping[str, str]:
         """The options of a source."""
-        return self.our_options if name == OURS and self.our_options is not None else self.options
+        return self.our_options if name == STREAMGROUPS and self.our_options is not None else self.options
 
 
 _TIMES: Mapping[str, _From] = {
@@ -72,7 +72,7 @@ def event_time(bench: Bench) -> Iterator[Row]:
     topic = bench.topic(spec)
 
     def speed(name: str, time: _From) -> float:
-        transform = partial(_counted, name == OURS, time.column_of(name))
+        transform = partial(_counted, name == STREAMGROUPS, time.column_of(name))
         run = stream_read(bench, name, topic, spec.records, transform, has_state=True, **time.options_of(name))
         if run.observed.get("n") != spec.records:
             raise WrongCount(f"{run.observed.get('n')} were counted where {spec.records} should")
@@ -84,12 +84,14 @@ def event_time(bench: Bench) -> Iterator[Row]:
         yield from stream_rows(bench, title, RECORDS_PER_S, runs, bench.scale.rounds)
 
 
-def _counted(is_ours: bool, column: str, frame: DataFrame) -> DataFrame:
+def _counted(is_streamgroups: bool, column: str, frame: DataFrame) -> DataFrame:
     is_there = column in frame.columns
     if not is_there:
         frame = frame.withColumn("at", F.expr(column))
     at = column if is_there else "at"
     # Unused columns are dropped, as users do.
     frame = frame.select("topic", "partition", "offset", at)
-    timed = sg.with_event_time(frame, at, watermark_delay=_BEHIND) if is_ours else frame.withWatermark(at, _BEHIND)
+    timed = (
+        sg.with_event_time(frame, at, watermark_delay=_BEHIND) if is_streamgroups else frame.withWatermark(at, _BEHIND)
+    )
     return timed.groupBy(F.window(at, "1 minute")).count().observe("check", F.sum("count").alias("n"))

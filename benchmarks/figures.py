@@ -71,22 +71,22 @@ class Row:
     Args:
         what: the name of the measurement.
         unit: the unit of both figures.
-        ours, theirs: the two figures.
+        own, other: the two figures.
         peer: the name of the peer.
         ratio: above 1 if we are faster; ``None`` without a comparison.
     """
 
     what: str
     unit: Unit
-    ours: Cell
+    own: Cell
     peer: str
-    theirs: Cell
+    other: Cell
     ratio: float | None
 
     @property
     def failures(self) -> tuple[str, ...]:
         """The failures as text."""
-        return tuple(c.why for c in (self.ours, self.theirs) if isinstance(c, Missing) and c.is_failure)
+        return tuple(c.why for c in (self.own, self.other) if isinstance(c, Missing) and c.is_failure)
 
 
 def median_of(rounds: Sequence[float]) -> Figure:
@@ -124,17 +124,17 @@ def percentile(samples: Sequence[float], percent: int) -> float:
     return statistics.quantiles(samples, n=100, method="inclusive")[percent - 1]
 
 
-def ratio(ours: float, theirs: float, unit: Unit) -> float:
+def ratio(own: float, other: float, unit: Unit) -> float:
     """The factor by which we are faster.
 
     >>> ratio(300, 200, RECORDS_PER_S), ratio(300, 200, MS) < 1
     (1.5, True)
     """
-    return ours / theirs if unit.more_is_better else theirs / ours
+    return own / other if unit.more_is_better else other / own
 
 
 def compare(
-    what: str, unit: Unit, found: Mapping[str, Cell], *, ours: str, alternatives: Collection[str] = ()
+    what: str, unit: Unit, found: Mapping[str, Cell], *, own: str, alternatives: Collection[str] = ()
 ) -> list[Row]:
     """Rows that compare us with every peer.
 
@@ -142,25 +142,25 @@ def compare(
         what: the name of the measurement.
         unit: the unit of all figures.
         found: a figure for each contestant.
-        ours: our name among them.
+        own: our name among them.
         alternatives: the names of one peer with several settings. Only the fastest has a ratio, and is first.
 
     Returns:
         one row for each peer.
 
     >>> figures = {"us": median_of([4.0]), "slow": median_of([9.0]), "fast": median_of([2.0])}
-    >>> [(row.peer, row.ratio) for row in compare("read", S, figures, ours="us", alternatives=("slow", "fast"))]
+    >>> [(row.peer, row.ratio) for row in compare("read", S, figures, own="us", alternatives=("slow", "fast"))]
     [('fast', 0.5), ('slow', None)]
     """
-    mine = found[ours]
+    mine = found[own]
     measured = {name: cell.value for name, cell in found.items() if name in alternatives and isinstance(cell, Figure)}
     fastest = max(measured, key=lambda name: measured[name] if unit.more_is_better else -measured[name], default=None)
-    peers = sorted((name for name in found if name != ours), key=lambda name: name != fastest)
+    peers = sorted((name for name in found if name != own), key=lambda name: name != fastest)
     rows = []
     for name in peers:
-        theirs = found[name]
+        other = found[name]
         compared = name == fastest or name not in alternatives
-        both = isinstance(mine, Figure) and isinstance(theirs, Figure) and compared
-        value = ratio(mine.value, theirs.value, unit) if both else None  # type: ignore[union-attr]
-        rows.append(Row(what, unit, mine, name, theirs, value))
+        both = isinstance(mine, Figure) and isinstance(other, Figure) and compared
+        value = ratio(mine.value, other.value, unit) if both else None  # type: ignore[union-attr]
+        rows.append(Row(what, unit, mine, name, other, value))
     return rows

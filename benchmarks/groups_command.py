@@ -12,7 +12,7 @@ from functools import partial
 from benchmarks.bench import Bench
 from benchmarks.figures import Row, S
 from benchmarks.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
-from benchmarks.sources import OURS, stream_rows
+from benchmarks.sources import STREAMGROUPS, stream_rows
 
 _TOOL = "kafka-consumer-groups.sh"
 
@@ -20,11 +20,11 @@ _TOOL = "kafka-consumer-groups.sh"
 def groups_command(bench: Bench) -> Iterator[Row]:
     """One row for each command."""
     with many_groups() as kafka:
-        for what, (ours, theirs) in COMMANDS.items():
+        for what, (own, other) in COMMANDS.items():
             line = f"groups {what}, of {GROUPS} groups with {PARTITIONS} partitions"
             contestants = {
-                OURS: partial(_took_s, partial(our_groups_command, kafka, *ours)),
-                _TOOL: partial(_took_s, partial(kafka.run_tool, "consumer-groups", *theirs)),
+                STREAMGROUPS: partial(_took_s, partial(our_groups_command, kafka, *own)),
+                _TOOL: partial(_took_s, partial(kafka.run_tool, "consumer-groups", *other)),
             }
             yield from stream_rows(bench, line, S, contestants, bench.scale.rounds)
 

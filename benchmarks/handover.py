@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.bench import Bench, environment
 from benchmarks.figures import Cell, Missing, Row, S, compare, median_of
-from benchmarks.sources import OURS, SPARK
+from benchmarks.sources import SPARK, STREAMGROUPS
 from benchmarks.timed_topics import PARTITIONS, TimedSpec, key_of, write_timed
 from benchmarks.workload import SteadyLoad, create
 from streamgroups.groups.history import Kind
@@ -59,7 +59,7 @@ _CAUSES = {
 def handover(bench: Bench) -> Iterator[Row]:
     """Each cause of a handover, once per round."""
     runs: dict[str, Callable[[], Times]] = {
-        OURS: partial(_round, bench, "query"),
+        STREAMGROUPS: partial(_round, bench, "query"),
         CONSUMERS: partial(_round, bench, "consumer"),
         PROMPT_CONSUMERS: partial(_round, bench, "prompt-consumer"),
     }
@@ -70,7 +70,7 @@ def handover(bench: Bench) -> Iterator[Row]:
             for name, cell in found.items()
         }
         figures[SPARK] = Missing(f"{SPARK}: it joins no group, so nothing is handed over", is_failure=False)
-        yield from compare(what, S, figures, ours=OURS, alternatives=(CONSUMERS, PROMPT_CONSUMERS))
+        yield from compare(what, S, figures, own=STREAMGROUPS, alternatives=(CONSUMERS, PROMPT_CONSUMERS))
 
 
 class _Member:
@@ -108,8 +108,8 @@ class _Member:
                 "partition.assignment.strategy": "cooperative-sticky",
             }
             if kind == "prompt-consumer":
-                ours = ClientConfig.from_options({"bootstrap.servers": bootstrap}).for_member(group)
-                settings["heartbeat.interval.ms"] = ours["heartbeat.interval.ms"]
+                own = ClientConfig.from_options({"bootstrap.servers": bootstrap}).for_member(group)
+                settings["heartbeat.interval.ms"] = own["heartbeat.interval.ms"]
             self._config = {**common, "settings": settings, "topic": topic}
         self._log: IO[bytes] = self._log_path.open("wb")
         self._process = subprocess.Popen(
@@ -143,7 +143,7 @@ class _Member:
         """Stops it with SIGTERM; it records the time when it begins to leave."""
         self._process.terminate()
 
-    def noted_s(self, what: str) -> float | None:
+    def recorded_s(self, what: str) -> float | None:
         """The time of the first event of this kind."""
         if what in _BY_THE_MEMBER and self._is_query:
             # The member in the source records the event in its own process.
@@ -178,7 +178,7 @@ def handover_with_state(bench: Bench, keys: int) -> Iterator[Row]:
         keys: the number of keys of each partition, with a state each.
     """
     runs: dict[str, Callable[[], Times]] = {
-        OURS: partial(_round, bench, "state", keys),
+        STREAMGROUPS: partial(_round, bench, "state", keys),
         WITHOUT_STATE: partial(_round, bench, "query", keys),
     }
     found = bench.race("handover with state", runs, bench.scale.handover_rounds)
@@ -187,7 +187,7 @@ def handover_with_state(bench: Bench, keys: int) -> Iterator[Row]:
             name: cell if isinstance(cell, Missing) else median_of([times[cause] for times in cell])
             for name, cell in found.items()
         }
-        yield from compare(f"{what}, {keys:,} keys with state in each partition", S, figures, ours=OURS)
+        yield from compare(f"{what}, {keys:,} keys with state in each partition", S, figures, own=STREAMGROUPS)
 
 
 def _round(bench: Bench, kind: str, keys: int = 0) -> Times:
@@ -219,8 +219,8 @@ def _round(bench: Bench, kind: str, keys: int = 0) -> Times:
         _settled(admin, group, [first])
         second = start("second")
         held = _settled(admin, group, [first, second])
-        joined_s = _soon(lambda: second.noted_s("joining"), "the second joins", second)
-        assigned = _soon(lambda: second.noted_s("assigned"), "the second has partitions", second) - joined_s
+        joined_s = _soon(lambda: second.recorded_s("joining"), "the second joins", second)
+        assigned = _soon(lambda: second.recorded_s("assigned"), "the second has partitions", second) - joined_s
         joined = _soon(lambda: second.first_read_s(held["second"], joined_s), "the second reads", second) - joined_s
 
         killed_s = first.kill()
@@ -229,7 +229,7 @@ def _round(bench: Bench, kind: str, keys: int = 0) -> Times:
         third = start("third")
         held = _settled(admin, group, [second, third])
         third.request_stop()
-        left_s = _soon(lambda: third.noted_s("leaving"), "the third leaves")
+        left_s = _soon(lambda: third.recorded_s("leaving"), "the third leaves")
         left = _soon(lambda: second.first_read_s(held["third"], left_s), "the second takes over again", second) - left_s
     return {"assigned": assigned, "join": joined, "kill": killed, "stop": left}
 

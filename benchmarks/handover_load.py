@@ -88,19 +88,19 @@ class Result:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark and prints the table. Returns the exit code."""
-    asked = _parser().parse_args(arguments)
-    settings = Settings(asked.partitions, asked.rounds, target=asked.target, protocol=asked.protocol)
+    requested = _parser().parse_args(arguments)
+    settings = Settings(requested.partitions, requested.rounds, target=requested.target, protocol=requested.protocol)
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, 130))
     results = []
     with (
-        tempfile.TemporaryDirectory(prefix="streamgroups-handover-", dir=asked.directory) as directory,
+        tempfile.TemporaryDirectory(prefix="streamgroups-handover-", dir=requested.directory) as directory,
         EmbeddedKafka(data_dir=Path(directory) / "kafka", jvm_options=(), heap_mb=1024) as kafka,
     ):
         try:
             with session(peers=False) as spark:
-                for per_s in asked.rates:
+                for per_s in requested.rates:
                     began_s = time.monotonic()
                     run = Run(spark, kafka.bootstrap_servers, Path(directory), per_s, settings)
                     try:
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             console.print(str(e), markup=False)
             return 1
     console.print(table(results, settings))
-    return 0 if len(results) == len(asked.rates) else 1
+    return 0 if len(results) == len(requested.rates) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -208,7 +208,7 @@ class Run:
         every = max(1, self._per_s // (self._settings.partitions * 1_000))
         records = self._spark.readStream.format("streamgroups").options(**options).load()
         rows = records.where(f"offset % {every} = 0").select("partition")
-        writer = rows.mapInArrow(noting(str(self._directory / f"{name}.reads")), "partition int").writeStream
+        writer = rows.mapInArrow(recording(str(self._directory / f"{name}.reads")), "partition int").writeStream
         checkpoint = self._directory / f"checkpoint-{name}"
         self._queries[name] = writer.format("noop").option("checkpointLocation", str(checkpoint)).start()
 
@@ -254,14 +254,14 @@ class Run:
                 self._latest_s |= {(name, partition): at_s for partition in partitions}
 
 
-def noting(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def recording(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Returns a function of ``mapInArrow`` that records when a task receives the first record of each partition.
 
     Args:
         path: the file, to which each line is appended in one write.
     """
 
-    def note(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def entry(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known: set[int] = set()
         for batch in batches:
             new = set(pc.unique(batch.column("partition")).to_pylist()) - known
@@ -271,7 +271,7 @@ def noting(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Record
                     file.write(json.dumps([time.time(), sorted(new)]) + "\n")
             yield batch.slice(0, 0)
 
-    return note
+    return entry
 
 
 @contextmanager

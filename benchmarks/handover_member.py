@@ -35,7 +35,7 @@ class Diary:
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def note(self, what: str, partitions: Iterable[int] = ()) -> None:
+    def entry(self, what: str, partitions: Iterable[int] = ()) -> None:
         """Appends one line, in one write."""
         line = json.dumps({"at_s": time.time(), "what": what, "partitions": sorted(set(partitions))})
         os.write(self._fd, f"{line}\n".encode())
@@ -59,14 +59,14 @@ def query(config: dict[str, Any], diary: Diary) -> None:
     def write(batch: DataFrame, _batch_id: int) -> None:
         partitions = batch.select("partition").toArrow().column(0).unique().to_pylist()
         if partitions:
-            diary.note("read", partitions)
+            diary.entry("read", partitions)
 
     reader = spark.readStream.format("streamgroups").options(**config["options"], historyDir=config["history"])
     rows = counted(reader.load()) if config["has_state"] else reader.load()
     running = rows.writeStream.foreachBatch(write).option("checkpointLocation", config["checkpoint"]).start()
     while not _STOP.is_set() and not running.awaitTermination(_POLL_S):  # type: ignore[arg-type]
         pass
-    diary.note("leaving")
+    diary.entry("leaving")
     running.stop()
     spark.stop()
 
@@ -91,19 +91,19 @@ def consumer(config: dict[str, Any], diary: Diary) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     member = Consumer({**config["settings"], "log_level": 0})
-    diary.note("joining")
+    diary.entry("joining")
 
     def on_assign(_member: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
-            diary.note("assigned", (tp.partition for tp in partitions))
+            diary.entry("assigned", (tp.partition for tp in partitions))
 
     member.subscribe([config["topic"]], on_assign=on_assign)
     while not _STOP.is_set():
         messages = [m for m in member.consume(1_000, _POLL_S) if m.error() is None]
         if messages:
-            diary.note("read", (m.partition() or 0 for m in messages))
+            diary.entry("read", (m.partition() or 0 for m in messages))
             member.commit(asynchronous=True)
-    diary.note("leaving")
+    diary.entry("leaving")
     member.close()
 
 

@@ -12,14 +12,14 @@ import time
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 
-def main(bootstrap: str, topic: str, wanted: int) -> None:
+def main(bootstrap: str, topic: str, required: int) -> None:
     """Reads at least this number of records from the earliest offset."""
     started_s = time.perf_counter()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-loop", "enable.auto.commit": False})
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
     records = size = 0
-    while records < wanted:
+    while records < required:
         messages = consumer.consume(10_000, 10)
         if not messages:
             break

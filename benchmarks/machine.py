@@ -15,7 +15,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 import streamgroups
-from streamgroups_kafka.probes.client import probe_reader
+from streamgroups_kafka.probes.client_probe import probe_reader
 
 
 def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:
@@ -43,9 +43,9 @@ def machine(spark: SparkSession, kafka_version: str) -> dict[str, str]:
 
 def reader() -> str:
     """The reader of our figures: native or plain."""
-    asked = os.environ.get("STREAMGROUPS_READER", "")
-    if asked:
-        return f"the {asked} reader, selected by STREAMGROUPS_READER"
+    requested = os.environ.get("STREAMGROUPS_READER", "")
+    if requested:
+        return f"the {requested} reader, selected by STREAMGROUPS_READER"
     found = probe_reader()
     return "the native reader" if found.works else f"the plain reader. {found.reason}"
 

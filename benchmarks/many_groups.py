@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_broker import EmbeddedKafka
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.producing import produce
@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "describe one": (["describe", "group-007"], ["--describe", "--group", "group-007"]),
     "describe all": (["describe", "--all-groups"], ["--describe", "--all-groups"]),
 }
-_OURS = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups"]
+_OWN_GROUPS = [sys.executable, "-c", "from streamgroups_cli import main; main()", "groups"]
 
 
 @contextmanager
@@ -47,5 +47,5 @@ def many_groups() -> Iterator[EmbeddedKafka]:
 
 def our_groups_command(kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
     """``streamgroups groups`` in a separate process."""
-    command = [*_OURS, *arguments, "--bootstrap-server", kafka.bootstrap_servers]
+    command = [*_OWN_GROUPS, *arguments, "--bootstrap-server", kafka.bootstrap_servers]
     return subprocess.run(command, capture_output=True, text=True, check=True)

@@ -19,7 +19,7 @@ import streamgroups as sg
 from benchmarks.bench import Bench
 from benchmarks.figures import RECORDS_PER_S, Missing, Row, compare, median_of
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import OURS, stream_frame, until_end
+from benchmarks.sources import STREAMGROUPS, stream_frame, until_end
 from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, triggers_s, until_all_is_read, windows
 from benchmarks.timed_topics import PARTITIONS, TimedSpec
 
@@ -40,20 +40,20 @@ def other_keys(bench: Bench, keys: int) -> Iterator[Row]:
     topic = bench.timed_topic(spec)
     what = f"windows by another column, catch-up of {spec.records:,} records, {keys:,} keys"
     runs: dict[str, Callable[[], float]] = {
-        OURS: partial(_by_topic, bench, topic, spec),
+        STREAMGROUPS: partial(_by_topic, bench, topic, spec),
         EXCLUSIVE: partial(_in_one_query, bench, topic, spec, partial(_windows, allowed_lateness="1 s", time="query")),
         SPARK_WINDOWS: partial(_in_one_query, bench, topic, spec, partial(_windows, time="query")),
     }
     found = bench.race(what, runs, bench.scale.state_rounds)
     figures = {name: cell if isinstance(cell, Missing) else median_of(cell) for name, cell in found.items()}
-    yield from compare(what, RECORDS_PER_S, figures, ours=OURS)
+    yield from compare(what, RECORDS_PER_S, figures, own=STREAMGROUPS)
 
 
 _windows = partial(windows, by="place", delay=_DELAY)
 
 
 def _places(bench: Bench, topic: str, **options: str) -> DataFrame:
-    frame = stream_frame(bench, OURS, topic, maxOffsetsPerTrigger=str(bench.scale.state_batch), **options)
+    frame = stream_frame(bench, STREAMGROUPS, topic, maxOffsetsPerTrigger=str(bench.scale.state_batch), **options)
     return frame.select("timestamp", F.substring_index(F.col("key").cast("string"), "-", -1).alias("place"))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from kafka.protocol.producer import ProduceRequest
 
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.write.compression import Compression
 from streamgroups_kafka.write.record_batches import BatchSettings, encode

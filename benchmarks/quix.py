@@ -15,7 +15,7 @@ from typing import Any
 from quixstreams import Application
 
 
-def main(bootstrap: str, topic: str, wanted: int) -> None:
+def main(bootstrap: str, topic: str, required: int) -> None:
     """Reads at least this number of records from the earliest offset."""
     started_s = time.perf_counter()
     app = Application(
@@ -31,7 +31,7 @@ def main(bootstrap: str, topic: str, wanted: int) -> None:
     def count(_value: Any) -> None:
         nonlocal records, ended_s
         records += 1
-        if records == wanted:
+        if records == required:
             ended_s = time.perf_counter()
             app.stop()
 

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroups as sg
 from benchmarks.bench import Bench
 from benchmarks.figures import Row, S
-from benchmarks.sources import OURS, SPARK_20, stream_frame, stream_rows
+from benchmarks.sources import SPARK_20, STREAMGROUPS, stream_frame, stream_rows
 from benchmarks.workload import SteadyLoad, create
 
 _PARTITIONS, _PER_S = 4, 1_000
@@ -54,7 +54,7 @@ class _FailsOnce:
 def restarts(bench: Bench) -> Iterator[Row]:
     """One row for each way."""
     for what, retries in _WAYS.items():
-        runs = {name: partial(_restart_s, bench, name, retries=retries) for name in (OURS, SPARK_20)}
+        runs = {name: partial(_restart_s, bench, name, retries=retries) for name in (STREAMGROUPS, SPARK_20)}
         yield from stream_rows(bench, what, S, runs, bench.scale.handover_rounds)
 
 

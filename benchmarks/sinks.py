@@ -26,7 +26,7 @@ import streamgroups as sg
 from benchmarks.bench import Bench
 from benchmarks.figures import RECORDS_PER_S, Row
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import OURS, SPARK_20, stream_frame, stream_rows, until_end
+from benchmarks.sources import SPARK_20, STREAMGROUPS, stream_frame, stream_rows, until_end
 from benchmarks.workload import TopicSpec, create
 from streamgroups_testkit.postgres import PostgresServer
 
@@ -55,7 +55,7 @@ def sinks(bench: Bench) -> Iterator[Row]:
         return spec.records * 1000 / float(sum(p.durationMs["triggerExecution"] for p in read))
 
     for what, columns in _SHAPES.items():
-        runs = {name: partial(speed, name, columns) for name in (OURS, SPARK_20)}
+        runs = {name: partial(speed, name, columns) for name in (STREAMGROUPS, SPARK_20)}
         title = f"{what}, {spec.records:,} of 100 B"
         yield from stream_rows(bench, title, RECORDS_PER_S, runs, bench.scale.rounds)
 
@@ -75,7 +75,9 @@ def ledger_sinks(bench: Bench) -> Iterator[Row]:
                 )
                 checkpoint = str(bench.directory / uuid.uuid4().hex)
                 writer = (
-                    target.ours(frame, table, checkpoint) if name == OURS else target.usual(frame, table, checkpoint)
+                    target.own(frame, table, checkpoint)
+                    if name == STREAMGROUPS
+                    else target.usual(frame, table, checkpoint)
                 )
                 read = [p for p in until_end(writer.trigger(availableNow=True).start()) if p.numInputRows]
                 arrived = target.count(table)
@@ -83,13 +85,13 @@ def ledger_sinks(bench: Bench) -> Iterator[Row]:
                     raise WrongCount(f"{arrived} of {spec.records} records arrived")
                 return spec.records * 1000 / float(sum(p.durationMs["triggerExecution"] for p in read))
 
-            runs = {name: partial(speed, name) for name in (OURS, SPARK_20)}
+            runs = {name: partial(speed, name) for name in (STREAMGROUPS, SPARK_20)}
             title = f"Kafka to {what}, {spec.records:,} of 100 B"
             yield from stream_rows(bench, title, RECORDS_PER_S, runs, bench.scale.rounds)
 
 
 class _Target(Protocol):
-    def ours(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter: ...
+    def own(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter: ...
     def usual(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter: ...
     def count(self, table: str) -> int: ...
 
@@ -108,7 +110,7 @@ class _Postgres:
             "batchsize": "10000",
         }
 
-    def ours(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+    def own(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
         return sg.exactly_once(frame, sink=sg.PostgresSink(conninfo=self._conninfo, table=table), checkpoint=checkpoint)
 
     def usual(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
@@ -128,7 +130,7 @@ class _Delta:
     def __init__(self, bench: Bench) -> None:
         self._directory = bench.directory
 
-    def ours(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+    def own(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
         return sg.exactly_once(frame, sink=sg.DeltaSink(uri=str(self._directory / table)), checkpoint=checkpoint)
 
     def usual(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
@@ -145,7 +147,7 @@ def _writer(bench: Bench, name: str, topic: str, columns: list[str], output: str
     checkpoint = str(bench.directory / uuid.uuid4().hex)
     frame = stream_frame(bench, name, topic).select(*columns)
     to = {"kafka.bootstrap.servers": bench.bootstrap, "topic": output}
-    if name == OURS:
+    if name == STREAMGROUPS:
         return sg.exactly_once(
             frame, sink=sg.KafkaSink(bootstrap_servers=bench.bootstrap, topic=output), checkpoint=checkpoint
         )

@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.bench import Bench
 from benchmarks.figures import MS, Missing, Row, compare, percentile_of
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import OURS, SOURCES, SPARKS, micro_batches
+from benchmarks.sources import SOURCES, SPARKS, STREAMGROUPS, micro_batches
 from benchmarks.tables import number
 from benchmarks.workload import TopicSpec
 
@@ -57,7 +57,7 @@ class SmallBatches:
                     else percentile_of([[d["triggerExecution"] for d in run] for run in cell], percent)
                     for name, cell in found.items()
                 }
-                yield from compare(f"{what}, p{percent}", MS, figures, ours=OURS, alternatives=SPARKS)
+                yield from compare(f"{what}, p{percent}", MS, figures, own=STREAMGROUPS, alternatives=SPARKS)
 
     def phases_table(self) -> Table:
         """The durations of the phases of the triggers."""

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--records", type=int, default=2_000, help="per second")
     parser.add_argument("--trace", type=Path, help="a file for all samples: seconds, role, pid, MiB")
-    asked = parser.parse_args(arguments)
+    requested = parser.parse_args(arguments)
     console = Console()
     with (
         tempfile.TemporaryDirectory(prefix="streamgroups-soak-") as directory,
@@ -53,19 +53,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         try:
             with session(peers=False) as spark:
-                samples, triggers = _soak(spark, kafka.bootstrap_servers, directory, asked.minutes * 60, asked.records)
+                samples, triggers = _soak(
+                    spark, kafka.bootstrap_servers, directory, requested.minutes * 60, requested.records
+                )
         except NotHere as e:
             console.print(str(e), markup=False)
             return 1
-    if asked.trace:
-        asked.trace.write_text("".join(f"{s.at_s:.0f}\t{s.role}\t{s.pid}\t{s.rss_bytes / MIB:.2f}\n" for s in samples))
-    end_s = asked.minutes * 60
+    if requested.trace:
+        requested.trace.write_text(
+            "".join(f"{s.at_s:.0f}\t{s.role}\t{s.pid}\t{s.rss_bytes / MIB:.2f}\n" for s in samples)
+        )
+    end_s = requested.minutes * 60
     found = growths(samples, end_s / 3, end_s)
-    console.print(_table(found, triggers, asked.minutes))
+    console.print(_table(found, triggers, requested.minutes))
     wrong = objections(found, (RUNNER, WORKER, DAEMON), LIMIT_MIB_PER_MIN)
     for text in wrong:
         console.print(text, style="red", highlight=False)
-    if asked.minutes < MIN_MINUTES:
+    if requested.minutes < MIN_MINUTES:
         console.print(f"Less than {MIN_MINUTES} minutes: not judged.")
         return 0
     return 1 if wrong else 0

@@ -21,13 +21,13 @@ from benchmarks.bench import Bench
 from benchmarks.figures import Missing, Row, Unit, compare, median_of
 from benchmarks.rounds import Rounds, WrongCount
 
-OURS = "streamgroups"
+STREAMGROUPS = "streamgroups"
 SPARK = "Spark kafka"
 #: With ``fetch.max.wait.ms=20``.
 SPARK_20 = "Spark kafka, 20 ms"
 #: The format and the options of each contestant.
 SOURCES: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    OURS: ("streamgroups", {}),
+    STREAMGROUPS: ("streamgroups", {}),
     SPARK: ("kafka", {}),
     SPARK_20: ("kafka", {"kafka.fetch.max.wait.ms": "20"}),
 }
@@ -106,7 +106,7 @@ def stream_read(
         WrongCount: if it read another number of records.
     """
     checkpoint = bench.directory / uuid.uuid4().hex
-    if has_state and name == OURS:
+    if has_state and name == STREAMGROUPS:
         options["membership"] = "exclusive"
     frame = transform(stream_frame(bench, name, topic, **options))
     started_s = time.perf_counter()
@@ -158,7 +158,7 @@ def stream_rows(
     """Runs contestants in turn; returns the rows of the table. Each turn returns one number."""
     found = bench.race(what, runs, rounds)
     figures = {name: cell if isinstance(cell, Missing) else median_of(cell) for name, cell in found.items()}
-    return compare(what, unit, figures, ours=OURS, alternatives=SPARKS)
+    return compare(what, unit, figures, own=STREAMGROUPS, alternatives=SPARKS)
 
 
 def stream_frame(bench: Bench, name: str, topic: str, **options: str) -> DataFrame:
@@ -166,7 +166,7 @@ def stream_frame(bench: Bench, name: str, topic: str, **options: str) -> DataFra
     source, extra = SOURCES[name]
     own = (
         {"group.id": f"bench-{uuid.uuid4().hex}", "startingOffsets": "earliest"}
-        if name == OURS
+        if name == STREAMGROUPS
         else {"startingOffsets": "earliest"}
     )
     return bench.spark.readStream.format(source).options(**{**_usual(bench, topic), **extra, **own, **options}).load()

@@ -23,7 +23,7 @@ from benchmarks.figures import MS, RECORDS_PER_S, Cell, Missing, Row, S, compare
 from benchmarks.handover import WITHOUT_STATE, handover_with_state
 from benchmarks.other_keys import other_keys
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import OURS, stream_frame
+from benchmarks.sources import STREAMGROUPS, stream_frame
 from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, rocksdb, triggers_s, until_all_is_read, windows
 from benchmarks.streams_peer import StreamsProgram, processed_s, restored_s
 from benchmarks.timed_topics import BEGIN_MS, PARTITIONS, WINDOW_MS, TimedSpec, write_more, write_timed
@@ -78,7 +78,7 @@ def _read(frame: DataFrame) -> DataFrame:
 
 def _frame(bench: Bench, topic: str, location: str, **options: str) -> DataFrame:
     """The records of a topic, with the columns that windows need."""
-    frame = stream_frame(bench, OURS, topic, stateLocation=location, **options)
+    frame = stream_frame(bench, STREAMGROUPS, topic, stateLocation=location, **options)
     return frame.select("key", "timestamp", "partition", "offset")
 
 
@@ -92,7 +92,7 @@ def _catch_ups(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
     topic = bench.timed_topic(spec)
     what = f"windows by key, catch-up of {spec.records:,} records, {keys:,} keys in each of {PARTITIONS} partitions"
     runs: dict[str, Callable[[], float]] = {
-        OURS: partial(_speed, bench, topic, spec, _windows),
+        STREAMGROUPS: partial(_speed, bench, topic, spec, _windows),
         READING: partial(_speed, bench, topic, spec, _read, expected=spec.records),
         SPARK_WINDOWS: partial(_speed, bench, topic, spec, _by_spark, membership="exclusive"),
         EXCLUSIVE: partial(
@@ -109,13 +109,13 @@ def _catch_ups(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
     found = bench.race(what, runs, scale.state_rounds)
     figures = {name: cell if isinstance(cell, Missing) else median_of(cell) for name, cell in found.items()}
     remote = figures.pop("store")
-    yield from compare(what, RECORDS_PER_S, figures, ours=OURS)
-    yield from _beside_directory(what, RECORDS_PER_S, remote, figures[OURS])
+    yield from compare(what, RECORDS_PER_S, figures, own=STREAMGROUPS)
+    yield from _beside_directory(what, RECORDS_PER_S, remote, figures[STREAMGROUPS])
 
 
 def _beside_directory(what: str, unit: Any, remote: Cell, local: Cell) -> list[Row]:
     title = f"{what}, state on an object store with {_LATENCY_MS} ms"
-    return compare(title, unit, {OURS: remote, DIRECTORY: local}, ours=OURS)
+    return compare(title, unit, {STREAMGROUPS: remote, DIRECTORY: local}, own=STREAMGROUPS)
 
 
 def _speed(
@@ -161,7 +161,7 @@ def _triggers(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
     topic = bench.timed_topic(spec)
     what = f"trigger of {scale.state_trigger:,} records, {keys:,} keys in each partition"
     runs: dict[str, Callable[[], list[float]]] = {
-        OURS: partial(_durations, bench, topic, _windows),
+        STREAMGROUPS: partial(_durations, bench, topic, _windows),
         WITHOUT_STATE: partial(_durations, bench, topic, _read),
         "store": partial(_durations, bench, topic, _windows, location=store.location(uuid.uuid4().hex)),
     }
@@ -169,8 +169,8 @@ def _triggers(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
     for percent in (50, 99):
         figures = {n: c if isinstance(c, Missing) else percentile_of(c, percent) for n, c in found.items()}
         remote = figures.pop("store")
-        yield from compare(f"{what}, p{percent}", MS, figures, ours=OURS)
-        yield from _beside_directory(f"{what}, p{percent}", MS, remote, figures[OURS])
+        yield from compare(f"{what}, p{percent}", MS, figures, own=STREAMGROUPS)
+        yield from _beside_directory(f"{what}, p{percent}", MS, remote, figures[STREAMGROUPS])
 
 
 def _durations(bench: Bench, topic: str, transform: Transform, location: str | None = None) -> list[float]:
@@ -192,7 +192,7 @@ def _next_owners(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
     topic = bench.timed_topic(spec)
     what = f"next owner, {keys:,} open keys in each partition"
     runs: dict[str, Callable[[], float]] = {
-        OURS: partial(_first_trigger, bench, topic, spec, _windows),
+        STREAMGROUPS: partial(_first_trigger, bench, topic, spec, _windows),
         WITHOUT_STATE: partial(_first_trigger, bench, topic, spec, _read),
         f"{STREAMS}, restoration": partial(_restoration, bench, topic, spec),
         "store": partial(_first_trigger, bench, topic, spec, _windows, location=store.location(uuid.uuid4().hex)),
@@ -202,13 +202,13 @@ def _next_owners(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
     found = bench.race(what, runs, bench.scale.state_rounds)
     figures = {n: c if isinstance(c, Missing) else median_of(c) for n, c in found.items()}
     remote, closing, stateless = (figures.pop(it) for it in ("store", "closing", "closing, without state"))
-    yield from compare(f"{what}: its first trigger", S, figures, ours=OURS)
-    yield from _beside_directory(f"{what}: its first trigger", S, remote, figures[OURS])
+    yield from compare(f"{what}: its first trigger", S, figures, own=STREAMGROUPS)
+    yield from _beside_directory(f"{what}: its first trigger", S, remote, figures[STREAMGROUPS])
     yield from compare(
         f"{what}: its first trigger, which closes all windows",
         S,
-        {OURS: closing, WITHOUT_STATE: stateless},
-        ours=OURS,
+        {STREAMGROUPS: closing, WITHOUT_STATE: stateless},
+        own=STREAMGROUPS,
     )
 
 

@@ -56,11 +56,11 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row.what,
         row.unit.name,
-        value_text(row.ours),
-        spread_text(row.ours),
+        value_text(row.own),
+        spread_text(row.own),
         row.peer,
-        value_text(row.theirs),
-        spread_text(row.theirs),
+        value_text(row.other),
+        spread_text(row.other),
         "" if row.ratio is None else f"{row.ratio:.2f}",
     )
 
@@ -69,7 +69,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
     """The reasons of missing figures, each once, in the order of the table. A failure includes the name of its
     measurement.
     """
-    missing = [(r.what, c) for r in rows for c in (r.ours, r.theirs) if isinstance(c, Missing) and c.why]
+    missing = [(r.what, c) for r in rows for c in (r.own, r.other) if isinstance(c, Missing) and c.why]
     return list(dict.fromkeys(f"{what}: {c.why}" if c.is_failure else c.why for what, c in missing))
 
 

@@ -28,7 +28,7 @@ EVENT_TIME_HEADER = "time"
 #: Smaller records are not JSON, only digits.
 MIN_JSON_BYTES = 100
 #: Clients do not log the end of the broker.
-_QUIET = {"log_level": 0}
+_NO_LOGS = {"log_level": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,13 @@ def write(spark: SparkSession, bootstrap: str, spec: TopicSpec) -> str:
 
 def create(bootstrap: str, topic: str, partitions: int) -> None:
     """Creates an empty topic."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **_NO_LOGS})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
     """The end offset of every partition."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", **_QUIET})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", **_NO_LOGS})
     try:
         return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in range(partitions)}
     finally:
@@ -161,7 +161,7 @@ class SteadyLoad:
         key: Callable[[int], str] | None = None,
         value_bytes: int = 100,
     ) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, **_QUIET})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, **_NO_LOGS})
         self._topic, self._partitions, self._per_s = topic, partitions, per_s
         self._key, self._value = key, b"x" * value_bytes
         self._stopped = threading.Event()

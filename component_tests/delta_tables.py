@@ -22,7 +22,7 @@ import streamgroups as sg
 from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.ledgers.commit import commit_batch, take_over_partitions
+from streamgroups.ledgers.batch_commit import commit_batch, take_over_partitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.retry import retrying
 from streamgroups_sinks.delta.stages import Stage, Staged

@@ -21,7 +21,7 @@ import psycopg
 import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_sinks.postgres import blocks
 from streamgroups_sinks.postgres.ledger import PostgresLedger, PostgresTransaction

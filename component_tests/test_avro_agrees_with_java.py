@@ -60,7 +60,7 @@ def java() -> Iterator[Java]:
     process.close()
 
 
-def ours(pair: Pair) -> tuple[Any, str | None]:
+def own(pair: Pair) -> tuple[Any, str | None]:
     """The result, as the oracle shows it, and the class of the error."""
     writer = RegisteredSchema(2, AVRO, json.dumps(pair.writer))
 
@@ -97,16 +97,16 @@ def shown(value: Any, type_: pa.DataType) -> Any:
 
 def check(pair: Pair, java: Java) -> str:
     """Compares both results. Returns what it found."""
-    theirs, (result, error) = java.decoded(pair), ours(pair)
+    other, (result, error) = java.decoded(pair), own(pair)
     # Java replaces bytes that are not UTF-8, and its decimals have any length.
     if error in ("OutOfRange", "NotUtf8"):
         return error
     # Java 1.12.1 cannot convert a value of a union of one type.
-    if error is None and "expected generic type" in theirs.get("error", ""):
+    if error is None and "expected generic type" in other.get("error", ""):
         return "an error of Java"
-    assert ("value" in theirs) == (error is None), (pair, theirs, result, error)
+    assert ("value" in other) == (error is None), (pair, other, result, error)
     if error is None:
-        assert result == theirs["value"], pair
+        assert result == other["value"], pair
     return error or "decoded"
 
 

@@ -27,7 +27,7 @@ from component_tests.delta_tables import (
     write_batch,
 )
 from streamgroups.errors import FencedBatch, LedgerConflict
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import LedgerTransaction
 from streamgroups_sinks.delta.ledger import DeltaLedger

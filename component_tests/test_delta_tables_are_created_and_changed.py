@@ -399,7 +399,7 @@ def test_a_store_that_does_not_respond_is_reported_without_secrets() -> None:
 
 
 @contextmanager
-def _as_nobody() -> Iterator[None]:
+def _as_unprivileged() -> Iterator[None]:
     """Drops superuser privileges, which override permissions."""
     if os.geteuid() != 0:
         yield
@@ -418,7 +418,7 @@ def test_a_missing_permission_is_reported_and_nothing_is_written(uri: str, tmp_p
     for folder in (*tmp_path.parents[:2], tmp_path, Path(uri), *Path(uri).rglob("*")):
         folder.chmod(0o755 if folder in tmp_path.parents or folder == tmp_path else 0o555)
     try:
-        with _as_nobody():
+        with _as_unprivileged():
             with pytest.raises(NotAuthorized, match="Grant this user the right"):
                 sink.write(begun, iter(records(0, 5).to_batches()), 7)
             with pytest.raises(NotAuthorized, match="Grant this user the right"):

@@ -14,7 +14,7 @@ import streamgroups as sg
 from component_tests.delta_tables import GROUP, commit, open_at, partition, records, stage, write_batch
 from component_tests.object_store import BUCKET, ObjectStore
 from streamgroups.errors import SinkRejected, SinkUnreachable, StreamGroupsError
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange
 
 

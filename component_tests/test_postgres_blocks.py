@@ -13,11 +13,11 @@ from psycopg import sql
 
 from component_tests.postgres_process import GROUP, P0, execute, offsets, open_at, sink, sink_of_role, stage, token
 from streamgroups.errors import LedgerConflict, NotAuthorized, RecordRejected, SinkUnreachable, StageLost
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_sinks.postgres.ledger import PostgresLedger
-from streamgroups_sinks.postgres.names import TableName
 from streamgroups_sinks.postgres.stages import PostgresStaged
+from streamgroups_sinks.postgres.table_names import TableName
 
 
 def rows(conninfo: str) -> list[tuple[Any, ...]]:

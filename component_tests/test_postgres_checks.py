@@ -12,7 +12,7 @@ import pytest
 
 from component_tests.postgres_process import GROUP, P0, execute, open_at, sink, sink_of_role, stage, token
 from streamgroups.errors import RecordRejected
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_sinks.postgres.stages import PREFIX
 

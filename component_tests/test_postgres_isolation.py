@@ -13,10 +13,10 @@ from psycopg.conninfo import make_conninfo
 
 from component_tests.postgres_process import GROUP, P0, execute, open_at, sink, stage
 from streamgroups.errors import RecordRejected, SinkUnreachable, StageLost
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.ledgers.staging import Isolated
 from streamgroups.partitions import OffsetRange
-from streamgroups_sinks.postgres import isolating, merging
+from streamgroups_sinks.postgres import bad_row_search, merging
 from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_sinks.postgres.stages import PostgresStaged
 
@@ -216,7 +216,7 @@ def test_P4_the_number_of_statements_is_limited(postgres: str, monkeypatch: pyte
         count += 1
         write_piece(*arguments)
 
-    monkeypatch.setattr(isolating, "write_piece", counted)
+    monkeypatch.setattr(bad_row_search, "write_piece", counted)
     found = to.isolate(staged, PLENTY)
     assert values(found) == [(77,), (512,)]
     assert count <= 1 + 2 * 2 * math.ceil(math.log2(1_000))

@@ -25,13 +25,13 @@ from streamgroups.errors import (
     SinkUnreachable,
 )
 from streamgroups.groups.membership import Owned
-from streamgroups.ledgers.commit import commit_batch, take_over_partitions
+from streamgroups.ledgers.batch_commit import commit_batch, take_over_partitions
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, CommitGroups
 from streamgroups.partitions import OffsetRange
 from streamgroups.ports import Ledger
 from streamgroups_sinks.postgres.ledger import PostgresLedger, PostgresTransaction
-from streamgroups_sinks.postgres.names import TableName
 from streamgroups_sinks.postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.table_names import TableName
 from streamgroups_testkit.postgres import PostgresServer
 from streamgroups_testkit.waits import wait_until
 from unit_tests.ledger_contract import LedgerContract, Outside
@@ -293,7 +293,7 @@ def test_a_connection_that_is_cut_before_its_commit_writes_nothing(
 
 
 def test_a_block_that_continues_after_an_error_does_not_commit(postgres: str, ledger: PostgresLedger) -> None:
-    def go_on() -> None:
+    def resume() -> None:
         with ledger.transaction() as transaction:
             transaction.advance({P0: 5})
             with pytest.raises(RecordRejected, match="out of range"):
@@ -303,7 +303,7 @@ def test_a_block_that_continues_after_an_error_does_not_commit(postgres: str, le
                 transaction.positions([P0])
 
     with pytest.raises(SinkRejected, match="the transaction had already failed"):
-        go_on()
+        resume()
     assert ledger.positions([P0]) == {}
 
 

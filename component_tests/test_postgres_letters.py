@@ -10,7 +10,7 @@ import pytest
 from component_tests.postgres_process import stage
 from streamgroups.dlq.completion import BatchOfLetters, complete
 from streamgroups.dlq.letter import DeadLetter
-from streamgroups.dlq.stored import TableLetter
+from streamgroups.dlq.stored_letters import TableLetter
 from streamgroups.dlq.table_letters import ForeignRow, letter_of
 from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, SinkUnreachable
 from streamgroups_sinks.postgres.letters import PostgresLetters, find_letters

@@ -18,8 +18,8 @@ import pytest
 
 from component_tests.postgres_process import execute, sink, token
 from streamgroups.errors import RecordRejected, SinkRejected
-from streamgroups_sinks.postgres.connecting import connected
-from streamgroups_sinks.postgres.copying import copy_into
+from streamgroups_sinks.postgres.connection import connected
+from streamgroups_sinks.postgres.copy_to_stage import copy_into
 from streamgroups_sinks.postgres.stages import PostgresStaged
 from unit_tests.examples import TIMES
 

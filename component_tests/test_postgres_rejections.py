@@ -24,7 +24,7 @@ from streamgroups.errors import (
     StageLost,
     StreamGroupsError,
 )
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_sinks.postgres.stages import PREFIX

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from component_tests.postgres_process import GROUP, P0, open_at, sink, stage
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_sinks.postgres.stages import PostgresStaged

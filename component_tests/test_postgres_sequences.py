@@ -20,7 +20,7 @@ from psycopg import sql
 
 from component_tests.postgres_process import GROUP, P0, open_at, sink, token
 from streamgroups.errors import RecordRejected
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_spark.sinks.letters.bad_record_search import write_isolated

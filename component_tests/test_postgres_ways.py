@@ -13,7 +13,7 @@ import pytest
 from component_tests.postgres_process import GROUP, P0, execute, open_at, sink, stage, token
 from component_tests.test_postgres_rows import rows, write
 from streamgroups.errors import RecordRejected, SinkRejected
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import OffsetRange
 from streamgroups_sinks.postgres.stages import Way
 

@@ -38,9 +38,9 @@ from streamgroups_spark.bridge.plan import (
     source_name,
     source_options,
 )
-from streamgroups_spark.internals import private_spark, shipping
+from streamgroups_spark.internals import pickle_checks, private_spark
+from streamgroups_spark.internals.pickle_checks import shipped_class, shipped_function
 from streamgroups_spark.internals.private_spark import main_module, pickled, unpickled
-from streamgroups_spark.internals.shipping import shipped_class, shipped_function
 from streamgroups_spark.internals.spark_api import to_arrow_schema
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_testkit.waits import wait_until
@@ -308,7 +308,7 @@ def attributes_of_a_pickled_function(ran: Ran) -> None:
     found = pickled(shipped_function(length))
     assert unpickled(found)("ab") == len(NAME) + 2
     assert 0 <= found.find(b"CHECK") < found.find(TinySource.__module__.encode()), "the check comes too late"
-    assert shipping.CHECK is not None
+    assert pickle_checks.CHECK is not None
 
 
 # ---- sessions and types ------------------------------------------------------------------------------------------------

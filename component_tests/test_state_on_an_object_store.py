@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from component_tests.object_store import BUCKET, ObjectStore
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.locations import operator_files, operators_at
 
 #: The scheme as Spark resolves it, which Arrow does not support.

@@ -22,8 +22,8 @@ from demo.processes import Folders, Query
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import decode
-from streamgroups.state.names import StateFileName
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig

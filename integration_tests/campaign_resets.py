@@ -178,7 +178,7 @@ class RequestedResets:
         }
         with closing(KafkaMetadataStore(self._config)) as store:
             where = {TopicPartition(self._topic, p): n for p, n in targets.items()}
-            ResetRequests(store, _now_ms).give(self._group, where, {self._topic: PARTITIONS})
+            ResetRequests(store, _now_ms).write(self._group, where, {self._topic: PARTITIONS})
         self.done += [RequestedReset(p, n) for p, n in targets.items()]
         self.n_requests += 1
 

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
-from streamgroups.doctor.executors import judge_executors
+from streamgroups.doctor.executor_checks import judge_executors
 from streamgroups_spark.ops.executors import driver_versions, probe_executors
 from streamgroups_testkit.spark_sessions import jvm_options, session_builder
 

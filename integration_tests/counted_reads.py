@@ -14,7 +14,7 @@ from typing import Any
 from streamgroups_operators.locations import open_location
 from streamgroups_spark.bridge import checkpoint_log
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
-from streamgroups_spark.internals.shipping import shipped_class
+from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.session import SESSION
 
 

@@ -35,7 +35,7 @@ class CuttingProxy:
         port = self._listener.getsockname()[1]
         self.bootstrap = f"{self._host}:{port}"
         # A response to a Metadata request contains the address of the broker: its host, followed by its port.
-        self._address, self._ours = (self._host.encode() + struct.pack(">i", it) for it in (self._port, port))
+        self._address, self._own = (self._host.encode() + struct.pack(">i", it) for it in (self._port, port))
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
@@ -71,7 +71,7 @@ class CuttingProxy:
             for frame in _frames(server):
                 if frame[:4] in produce and self._is_lost():
                     break
-                _send(client, frame.replace(self._address, self._ours))
+                _send(client, frame.replace(self._address, self._own))
         _end(client)
         _end(server)
 

@@ -31,7 +31,12 @@ def _record(**fields: Any) -> str:
 OLD = _record(delay="int", n="int", place="string", at=_MILLIS)
 #: The schema of newer values, and of the reader.
 NEW = _record(
-    n="long", place=["null", "string"], delay="int", at=["null", _MICROS], price=(_PRICE, "\u0000"), note=("string", "")
+    n="long",
+    place=["null", "string"],
+    delay="int",
+    at=["null", _MICROS],
+    price=(_PRICE, "\u0000"),
+    entry=("string", ""),
 )
 #: Schemas whose values cannot be read with the schema of the reader.
 WITHOUT_TIME = _record(n="long", place="string", delay="int")

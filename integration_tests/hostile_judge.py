@@ -217,26 +217,28 @@ def _of_source(record: HostileRecord, step: str, error_classes: tuple[str, ...])
 def differences(right: Results, found: Results, kinds: Mapping[Place, str]) -> list[str]:
     """Returns the differences of an output from the right one, with the kind of their records."""
     report = []
-    for what, ours, theirs in (("row", right.rows, found.rows), ("letter", right.letters, found.letters)):
-        for place in ours.keys() | theirs.keys():
-            wanted, given = ours.get(place, []), theirs.get(place, [])
-            if len(wanted) == len(given) and all(map(_agrees, wanted, given)):
+    for what, own, other in (("row", right.rows, found.rows), ("letter", right.letters, found.letters)):
+        for place in own.keys() | other.keys():
+            required, given = own.get(place, []), other.get(place, [])
+            if len(required) == len(given) and all(map(_agrees, required, given)):
                 continue
             kind = kinds.get(place, "plain")
-            report.append(f"{what} at {_short(place)} ({kind}): expected {_short(wanted)}, found {_short(given)}")
+            report.append(f"{what} at {_short(place)} ({kind}): expected {_short(required)}, found {_short(given)}")
     return sorted(report)
 
 
-def _agrees(wanted: Any, given: Any) -> bool:
-    if not isinstance(wanted, Letter):
-        return bool(wanted == given)
-    if wanted.step != given.step or given.error_classes[0] not in wanted.error_classes:
+def _agrees(required: Any, given: Any) -> bool:
+    if not isinstance(required, Letter):
+        return bool(required == given)
+    if required.step != given.step or given.error_classes[0] not in required.error_classes:
         return False
-    if wanted.headers is None:
+    if required.headers is None:
         return True
     # A letter to Kafka can omit a value that is too large.
-    has_value = wanted.value == given.value or (given.value is None and len(wanted.value or b"") > _MAX_REQUEST_BYTES)
-    return has_value and (wanted.attempt, wanted.key, wanted.headers) == (given.attempt, given.key, given.headers)
+    has_value = required.value == given.value or (
+        given.value is None and len(required.value or b"") > _MAX_REQUEST_BYTES
+    )
+    return has_value and (required.attempt, required.key, required.headers) == (given.attempt, given.key, given.headers)
 
 
 def counts(results: Results) -> Counter[str]:

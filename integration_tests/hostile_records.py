@@ -97,7 +97,7 @@ class _Draft:
     ids: SchemaIds
     fields: Fields
     key: bytes | None
-    note: bytes = b""
+    entry: bytes = b""
     is_old: bool = False
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -123,7 +123,7 @@ class _Draft:
             "place": nullable(place),
             "at": nullable(None if it.at_us is None else long_(it.at_us)),
             "price": decimal(it.cents),
-            "note": bytes_(self.note),
+            "note": bytes_(self.entry),
         }
         self.value = new_value(self.ids.new, common | own | self.parts)
 
@@ -194,9 +194,9 @@ def _timed(timestamp_ms: int) -> _Kind:
     return change
 
 
-def _noted(note: bytes) -> _Kind:
+def _recorded(entry: bytes) -> _Kind:
     def change(it: _Draft) -> None:
-        it.is_old, it.note = False, note
+        it.is_old, it.entry = False, entry
 
     return change
 
@@ -306,7 +306,7 @@ _ASSEMBLED["tombstone"] = _tombstone
 #: Large kinds. They are rare.
 _LARGE: dict[str, _Kind] = {
     "text of 1.2 MB": _fields_of(place="zzzz" * 300_000),
-    "unused text of 2 MB": _noted(b"x" * 2_000_000),
+    "unused text of 2 MB": _recorded(b"x" * 2_000_000),
     "key of 100 KB": _keyed(b"k" * 100_000),
     "header of 500 KB": _headed(("large", b"\xff" * 500_000)),
     "header of 500 KB of a letter": _headed(("large", b"\xff" * 500_000), error_class="NotUtf8"),

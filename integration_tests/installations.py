@@ -157,12 +157,12 @@ def _install(file: Path, directory: Path, environment: Mapping[str, str]) -> Ins
 def _dependencies(*names: str) -> set[str]:
     """These distributions and all that they require."""
     found: set[str] = set()
-    wanted = list(names)
-    while wanted:
-        name = wanted.pop()
+    required = list(names)
+    while required:
+        name = required.pop()
         if name not in found:
             found.add(name)
-            wanted += _requirements(name)
+            required += _requirements(name)
     return found
 
 
@@ -174,5 +174,5 @@ def _requirements(name: str, extras: Iterable[str] = ()) -> list[str]:
 
 def outside_environment() -> dict[str, str]:
     """The environment variables of this process without those that lead to the library of the tests or to another Spark."""
-    ours = ("PYTHONPATH", "SPARK_HOME", "VIRTUAL_ENV", "PIP_FIND_LINKS", "STREAMGROUPS_READER", "STREAMGROUPS_ENCODER")
-    return {name: value for name, value in os.environ.items() if name not in ours}
+    own = ("PYTHONPATH", "SPARK_HOME", "VIRTUAL_ENV", "PIP_FIND_LINKS", "STREAMGROUPS_READER", "STREAMGROUPS_ENCODER")
+    return {name: value for name, value in os.environ.items() if name not in own}

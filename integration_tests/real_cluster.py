@@ -13,20 +13,20 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.groups.commit_metadata import CommitMark
-from streamgroups.groups.exclusive import deleted_partitions
+from streamgroups.groups.exclusive_membership import deleted_partitions
 from streamgroups.groups.membership import MoveLedger, TakeOver
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Member, MetadataStore, Records
 from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
-from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_kafka.cursors.reader import RecordReader
 from streamgroups_kafka.membership.member import KafkaMember
-from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.member_settings import MemberSettings
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_testkit.waits import wait_until
 
@@ -157,7 +157,7 @@ class RealCluster:
             topics=lambda: [topic],
             assign=assign,
             exclusive=exclusive,
-            is_surplus=lambda: self.cluster.describe(group_id).has_nothing_for(name),
+            is_standby=lambda: self.cluster.describe(group_id).has_nothing_for(name),
             has_others=lambda: len(self.cluster.describe(group_id).members) > 1,
             deleted=lambda owned: deleted_partitions(
                 owned, self.cluster.topics(), self.cluster.identities({tp.topic for tp in owned})

@@ -25,7 +25,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.member import KafkaMember
-from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.member_settings import MemberSettings
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import read_histories

@@ -90,7 +90,7 @@ def test_it_resumes_where_it_failed(
     policy = sg.supervision.RestartPolicy(first_wait_ms=1, max_failures=2)
     with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.supervise"):
         outcome = sg.supervise(query.start, policy=policy)
-    assert (outcome.was_asked, outcome.restarts, query.runs) == (False, 3, 4)
+    assert (outcome.stopped_by_signal, outcome.restarts, query.runs) == (False, 3, 4)
     assert query.records == dict.fromkeys(all_records(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
     assert signal.getsignal(signal.SIGTERM) is before
     # Py4J also logs exceptions of foreachBatch.
@@ -150,7 +150,9 @@ def test_it_stops_on_request_and_detects_when_spark_is_gone(
         query.wait_for_batches(1)
         assert query.process is not None
         query.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "Outcome(was_asked=True, restarts=0)" in query.log(), f"it has stopped:\n{query.log()}")
+        wait_until(
+            lambda: "Outcome(stopped_by_signal=True, restarts=0)" in query.log(), f"it has stopped:\n{query.log()}"
+        )
         everything = all_records(topic, end_offsets(bootstrap, topic, PARTITIONS))
         assert arrived_records(tmp_path) == dict.fromkeys(everything, 1)
 

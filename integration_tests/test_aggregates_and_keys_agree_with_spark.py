@@ -93,15 +93,15 @@ def computed(df: DataFrame, calls: dict[str, str]) -> dict[int, dict[str, Any]]:
     parsed = parsed_aggregates(df, calls)
     arguments = [argument(df, name, it).alias(f"a{i}") for i, (name, it) in enumerate(parsed.items())]
     records = df.select("g", "batch", *arguments).toArrow().combine_chunks()
-    wanted: tuple[SqlAggregate | PythonAggregate, ...] = tuple(parsed.values())
+    required: tuple[SqlAggregate | PythonAggregate, ...] = tuple(parsed.values())
     panes = []
     for batch in range(3):
         chosen = records.filter(pa.compute.equal(records["batch"], batch))
         if chosen.num_rows:
-            parts = pa.table({"g": chosen["g"], **parts_of(wanted, chosen)})
-            panes.append(add_up(wanted, parts, ["g"], []))
-    whole = add_up(wanted, pa.concat_tables(panes), ["g"], [])
-    found = results(wanted, pa.schema([]), whole)
+            parts = pa.table({"g": chosen["g"], **parts_of(required, chosen)})
+            panes.append(add_up(required, parts, ["g"], []))
+    whole = add_up(required, pa.concat_tables(panes), ["g"], [])
+    found = results(required, pa.schema([]), whole)
     columns = {name: numbers_of(found[f"r{i}"]) for i, name in enumerate(parsed)}
     return {g: {name: columns[name][row] for name in parsed} for row, g in enumerate(whole["g"].to_pylist())}
 
@@ -112,21 +112,21 @@ def expected(df: DataFrame, calls: dict[str, str]) -> dict[int, dict[str, Any]]:
     return {g: {name: columns[name][row] for name in calls} for row, g in enumerate(rows["g"].to_pylist())}
 
 
-def same(found: Any, wanted: Any, scale: float) -> bool:
-    if isinstance(wanted, float) and isinstance(found, float):
-        if math.isnan(wanted) or math.isinf(wanted):
-            return math.isnan(found) if math.isnan(wanted) else found == wanted
-        return math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-9 * scale)
-    return bool(found == wanted) and (found is None) == (wanted is None)
+def same(found: Any, required: Any, scale: float) -> bool:
+    if isinstance(required, float) and isinstance(found, float):
+        if math.isnan(required) or math.isinf(required):
+            return math.isnan(found) if math.isnan(required) else found == required
+        return math.isclose(found, required, rel_tol=1e-9, abs_tol=1e-9 * scale)
+    return bool(found == required) and (found is None) == (required is None)
 
 
 def compare(df: DataFrame, calls: dict[str, str]) -> None:
-    ours, theirs = computed(df, calls), expected(df, calls)
-    assert ours.keys() == theirs.keys()
-    for g, wanted in theirs.items():
-        for name, value in wanted.items():
+    own, other = computed(df, calls), expected(df, calls)
+    assert own.keys() == other.keys()
+    for g, required in other.items():
+        for name, value in required.items():
             scale = 1e19 if "bigint" in name else 1e10
-            assert same(ours[g][name], value, scale), (g, calls[name], ours[g][name], value)
+            assert same(own[g][name], value, scale), (g, calls[name], own[g][name], value)
 
 
 @pytest.fixture
@@ -227,11 +227,11 @@ def test_S10_keys_are_equal_as_in_sparks_group_by_and_join(spark: SparkSession) 
         check_key_values(df.schema, [name])
         keys = df.select(key_column(df.schema, name).alias("k0")).toArrow().combine_chunks()
         counted = keys.append_column("n", pa.array([1] * keys.num_rows, pa.int64()))
-        ours = add_up((), counted, ["k0"], [("n", "sum")])
-        found = Counter(dict(zip(map(identity, numbers_of(ours["k0"])), ours["n"].to_pylist(), strict=True)))
-        assert len(found) == ours.num_rows
-        theirs = df.groupBy(name).count().toArrow()
-        assert found == dict(zip(map(identity, numbers_of(theirs[name])), theirs["count"].to_pylist(), strict=True)), (
+        own = add_up((), counted, ["k0"], [("n", "sum")])
+        found = Counter(dict(zip(map(identity, numbers_of(own["k0"])), own["n"].to_pylist(), strict=True)))
+        assert len(found) == own.num_rows
+        other = df.groupBy(name).count().toArrow()
+        assert found == dict(zip(map(identity, numbers_of(other[name])), other["count"].to_pylist(), strict=True)), (
             type_
         )
         [numbers] = key_numbers(["k0"], keys)
@@ -242,8 +242,8 @@ def test_S10_keys_are_equal_as_in_sparks_group_by_and_join(spark: SparkSession) 
         lefts, _ = pairs(["k0"], known, known, 0)
         assert len(lefts) == df.alias("l").join(df.alias("r"), F.expr(f"l.{name} = r.{name}")).count(), type_
         some = known.slice(0, 3).select(["k0"])
-        wanted = {identity(it) for it in numbers_of(some["k0"])}
-        assert rows_of_keys(known, some).num_rows == sum(n for key, n in found.items() if key in wanted), type_
+        required = {identity(it) for it in numbers_of(some["k0"])}
+        assert rows_of_keys(known, some).num_rows == sum(n for key, n in found.items() if key in required), type_
 
 
 @pytest.mark.parametrize("type_", ["float", "double", "string collate UTF8_LCASE", "array<int>"])

@@ -47,28 +47,28 @@ def contents(spark: SparkSession, bootstrap: str, topic: str) -> list[Row]:
 def test_X1_the_columns_and_options_of_sparks_sink(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
-    ours, theirs, named = new_topic(4), new_topic(4), new_topic(4)
+    own, other, named = new_topic(4), new_topic(4), new_topic(4)
     header = F.when(F.col("key") < "5", F.array(F.struct(F.lit("kind").alias("key"), F.col("value").cast("binary"))))
     header = header.cast("array<struct<key:string,value:binary>>")
     given = F.when(F.col("key").startswith("7"), F.lit(3)).cast("int")
     df = rows(spark).withColumns({"headers": header, "partition": given, "topic": F.lit(named)})
-    save(df, bootstrap, source="kafka", topic=theirs)
-    save(df, bootstrap, topic=ours)
-    assert contents(spark, bootstrap, ours) == contents(spark, bootstrap, theirs), "the option overrides the column"
+    save(df, bootstrap, source="kafka", topic=other)
+    save(df, bootstrap, topic=own)
+    assert contents(spark, bootstrap, own) == contents(spark, bootstrap, other), "the option overrides the column"
     assert not values(bootstrap, named)
     save(df, bootstrap, includeHeaders="false")
     assert contents(spark, bootstrap, named) == [
-        Row(**{**row.asDict(), "headers": None}) for row in contents(spark, bootstrap, ours)
+        Row(**{**row.asDict(), "headers": None}) for row in contents(spark, bootstrap, own)
     ]
 
 
 @LONG
 def test_X1_keys_in_many_tasks(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]) -> None:
-    topic, theirs, named = new_topic(3), new_topic(3), new_topic(2)
+    topic, other, named = new_topic(3), new_topic(3), new_topic(2)
     df = rows(spark, 4)
     sg.write(df, sink=sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic))
-    save(df, bootstrap, source="kafka", topic=theirs)
-    assert contents(spark, bootstrap, topic) == contents(spark, bootstrap, theirs), "keys have the partitions of Kafka"
+    save(df, bootstrap, source="kafka", topic=other)
+    assert contents(spark, bootstrap, topic) == contents(spark, bootstrap, other), "keys have the partitions of Kafka"
     sink = sg.KafkaSink(bootstrap_servers=bootstrap)
     sg.write(df.drop("key").withColumn("topic", F.lit(named)), sink=sink)
     assert values(bootstrap, named) == ALL

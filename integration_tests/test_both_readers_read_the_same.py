@@ -19,7 +19,7 @@ from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups_kafka import native
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.read import native_fetcher
-from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_testkit.producing import produce

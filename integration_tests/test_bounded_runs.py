@@ -212,7 +212,7 @@ def test_W17_event_time_and_state_of_bounded_data(spark: SparkSession, bootstrap
 
 
 @pytest.mark.parametrize(
-    ("change", "windows", "said"),
+    ("change", "windows", "text"),
     [
         (lambda df: df, {"watermark_delay": None}, "Spark removes the watermark of df.withWatermark"),
         (lambda df: df.repartition(2), {}, r"moves records between tasks \(Repartition\)"),
@@ -231,11 +231,11 @@ def test_W17_what_bounded_data_do_not_support_is_rejected(
     topic: Topic,
     change: Callable[[DataFrame], DataFrame],
     windows: dict[str, Any],
-    said: str,
+    text: str,
 ) -> None:
     valid = {"on": "timestamp", "by": ["key"], "window": sg.shapes.tumbling("10s"), "aggregate": {"n": "count(*)"}}
     records = change(bounded(spark, bootstrap, topic).withWatermark("timestamp", "2 seconds"))
-    with pytest.raises(InvalidOption, match=said):
+    with pytest.raises(InvalidOption, match=text):
         sg.windows(records, **{**valid, "watermark_delay": "2s", **windows})
 
 

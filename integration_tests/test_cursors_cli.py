@@ -22,7 +22,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.tiers import EITHER_PROTOCOL, LONG
-from streamgroups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
+from streamgroups.cursors.cursor_tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups_cli.exits import ExitCode
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.producing import produce
@@ -66,7 +66,7 @@ class Shell:
         read = json.loads(done.stdout)
         return [m["value"].rstrip(".") for m in read["messages"]], read["cursor"]
 
-    def go_on(self, command: str, cursor: str) -> str:
+    def resume(self, command: str, cursor: str) -> str:
         done = self(command, cursor)
         assert (done.returncode, done.stderr) == (ExitCode.DONE, "")
         return done.stdout.strip()
@@ -143,9 +143,9 @@ def test_G7_commit_and_heartbeat(shell: Shell, stream: str, billing: str) -> Non
     cursor = shell.create(stream, *instance(billing), "--no-commit-on-get")
     _, cursor = shell.get(cursor, "--limit", "5")
     _, cursor = shell.get(cursor, "--limit", "5")
-    cursor = shell.go_on("heartbeat", cursor)
+    cursor = shell.resume("heartbeat", cursor)
     assert committed_offsets(shell.bootstrap, billing, stream) == {0: 0}
-    cursor = shell.go_on("commit", cursor)
+    cursor = shell.resume("commit", cursor)
     assert committed_offsets(shell.bootstrap, billing, stream) == {0: 10}
     rest, _ = shell.get(cursor)
     assert len(rest) == 10
@@ -162,8 +162,8 @@ def test_G3_G11_instances_share_and_take_over(shell: Shell, stream: str, billing
     given, first = shell.get(first, "--limit", "4")
     assert len(given) == 4
     assert shell.get(second)[0] == []
-    shell.go_on("commit", first)
-    shell.go_on("leave", first)
+    shell.resume("commit", first)
+    shell.resume("leave", first)
     found: list[str] = []
 
     def taken_over() -> bool:
@@ -184,7 +184,7 @@ def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
     cursor = shell.create(stream, *instance(billing), "--lease-timeout", "6s")
     began_s = time.monotonic()
     while time.monotonic() - began_s < 8:
-        cursor = shell.go_on("heartbeat", cursor)
+        cursor = shell.resume("heartbeat", cursor)
     given, cursor = shell.get(cursor, "--limit", "5")
     wait_until(lambda: not has_members(kafka, billing), "it has left")
     assert len(shell.processes()) == 1

@@ -15,7 +15,7 @@ from integration_tests.command_line import streamgroups
 from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.redrive import plan_redrive, redriven_topic, transactions
-from streamgroups.dlq.stored import StoredLetter
+from streamgroups.dlq.stored_letters import StoredLetter
 from streamgroups.errors import FencedMember, RecordRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups.times import utc

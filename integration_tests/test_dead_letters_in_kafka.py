@@ -21,7 +21,7 @@ from streamgroups_kafka.write.record_batches import encode
 from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
-from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.sinks.sink_options import parse_sink
 from streamgroups_testkit.reading import committed_offsets, read_committed
 
 

@@ -227,7 +227,7 @@ def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("change", "arguments", "said"),
+    ("change", "arguments", "text"),
     [
         (lambda df: df.drop("offset"), {}, "has no column 'offset'"),
         (lambda df: df, {"id": "order"}, "Column 'order' of 'id' does not exist"),
@@ -249,9 +249,9 @@ def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     ],
 )
 def test_X5_invalid_arguments_are_rejected(
-    stream: DataFrame, change: Callable[[DataFrame], DataFrame], arguments: dict[str, Any], said: str
+    stream: DataFrame, change: Callable[[DataFrame], DataFrame], arguments: dict[str, Any], text: str
 ) -> None:
-    with pytest.raises(InvalidOption, match=said):
+    with pytest.raises(InvalidOption, match=text):
         once(change(stream), **arguments)
 
 

@@ -104,8 +104,8 @@ class Results:
 
 
 def compare(timed: DataFrame, expected: DataFrame) -> None:
-    ours, sparks = Results(timed), Results(expected.withWatermark("timestamp", DELAY))
-    assert ours.windows() == sparks.windows()
+    own, sparks = Results(timed), Results(expected.withWatermark("timestamp", DELAY))
+    assert own.windows() == sparks.windows()
     assert len(sparks.windows()) > 2, "windows close"
 
 
@@ -116,10 +116,10 @@ def test_W2_removed_rows_do_not_advance_the_watermark(
     for seed in range(examples(1)):
         topic = new_topic(1, **ANY_TIME)
         send(bootstrap, topic, Random(seed))
-        ours, sparks = (
+        own, sparks = (
             STEPS[name](records(spark, bootstrap, topic, f"{group}-{of}-{seed}")) for of in ("ours", "sparks")
         )
-        compare(sg.with_event_time(ours, "timestamp", watermark_delay="2m"), sparks)
+        compare(sg.with_event_time(own, "timestamp", watermark_delay="2m"), sparks)
 
 
 @LONG
@@ -145,9 +145,9 @@ def test_W2_windows_with_the_time_of_the_query_follow_the_rows_that_reach_them(
     topic = new_topic(1, **ANY_TIME)
     send(bootstrap, topic, Random(1))
     good = {of: records(spark, bootstrap, topic, f"{group}-{of}").where("kind = 'good'") for of in ("ours", "sparks")}
-    ours = results_of_windows(sg.with_event_time(good["ours"], "timestamp", watermark_delay="2m"))
+    own = results_of_windows(sg.with_event_time(good["ours"], "timestamp", watermark_delay="2m"))
     sparks = results_of_windows(good["sparks"].withWatermark("timestamp", DELAY))
-    assert ours == sparks
+    assert own == sparks
     assert len(sparks) > 2
 
 
@@ -176,7 +176,7 @@ def results_of_windows(timed: DataFrame) -> set[tuple[object, ...]]:
 def test_W2_the_tasks_that_read_report_times_only_if_each_row_arrives(spark: SparkSession, bootstrap: str) -> None:
     read = departures(spark, exclusive_options(bootstrap, "unused", "flights", "consumer"))
     read.createOrReplaceTempView("flights")
-    keeping = {
+    retaining = {
         "nothing": read,
         "alias": read.alias("f"),
         "view": spark.table("flights"),
@@ -187,7 +187,7 @@ def test_W2_the_tasks_that_read_report_times_only_if_each_row_arrives(spark: Spa
         "range": read.repartitionByRange(2, "key"),
         "metrics": read.observe("rows", F.count("*").alias("n")),
     }
-    for name, df in keeping.items():
+    for name, df in retaining.items():
         assert _read_column(df, "timestamp") == "timestamp", name
     table = spark.createDataFrame([("UA",)], "carrier string")
     removing = {

@@ -53,11 +53,9 @@ def test_W2_W3_a_slow_and_a_silent_partition(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     topic = new_topic(3, retention_ms="-1")
-    ours, sparks = f"{group}-ours", f"{group}-sparks"
-    flights = {
-        name: departures(spark, exclusive_options(bootstrap, name, topic, "consumer")) for name in (ours, sparks)
-    }
-    by_partition = sg.with_event_time(flights[ours], "timestamp", watermark_delay="0s", partition_idle_timeout="2s")
+    own, sparks = f"{group}-ours", f"{group}-sparks"
+    flights = {name: departures(spark, exclusive_options(bootstrap, name, topic, "consumer")) for name in (own, sparks)}
+    by_partition = sg.with_event_time(flights[own], "timestamp", watermark_delay="0s", partition_idle_timeout="2s")
     by_maximum = flights[sparks].withWatermark("timestamp", "0 seconds")
 
     fast, slow, silent = 0, 1, 2
@@ -66,12 +64,12 @@ def test_W2_W3_a_slow_and_a_silent_partition(
     with closing(windows(by_partition.where("value IS NOT NULL"))) as kept, closing(windows(by_maximum)) as lost:
         assert kept.query is not None
         recorded = sg.reports.record_time(kept.query)
-        wait_until_read(bootstrap, topic, 3, ours, sparks)
+        wait_until_read(bootstrap, topic, 3, own, sparks)
         # By Spark's watermark the hour has nearly ended; by ours it is the first minute.
         wait_until_closed(lost, 50)
-        wait_until(lambda: watched(bootstrap, ours) == ["ahead", "holds back", "idle"], "it is seen from outside")
+        wait_until(lambda: watched(bootstrap, own) == ["ahead", "holds back", "idle"], "it is seen from outside")
         depart(bootstrap, topic, {slow: HOUR[1:]})
-        wait_until_read(bootstrap, topic, 3, ours, sparks)
+        wait_until_read(bootstrap, topic, 3, own, sparks)
         depart(bootstrap, topic, {fast: MUCH_LATER, slow: MUCH_LATER})
         seconds = wait_until_closed(kept, 55)
         wait_until_closed(lost, 55)

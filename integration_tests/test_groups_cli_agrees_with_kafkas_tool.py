@@ -47,11 +47,11 @@ def topic(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], sta
     return name
 
 
-def ours(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def own(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return streamgroups("groups", *arguments, "--bootstrap-server", bootstrap)
 
 
-def theirs(kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
+def other(kafka: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
     return kafka.run_tool("consumer-groups", *arguments)
 
 
@@ -84,19 +84,19 @@ SHIFTS = {"forward": "2", "back": "-2", "far forward": "1000", "far back": "-100
 def test_O1_python_describes_a_group_as_the_command_does(bootstrap: str, group: str, topic: str) -> None:
     with pytest.raises(UnknownGroup, match=f"'{group}' does not exist"):
         sg.groups.describe_group(group, bootstrap_servers=bootstrap)
-    assert ours(bootstrap, "reset", group, "--topic", topic, "--to-offset", "4", "--execute").returncode == 0
+    assert own(bootstrap, "reset", group, "--topic", topic, "--to-offset", "4", "--execute").returncode == 0
     described = sg.groups.describe_group(group, bootstrap_servers=bootstrap, settings={"client.id": "notebook"})
-    (document,) = json.loads(ours(bootstrap, "describe", group, "-o", "json").stdout)["groups"]
+    (document,) = json.loads(own(bootstrap, "describe", group, "-o", "json").stdout)["groups"]
     names = ("partition", "committed_offset", "end_offset", "lag")
     in_python = [
         (it.topic_partition.partition, it.committed_offset, it.end_offset, it.records) for it in described.partitions
     ]
     assert in_python == [tuple(it[name] for name in names) for it in document["partitions"]]
     assert (described.state, described.lag, described.members) == (document["state"], document["lag"], ())
-    heading, columns, *rows = ours(bootstrap, "describe", group, "--no-time-lag").stdout.splitlines()
-    ours_in_python = str(described).splitlines()
-    assert ours_in_python[0].startswith(heading)
-    assert (ours_in_python[1].split(), len(ours_in_python)) == (columns.split(), len(rows) + 2)
+    heading, columns, *rows = own(bootstrap, "describe", group, "--no-time-lag").stdout.splitlines()
+    own_in_python = str(described).splitlines()
+    assert own_in_python[0].startswith(heading)
+    assert (own_in_python[1].split(), len(own_in_python)) == (columns.split(), len(rows) + 2)
     assert described._repr_html_().count("<tr>") == len(rows) + 1
 
 
@@ -117,11 +117,11 @@ def test_every_scenario_leaves_the_same_positions(
     for name in ("theirs", "ours"):
         group = f"{name}-{uuid.uuid4().hex[:8]}"
         # One partition of the three has a committed offset.
-        ours(bootstrap, "reset", group, "--topic", f"{topic}:0", "--to-offset", "4", "--execute")
+        own(bootstrap, "reset", group, "--topic", f"{topic}:0", "--to-offset", "4", "--execute")
         if name == "ours":
-            result = ours(bootstrap, "reset", group, "--topic", topic, *arguments, "--execute")
+            result = own(bootstrap, "reset", group, "--topic", topic, *arguments, "--execute")
         else:
-            result = theirs(kafka, "--reset-offsets", "--group", group, "--topic", topic, *arguments, "--execute")
+            result = other(kafka, "--reset-offsets", "--group", group, "--topic", topic, *arguments, "--execute")
         assert result.returncode == 0, result.stderr
         positions[name] = committed_offsets(bootstrap, group, topic)
     assert positions["ours"] == positions["theirs"]
@@ -134,12 +134,12 @@ def test_shifting_leaves_the_same_positions(kafka: Broker, bootstrap: str, topic
     positions = {}
     for name in ("theirs", "ours"):
         group = f"{name}-{uuid.uuid4().hex[:8]}"
-        ours(bootstrap, "reset", group, "--topic", f"{topic}:0,1", "--to-offset", "5", "--execute")
+        own(bootstrap, "reset", group, "--topic", f"{topic}:0,1", "--to-offset", "5", "--execute")
         if name == "ours":
-            result = ours(bootstrap, "reset", group, "--all-topics", "--shift-by", SHIFTS[shift], "--execute")
+            result = own(bootstrap, "reset", group, "--all-topics", "--shift-by", SHIFTS[shift], "--execute")
         else:
             arguments = ["--group", group, "--all-topics", "--shift-by", SHIFTS[shift], "--execute"]
-            result = theirs(kafka, "--reset-offsets", *arguments)
+            result = other(kafka, "--reset-offsets", *arguments)
         assert result.returncode == 0, result.stderr
         positions[name] = committed_offsets(bootstrap, group, topic)
     assert positions["ours"] == positions["theirs"]
@@ -148,39 +148,39 @@ def test_shifting_leaves_the_same_positions(kafka: Broker, bootstrap: str, topic
 @LONG
 def test_files_go_both_ways(kafka: Broker, bootstrap: str, topic: str, tmp_path: Path) -> None:
     source, copy, back = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "copy", "back"))
-    ours(bootstrap, "reset", source, "--topic", f"{topic}:0,1", "--to-offset", "7", "--execute")
-    exported = ours(bootstrap, "export", source).stdout
+    own(bootstrap, "reset", source, "--topic", f"{topic}:0,1", "--to-offset", "7", "--execute")
+    exported = own(bootstrap, "export", source).stdout
     assert exported == f"{topic},0,7\n{topic},1,7\n"
     file = tmp_path / "offsets.csv"
     file.write_text(exported)
-    read = theirs(kafka, "--reset-offsets", "--group", copy, "--from-file", str(file), "--execute")
+    read = other(kafka, "--reset-offsets", "--group", copy, "--from-file", str(file), "--execute")
     assert read.returncode == 0, read.stdout
     assert committed_offsets(bootstrap, copy, topic) == {0: 7, 1: 7}
     arguments = ["--reset-offsets", "--group", copy, "--all-topics", "--to-current", "--export", "--dry-run"]
-    file.write_text("".join(f"{line}\n" for line in sorted(theirs(kafka, *arguments).stdout.split())))
+    file.write_text("".join(f"{line}\n" for line in sorted(other(kafka, *arguments).stdout.split())))
     assert file.read_text() == exported
-    result = ours(bootstrap, "import", str(file), "--group", back, "--execute")
+    result = own(bootstrap, "import", str(file), "--group", back, "--execute")
     assert result.returncode == 0, result.stderr
     assert committed_offsets(bootstrap, back, topic) == {0: 7, 1: 7}
 
 
 def test_both_show_the_same_offsets_and_lag(kafka: Broker, bootstrap: str, topic: str, group: str) -> None:
-    ours(bootstrap, "reset", group, "--topic", topic, "--to-offset", "4", "--execute")
+    own(bootstrap, "reset", group, "--topic", topic, "--to-offset", "4", "--execute")
     result = {(r["TOPIC"], int(r["PARTITION"])): r for r in describe_group(kafka, group)}
-    (shown,) = json.loads(ours(bootstrap, "describe", group, "-o", "json").stdout)["groups"]
+    (shown,) = json.loads(own(bootstrap, "describe", group, "-o", "json").stdout)["groups"]
     assert {
         (p["topic"], p["partition"]): (str(p["committed_offset"]), str(p["end_offset"]), str(p["lag"]))
         for p in shown["partitions"]
     } == {tp: (r["CURRENT-OFFSET"], r["LOG-END-OFFSET"], r["LAG"]) for tp, r in result.items()}
-    names = theirs(kafka, "--list").stdout.split()
-    listed = json.loads(ours(bootstrap, "list", "--internal", "-o", "json").stdout)["groups"]
+    names = other(kafka, "--list").stdout.split()
+    listed = json.loads(own(bootstrap, "list", "--internal", "-o", "json").stdout)["groups"]
     assert sorted(names) == [g["group"] for g in listed]
 
 
 @LONG
 def test_what_was_deleted_is_gone_for_both(kafka: Broker, bootstrap: str, topic: str, group: str) -> None:
-    ours(bootstrap, "reset", group, "--topic", topic, "--to-earliest", "--execute")
-    assert ours(bootstrap, "delete-offsets", group, "--topic", f"{topic}:0", "--execute").returncode == 0
+    own(bootstrap, "reset", group, "--topic", topic, "--to-earliest", "--execute")
+    assert own(bootstrap, "delete-offsets", group, "--topic", f"{topic}:0", "--execute").returncode == 0
     assert {r["PARTITION"] for r in describe_group(kafka, group)} == {"1", "2"}
-    assert ours(bootstrap, "delete", group, "--execute").returncode == 0
-    assert group not in theirs(kafka, "--list").stdout.split()
+    assert own(bootstrap, "delete", group, "--execute").returncode == 0
+    assert group not in other(kafka, "--list").stdout.split()

@@ -16,8 +16,8 @@ import pytest
 
 from benchmarks.many_groups import COMMANDS, GROUPS, PARTITIONS, many_groups, our_groups_command
 from streamgroups_broker import EmbeddedKafka
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.properties_file import command_config
 
@@ -52,11 +52,11 @@ def took(run: Callable[[], object], *, runs: int = 1) -> Took:
 @pytest.mark.alone
 @pytest.mark.parametrize("what", COMMANDS)
 def test_sooner_than_kafkas_tool_and_in_less_processor_time(crowded: EmbeddedKafka, what: str) -> None:
-    ours, theirs = COMMANDS[what]
-    our_time = took(lambda: our_groups_command(crowded, *ours), runs=3)
-    their_time = took(lambda: crowded.run_tool("consumer-groups", *theirs))
-    assert our_time.wall_s < their_time.wall_s, (our_time, their_time)
-    assert our_time.cpu_s < their_time.cpu_s, (our_time, their_time)
+    own, other = COMMANDS[what]
+    own_time = took(lambda: our_groups_command(crowded, *own), runs=3)
+    their_time = took(lambda: crowded.run_tool("consumer-groups", *other))
+    assert own_time.wall_s < their_time.wall_s, (own_time, their_time)
+    assert own_time.cpu_s < their_time.cpu_s, (own_time, their_time)
 
 
 def test_all_of_them_in_a_dozen_requests(crowded: EmbeddedKafka) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from integration_tests.real_cluster import RealCluster
-from streamgroups.groups.lag import NothingUnread
+from streamgroups.groups.lag import NoLag
 from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups.ports import Committed
@@ -75,10 +75,10 @@ def test_O3_G13_a_transaction_marker_is_no_lag(outside: RealCluster, bootstrap: 
     # record, marker, record, marker
     outside.groups.alter_offsets(group, {tp: Committed(3)})
     (caught_up,) = survey(outside.groups, outside.topics, [group])
-    assert (caught_up.records, caught_up.lags[0].first_unread) == (0, NothingUnread())
+    assert (caught_up.records, caught_up.lags[0].first_record_of_lag) == (0, NoLag())
     outside.groups.alter_offsets(group, {tp: Committed(1)})
     (behind,) = survey(outside.groups, outside.topics, [group])
-    first = behind.lags[0].first_unread
+    first = behind.lags[0].first_record_of_lag
     assert isinstance(first, StampedOffset)
     assert (first.offset, behind.records, behind.is_exact) == (2, 1, True)
 

@@ -50,23 +50,23 @@ def read(terminal: int) -> str:
 @LONG
 def test_a_screen_that_ctrl_c_ends(bootstrap: str, new_topic: Callable[..., str], group: str) -> None:
     topic = behind(bootstrap, new_topic, group)
-    ours, theirs = pty.openpty()
+    own, other = pty.openpty()
     command = [*COMMAND, "groups", "watch", group, "--interval", "1s", "-b", bootstrap]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "150", "LINES": "40"}
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as watcher:
-        os.close(theirs)
+    with subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment) as watcher:
+        os.close(other)
         screen = ""
         try:
             while topic not in screen:
-                screen += read(ours)
+                screen += read(own)
             assert group in screen
             watcher.send_signal(signal.SIGINT)
-            while read(ours):
+            while read(own):
                 pass
             assert watcher.wait(30) == 0
         finally:
             watcher.kill()
-            os.close(ours)
+            os.close(own)
 
 
 def test_a_pipe_gets_one_poll_after_the_other(bootstrap: str, new_topic: Callable[..., str], group: str) -> None:

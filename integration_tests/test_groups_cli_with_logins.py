@@ -28,7 +28,7 @@ from integration_tests.secured_brokers import PLAIN, SCRAM, Listeners
 from integration_tests.tiers import LONG
 from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka.admin.cluster import KafkaCluster
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.queries import QueryProcess, shared_options

@@ -23,7 +23,7 @@ from integration_tests.join_query import joined, start
 from integration_tests.programs import running
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
-from streamgroups_operators.joins.definition import How
+from streamgroups_operators.joins.join_definition import How
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import (
     committed_offsets,
@@ -232,7 +232,7 @@ def test_S10_W18_a_reset_of_one_topic_joins_its_records_again(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         (
             {"kafka.group.protocol": "classic"},
@@ -248,7 +248,7 @@ def test_S10_W18_a_reset_of_one_topic_joins_its_records_again(
     ],
 )
 def test_W18_partitions_that_do_not_belong_together_are_rejected(
-    spark: SparkSession, config: dict[str, Any], options: dict[str, str], said: str, target: str, tmp_path: Path
+    spark: SparkSession, config: dict[str, Any], options: dict[str, str], text: str, target: str, tmp_path: Path
 ) -> None:
     names = {"left": config["left"], "right": config["right"], "target": target}
     given = {**config["options"], **{name: value.format(**names) for name, value in options.items()}}
@@ -257,12 +257,12 @@ def test_W18_partitions_that_do_not_belong_together_are_rejected(
     right = target if given["subscribe"].count(",") == 1 and target in given["subscribe"] else config["right"]
     rows = joined(spark, config["left"], right, given)
     query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
-    with pytest.raises(StreamingQueryException, match=said.format(**names)):
+    with pytest.raises(StreamingQueryException, match=text.format(**names)):
         query.awaitTermination(60)
 
 
 @pytest.mark.parametrize(
-    ("change", "more", "said"),
+    ("change", "more", "text"),
     [
         (lambda df: df.drop("topic"), {}, "has no column 'topic'"),
         (lambda df: df.drop("offset"), {}, "has no column 'offset'"),
@@ -286,7 +286,7 @@ def test_W18_arguments_are_checked_when_the_query_is_built(
     config: dict[str, Any],
     change: Callable[[DataFrame], DataFrame],
     more: dict[str, Any],
-    said: str,
+    text: str,
 ) -> None:
     records = spark.readStream.format("streamgroups").options(**config["options"]).load()
     arguments: dict[str, Any] = {
@@ -296,5 +296,5 @@ def test_W18_arguments_are_checked_when_the_query_is_built(
         "on": "timestamp",
         "within": "1m",
     }
-    with pytest.raises(InvalidOption, match=said):
+    with pytest.raises(InvalidOption, match=text):
         sg.join(change(records.withWatermark("timestamp", "1 second")), **arguments | more)

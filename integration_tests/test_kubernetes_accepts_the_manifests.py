@@ -151,7 +151,7 @@ def test_spark_creates_and_deletes_executors_as_the_account_of_the_manifests(
     secret, template_file = tmp_path / "secret", tmp_path / "executor.yaml"
     secret.write_text("00" * 32)
     template_file.write_text(next(it["data"]["executor.yaml"] for it in MANIFEST_LIST if it["kind"] == "ConfigMap"))
-    ours = {
+    own = {
         "spark.authenticate.secret.file=/secrets/rpc/secret": f"spark.authenticate.secret.file={secret}",
         "spark.kubernetes.executor.podTemplateFile=/jobs/executor.yaml": (
             f"spark.kubernetes.executor.podTemplateFile={template_file}"
@@ -163,7 +163,7 @@ def test_spark_creates_and_deletes_executors_as_the_account_of_the_manifests(
         "spark.driver.blockManager.port=7079": "spark.driver.blockManager.port=0",
         "spark.driver.bindAddress=0.0.0.0": "spark.driver.bindAddress=127.0.0.1",
     }
-    assert set(ours) <= set(arguments)
+    assert set(own) <= set(arguments)
     token = tmp_path / "token"
     token.write_text(applied.kubectl("create", "token", "flights"))
     settings = {
@@ -175,7 +175,7 @@ def test_spark_creates_and_deletes_executors_as_the_account_of_the_manifests(
     options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     program, stop = tmp_path / "program.py", tmp_path / "stop"
     program.write_text(PROGRAM)
-    submit = [f"{os.environ['SPARK_HOME']}/bin/spark-submit", *(ours.get(it, it) for it in arguments), *options]
+    submit = [f"{os.environ['SPARK_HOME']}/bin/spark-submit", *(own.get(it, it) for it in arguments), *options]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "KUBECONFIG": os.devnull}
     with running_command([*submit, str(program), str(stop)], tmp_path / "log", env) as running:
 

@@ -381,11 +381,11 @@ def permit(admin: AdminClient, *acls: Acl) -> None:
     )
     for deleted in admin.delete_acls([every]).values():
         deleted.result(30)
-    wanted = {acl.binding for acl in acls}
-    if wanted:
-        for created in admin.create_acls(list(wanted)).values():
+    required = {acl.binding for acl in acls}
+    if required:
+        for created in admin.create_acls(list(required)).values():
             created.result(30)
-    wait_until(lambda: set(admin.describe_acls(every).result(30)) == wanted, "the ACLs apply")
+    wait_until(lambda: set(admin.describe_acls(every).result(30)) == required, "the ACLs apply")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=LONG) if name in _SLOW else name for name in FEATURES])

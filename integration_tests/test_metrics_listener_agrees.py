@@ -164,11 +164,11 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
     produce(bootstrap, topic, 1_000, partitions=1)
     metrics = listen(bootstrap_servers=bootstrap, interval_s=0.2)
     alone = listen()
-    go_on = tmp_path / "continue"
+    resume = tmp_path / "continue"
 
     def hold(batch: DataFrame, batch_id: int) -> None:
         if batch_id > 0:
-            wait_until(go_on.exists, "the test lets the second batch end", 120)
+            wait_until(resume.exists, "the test lets the second batch end", 120)
             raise RuntimeError("password=hunter2")
 
     slow = reading(spark, bootstrap, group, topic, maxOffsetsPerTrigger="100")
@@ -182,11 +182,11 @@ def test_O3_a_query_that_is_behind_and_one_that_fails(
         assert exported(scrape(alone), "slow") == {0: (0, 1_000, 900)}
         assert of_partitions(scrape(alone), "processed_offset", "slow") == {0: 100}
         assert scrape(metrics)["streamgroups_group_lag_seconds", (group, "slow")] > 0
-        go_on.touch()
+        resume.touch()
         with pytest.raises(StreamingQueryException):
             query.awaitTermination(120)
     finally:
-        go_on.touch()
+        resume.touch()
         query.stop()
 
     def failures() -> dict[tuple[str, ...], float]:

@@ -98,10 +98,10 @@ def test_S14_a_stateless_query_does_not_take_the_records_of_windows(programs: Pr
     programs.write(0, 25)
     programs.windows(group)
     programs.write(25, 45)
-    said = rejected(programs.plain, group)
-    assert f"Group '{group}' belongs to another program" in said
-    assert "'windows:minutes -> kafka:" in said
-    assert "this program is 'none'" in said
+    text = rejected(programs.plain, group)
+    assert f"Group '{group}' belongs to another program" in text
+    assert "'windows:minutes -> kafka:" in text
+    assert "this program is 'none'" in text
     programs.write(45, 55)
     programs.windows(group)
     assert programs.closed() == {(p, begins): 10 for p in range(PARTITIONS) for begins in range(0, 50, 10)}
@@ -125,9 +125,9 @@ def test_S14_windows_do_not_join_a_running_stateless_query(
             "everything is committed",
         )
         for options in ({}, {"onOtherProgram": "continue"}):
-            said = rejected(programs.windows, group, **options)
-            assert "was committed by 'none'" in said
-            assert "live members are streamgroups-" in said
+            text = rejected(programs.windows, group, **options)
+            assert "was committed by 'none'" in text
+            assert "live members are streamgroups-" in text
         with sg.cursors.GroupCursors(bootstrap) as cursors, pytest.raises(ProgramMismatch, match="'cursors'"):
             cursors.create_group_cursor(programs._topic, group, "worker", sg.cursors.TRIM_HORIZON)
         programs.write(10, 20)
@@ -138,8 +138,8 @@ def test_S15_a_checkpoint_of_another_group_is_rejected(programs: Programs, boots
     produce(bootstrap, programs._topic, 100, partitions=PARTITIONS)
     assert programs.plain(group) == 100
     second = f"{group}-2"
-    said = rejected(programs.plain, second)
-    assert f"belongs to group '{group}', but the query has group.id={second}" in said
-    assert "new checkpointLocation" in said
+    text = rejected(programs.plain, second)
+    assert f"belongs to group '{group}', but the query has group.id={second}" in text
+    assert "new checkpointLocation" in text
     assert committed_offsets(bootstrap, second, programs._topic) == {}
     assert programs.plain(second, checkpoint="second") == 100, "the remedy"

@@ -23,10 +23,10 @@ from streamgroups.errors import (
 )
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.errors import Step
+from streamgroups_kafka.transactions.transaction_errors import Step
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, end_offsets
 from streamgroups_testkit.waits import wait_until

@@ -38,7 +38,7 @@ def _their_connector_is_there() -> None:
         without("parity", spark_kafka_jars().why_not)
 
 
-THEIRS, OURS = "kafka", "streamgroups"
+SPARK, STREAMGROUPS = "kafka", "streamgroups"
 PARTITIONS = 3
 #: The timestamp of the first record of topic ``a``; each later one is one second later.
 T0_MS = 1_750_000_000_000
@@ -232,10 +232,10 @@ def both(spark: SparkSession, world: World, options: Mapping[str, str], *, split
     """Reads with both sources, compares the rows, and returns them."""
     given = {name: world.fill(value) for name, value in options.items()}
     given["kafka.bootstrap.servers"] = world.bootstrap
-    theirs, ours = (read(spark, source, given) for source in (THEIRS, OURS))
-    assert ours.schema == theirs.schema
-    rows = checked(ours.toArrow(), split=split)
-    assert rows == checked(theirs.toArrow(), split=split)
+    other, own = (read(spark, source, given) for source in (SPARK, STREAMGROUPS))
+    assert own.schema == other.schema
+    rows = checked(own.toArrow(), split=split)
+    assert rows == checked(other.toArrow(), split=split)
     return rows
 
 
@@ -273,7 +273,7 @@ def test_split_partitions_give_the_same(spark: SparkSession, world: World, case:
 def test_the_topics_have_what_the_tests_are_about(spark: SparkSession, world: World) -> None:
     everything = {"kafka.bootstrap.servers": world.bootstrap, "includeHeaders": "true"}
     names = ",".join(map(world.topic, ("a", "stamped", "transactions")))
-    rows = read(spark, OURS, {**everything, "subscribe": names}).toArrow().to_pylist()
+    rows = read(spark, STREAMGROUPS, {**everything, "subscribe": names}).toArrow().to_pylist()
     headers = [row["headers"] for row in rows]
     assert None in headers
     assert [{"key": "nothing", "value": None}, {"key": "empty", "value": b""}] in headers
@@ -287,7 +287,7 @@ def test_the_topics_have_what_the_tests_are_about(spark: SparkSession, world: Wo
         "a marker is the last thing there"
     )
     committed = read(
-        spark, OURS, {**everything, "subscribe": names, "kafka.isolation.level": "read_committed"}
+        spark, STREAMGROUPS, {**everything, "subscribe": names, "kafka.isolation.level": "read_committed"}
     ).toArrow()
     assert b"aborted" not in committed["value"].to_pylist()
 
@@ -304,17 +304,19 @@ def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> 
                 producer.produce(topic, key=str(i % 3), value=str(i), partition=p)
         producer.flush(30)
         given = {"kafka.bootstrap.servers": world.bootstrap, "subscribe": topic}
-        return read(spark, OURS, given).count() < sum(end_offsets(world.bootstrap, topic, PARTITIONS).values()) - 5
+        return (
+            read(spark, STREAMGROUPS, given).count() < sum(end_offsets(world.bootstrap, topic, PARTITIONS).values()) - 5
+        )
 
     wait_until(gaps, "compaction", 60, 0.5)
     given = {"kafka.bootstrap.servers": world.bootstrap, "subscribe": topic, "minPartitions": "5"}
 
     def same() -> bool:
         # The cleaner is asynchronous: our count is valid if Spark's source reads the same before and after.
-        before, ours, after = (
-            checked(read(spark, source, given).toArrow(), split=True) for source in (THEIRS, OURS, THEIRS)
+        before, own, after = (
+            checked(read(spark, source, given).toArrow(), split=True) for source in (SPARK, STREAMGROUPS, SPARK)
         )
-        assert before != after or ours == before
+        assert before != after or own == before
         return before == after
 
     wait_until(same, "a pause of the cleaner")
@@ -374,7 +376,7 @@ _LONG_REJECTED = {
 @pytest.mark.parametrize("case", [pytest.param(it, marks=LONG) if it in _LONG_REJECTED else it for it in REJECTED])
 def test_both_reject(spark: SparkSession, world: World, case: str) -> None:
     given = {name: world.fill(value) for name, value in REJECTED[case].items()}
-    for source in (THEIRS, OURS):
+    for source in (SPARK, STREAMGROUPS):
         with pytest.raises((PySparkException, Py4JJavaError)):
             read(spark, source, {**given, "kafka.bootstrap.servers": world.bootstrap}).collect()
 
@@ -394,9 +396,9 @@ def test_slips_are_rejected_on_purpose(spark: SparkSession, world: World, case: 
     options, remedy = REJECTED_ON_PURPOSE[case]
     given = {name: world.fill(value) for name, value in options.items()}
     given["kafka.bootstrap.servers"] = world.bootstrap
-    assert read(spark, THEIRS, given).count()
+    assert read(spark, SPARK, given).count()
     with pytest.raises(PySparkException, match=re.escape(remedy)):
-        read(spark, OURS, given).count()
+        read(spark, STREAMGROUPS, given).count()
 
 
 # ---- streaming -------------------------------------------------------------------------------------------------------
@@ -410,7 +412,7 @@ class Streamed:
         self._options = {name: world.fill(value) for name, value in options.items()}
         self._options["kafka.bootstrap.servers"] = world.bootstrap
         self._group = uuid.uuid4().hex[:8]
-        self.batches: dict[str, list[pa.Table]] = {THEIRS: [], OURS: []}
+        self.batches: dict[str, list[pa.Table]] = {SPARK: [], STREAMGROUPS: []}
         self.schemas: dict[str, Any] = {}
 
     def start(self, source: str, **trigger: Any) -> StreamingQuery:
@@ -421,7 +423,7 @@ class Streamed:
             if table.num_rows:
                 self.batches[source].append(table)
 
-        options = {**self._options, **({"group.id": self._group} if source == OURS else {})}
+        options = {**self._options, **({"group.id": self._group} if source == STREAMGROUPS else {})}
         frame = self._spark.readStream.format(source).options(**options).load()
         self.schemas[source] = frame.schema
         writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(self._directory / source))
@@ -429,7 +431,7 @@ class Streamed:
 
     def until_now(self) -> None:
         """Runs both with the trigger ``availableNow``."""
-        for source in (THEIRS, OURS):
+        for source in (SPARK, STREAMGROUPS):
             assert self.start(source, availableNow=True).awaitTermination(60)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -437,9 +439,9 @@ class Streamed:
         found = {}
         for source, tables in self.batches.items():
             found[source] = checked(pa.concat_tables(tables)) if tables else []
-        assert self.schemas[OURS] == self.schemas[THEIRS]
-        assert found[OURS] == found[THEIRS]
-        return found[OURS]
+        assert self.schemas[STREAMGROUPS] == self.schemas[SPARK]
+        assert found[STREAMGROUPS] == found[SPARK]
+        return found[STREAMGROUPS]
 
 
 STREAMS: dict[str, dict[str, str]] = {
@@ -479,7 +481,7 @@ def test_limits_make_as_many_batches(spark: SparkSession, world: World, tmp_path
     streamed.until_now()
     assert len(streamed.rows()) == 2 * RECORDS
     sizes = {source: [table.num_rows for table in tables] for source, tables in streamed.batches.items()}
-    assert sizes[OURS] == sizes[THEIRS] == [30] * 4
+    assert sizes[STREAMGROUPS] == sizes[SPARK] == [30] * 4
 
 
 @pytest.fixture
@@ -497,7 +499,7 @@ def test_latest_gives_what_comes_after_the_start(
     topic = new_topic(PARTITIONS)
     produce(world.bootstrap, topic, 30, partitions=PARTITIONS)
     streamed = Streamed(spark, world, tmp_path, {"subscribe": topic})
-    for source in (THEIRS, OURS):
+    for source in (SPARK, STREAMGROUPS):
         # The second query starts while a query of another source runs in the application.
         queries.append(streamed.start(source))
         queries[-1].processAllAvailable()
@@ -526,7 +528,7 @@ def test_deleted_records(
     produce(world.bootstrap, topic, 30, partitions=PARTITIONS, first=30)
     delete_before(admin, topic, 14)
     if fail:
-        for source in (THEIRS, OURS):
+        for source in (SPARK, STREAMGROUPS):
             with pytest.raises(PySparkException):
                 streamed.start(source, availableNow=True).awaitTermination(60)
         return

@@ -49,14 +49,14 @@ class Crowd:
         self.names: list[str] = []
         #: The members that were killed or stopped before all records were read.
         self.gone: list[str] = []
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def join(self) -> None:
         name = f"m{len(self.names)}"
         self.names.append(name)
         self._all.append(QueryProcess(self._directory, name, self._options))
         self.live.append(self._all[-1].start())
-        self.told.append(f"{name} joins")
+        self.reported.append(f"{name} joins")
 
     def act(self) -> None:
         """Starts, stops or kills a random member, so that two to four members run."""
@@ -67,18 +67,18 @@ class Crowd:
         member = self.live.pop(self._choose.randrange(len(self.live)))
         member.kill()
         self.gone.append(member.name)
-        self.told.append(f"{member.name} is killed")
+        self.reported.append(f"{member.name} is killed")
 
     def leave(self) -> None:
         member = self.live.pop(self._choose.randrange(len(self.live)))
         member.wait_until_joining()
         member.stop()
         self.gone.append(member.name)
-        self.told.append(f"{member.name} leaves")
+        self.reported.append(f"{member.name} leaves")
 
     def wait_for_progress(self) -> None:
         before = {member.name: member.batches() for member in self.live}
-        wait_until(lambda: any(m.batches() > before[m.name] for m in self.live), f"progress after {self.told}", 120)
+        wait_until(lambda: any(m.batches() > before[m.name] for m in self.live), f"progress after {self.reported}", 120)
 
     def end(self) -> None:
         for member in self._all:
@@ -109,10 +109,10 @@ def test_nothing_lost_one_owner(
                 crowd.wait_for_progress()
         ends = end_offsets(bootstrap, topic, PARTITIONS)
         wait_until(
-            lambda: committed_offsets(bootstrap, group, topic) == ends, f"all is committed after {crowd.told}", 120
+            lambda: committed_offsets(bootstrap, group, topic) == ends, f"all is committed after {crowd.reported}", 120
         )
         wait_until(
-            lambda: agrees(kafka, group, crowd), f"Kafka's own tool agrees after {crowd.told}", 120, interval_s=2
+            lambda: agrees(kafka, group, crowd), f"Kafka's own tool agrees after {crowd.reported}", 120, interval_s=2
         )
         while crowd.live:
             crowd.leave()
@@ -120,11 +120,13 @@ def test_nothing_lost_one_owner(
         crowd.end()
     found, events = arrived_records(tmp_path), read_histories(tmp_path)
     missing = all_records(topic, ends) - set(found)
-    assert not missing, f"lost {len(missing)} of {sum(ends.values())}: {sorted(missing)[:5]}, seed {seed}, {crowd.told}"
-    assert not overlaps(ownership_epochs(events)), f"seed {seed}, {crowd.told}"
+    assert not missing, (
+        f"lost {len(missing)} of {sum(ends.values())}: {sorted(missing)[:5]}, seed {seed}, {crowd.reported}"
+    )
+    assert not overlaps(ownership_epochs(events)), f"seed {seed}, {crowd.reported}"
     allowed = uncommitted_records(events, *crowd.gone)
     twice = {record for record, times in found.items() if times > 1}
-    assert twice <= allowed, f"seed {seed}, {crowd.told}: {sorted(twice - allowed)[:5]}"
+    assert twice <= allowed, f"seed {seed}, {crowd.reported}: {sorted(twice - allowed)[:5]}"
     regressed = commits_that_go_back([e for e in events if e.kind is Kind.COMMITTED])
     assert not regressed, f"seed {seed}: {regressed[:3]}"
 

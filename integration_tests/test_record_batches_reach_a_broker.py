@@ -18,7 +18,7 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka import native
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.native import ENCODER_VARIABLE
 from streamgroups_kafka.write.compression import CODECS, Compression

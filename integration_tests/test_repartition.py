@@ -196,7 +196,7 @@ OWN = ("airport", "value")
 
 
 @pytest.mark.parametrize(
-    ("change", "arguments", "said"),
+    ("change", "arguments", "text"),
     [
         (lambda df: df, {}, "The columns key, topic, partition, offset, timestampType have the names"),
         (lambda df: df.select(*OWN), {"by": ["carrier"]}, "Column 'carrier' does not exist"),
@@ -220,10 +220,10 @@ def test_S12_invalid_arguments_create_no_topic(
     tmp_path: Path,
     change: Callable[[DataFrame], DataFrame],
     arguments: dict[str, Any],
-    said: str,
+    text: str,
 ) -> None:
     valid: dict[str, Any] = {"by": ["airport"], "topic": f"by-{group}", "partitions": 2, "checkpoint": str(tmp_path)}
-    with pytest.raises(StreamGroupsError, match=said):
+    with pytest.raises(StreamGroupsError, match=text):
         sg.repartition(change(stream), **valid | arguments)
     assert valid["topic"] not in Producer({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
 
@@ -244,7 +244,7 @@ def test_S12_the_topic_must_have_the_number_of_partitions_and_another_name(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         ({"columns": "airport"}, "'columns' is 'airport', which Spark cannot parse"),
         ({"columns": "carrier string"}, "Column 'airport' does not exist"),
@@ -252,9 +252,9 @@ def test_S12_the_topic_must_have_the_number_of_partitions_and_another_name(
         ({"options": {"kafka.Isolation.Level": "read_uncommitted"}}, "reads records of aborted transactions"),
     ],
 )
-def test_S12_invalid_arguments_of_a_reader(spark: SparkSession, arguments: dict[str, Any], said: str) -> None:
+def test_S12_invalid_arguments_of_a_reader(spark: SparkSession, arguments: dict[str, Any], text: str) -> None:
     valid: dict[str, Any] = {"topic": "by-airport", "by": ["airport"], "columns": "airport string", "options": {}}
-    with pytest.raises(InvalidOption, match=said):
+    with pytest.raises(InvalidOption, match=text):
         sg.read_repartitioned(spark, **valid | arguments)
 
 

@@ -77,7 +77,7 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
         """Resets the group; returns the time of the call, and the time when the command was about to write the reset
         request.
         """
-        called_ms, asked_ms = time.time_ns() // 1_000_000, None
+        called_ms, requested_ms = time.time_ns() // 1_000_000, None
         result = []
         arguments = ["reset", group, "--topic", topic, scenario, "--execute", "-b", bootstrap]
         with subprocess.Popen(
@@ -87,11 +87,11 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
             for line in command.stderr:
                 result.append(line)
                 if line.startswith("The previous offsets are stored"):
-                    asked_ms = time.time_ns() // 1_000_000
+                    requested_ms = time.time_ns() // 1_000_000
         assert command.returncode == 0, result
         assert any(f"{PARTITIONS} partitions moved." in line for line in result)
-        assert asked_ms is not None
-        return called_ms, asked_ms
+        assert requested_ms is not None
+        return called_ms, requested_ms
 
     try:
         with Load(bootstrap, topic, partitions=PARTITIONS, per_second=600):
@@ -111,14 +111,14 @@ def test_S6_three_queries_under_load_are_moved_in_one_step(
             query.stop()
 
     events, found = read_histories(tmp_path), arrived_records(tmp_path)
-    for called_ms, asked_ms in requested:
+    for called_ms, requested_ms in requested:
         moved = [e for e in events if e.kind is Kind.MOVED and e.time_ms >= called_ms]
         assert {e.member for e in moved} == set(names)
         for name in names:
             (first, *_) = (e for e in moved if e.member == name)
             planned = [e for e in events if e.member == name and e.kind is Kind.PLANNED]
             # The batch that ran at the time of the request, and at most one more.
-            assert len([e for e in planned if asked_ms < e.time_ms < first.time_ms]) <= 2, (
+            assert len([e for e in planned if requested_ms < e.time_ms < first.time_ms]) <= 2, (
                 f"{name} moves within two triggers"
             )
     assert reads_at_old_places(events) == []

@@ -270,7 +270,7 @@ class TestRejected:
         return records.withWatermark("timestamp", "2 seconds")
 
     @pytest.mark.parametrize(
-        ("change", "more", "said"),
+        ("change", "more", "text"),
         [
             (lambda df: df.select("key", "timestamp"), {"by": ["key"]}, "has no column 'partition'"),
             (lambda df: df, {"by": ["value"]}, "the values of value.*prepartitioned=True"),
@@ -281,14 +281,14 @@ class TestRejected:
         ],
     )
     def test_when_the_query_is_built(
-        self, shared: DataFrame, change: Callable[[DataFrame], DataFrame], more: dict[str, Any], said: str
+        self, shared: DataFrame, change: Callable[[DataFrame], DataFrame], more: dict[str, Any], text: str
     ) -> None:
         arguments: dict[str, Any] = {
             "window": sg.shapes.tumbling("5s"),
             "aggregate": {"n": "count(*)"},
             "on": "timestamp",
         }
-        with pytest.raises(InvalidOption, match=said):
+        with pytest.raises(InvalidOption, match=text):
             sg.windows(change(shared), **arguments | more)
 
     def test_sparks_own_state(self, shared: DataFrame, tmp_path: Path) -> None:

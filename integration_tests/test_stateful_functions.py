@@ -21,7 +21,7 @@ import streamgroups as sg
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.query.packing import SMALL_TASK_OFFSETS
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
 from streamgroups_testkit.waits import wait_until
@@ -187,8 +187,8 @@ def test_S10_the_error_of_a_function_fails_the_query(
 
     rows = sg.stateful(stream, reject, by=["key"], state="n bigint", output="n bigint")
     query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    said = rf"function 'reject' of operator 'stateful' .*no such flight.*{topic}-\d from offset 0 to 0"
-    with pytest.raises(StreamingQueryException, match=said):
+    text = rf"function 'reject' of operator 'stateful' .*no such flight.*{topic}-\d from offset 0 to 0"
+    with pytest.raises(StreamingQueryException, match=text):
         query.awaitTermination(60)
 
 
@@ -199,7 +199,7 @@ def beside_another_source(df: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("change", "arguments", "said"),
+    ("change", "arguments", "text"),
     [
         (lambda df: df.select("key", "value"), {}, "has no column 'partition'"),
         (lambda df: df, {"by": ["value"]}, "the values of value.*prepartitioned=True"),
@@ -221,10 +221,10 @@ def beside_another_source(df: DataFrame) -> DataFrame:
     ],
 )
 def test_S9_what_a_state_cannot_follow_is_rejected(
-    stream: DataFrame, change: Callable[[DataFrame], DataFrame], arguments: dict[str, Any], said: str
+    stream: DataFrame, change: Callable[[DataFrame], DataFrame], arguments: dict[str, Any], text: str
 ) -> None:
     valid: dict[str, Any] = {"function": nothing, "by": ["key"], "state": "n bigint", "output": "key binary, n bigint"}
-    with pytest.raises(InvalidOption, match=said):
+    with pytest.raises(InvalidOption, match=text):
         sg.stateful(change(stream), **valid | arguments)
 
 

@@ -47,5 +47,5 @@ def test_sizes_are_the_brokers_and_what_is_not_there_has_none(bootstrap: str, ne
 
 
 def test_a_broker_that_does_not_report_sizes() -> None:
-    nobody = KafkaCluster(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}))
-    assert nobody.stored_bytes([TopicPartition("flights", 0)]) == {}
+    unprivileged = KafkaCluster(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}))
+    assert unprivileged.stored_bytes([TopicPartition("flights", 0)]) == {}

@@ -29,9 +29,9 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka import native
 from streamgroups_kafka.admin.cluster import KafkaCluster
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_testkit.producing import produce

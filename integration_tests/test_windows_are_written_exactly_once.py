@@ -35,12 +35,12 @@ from integration_tests.test_kafka_sink_is_exactly_once import forget_last_commit
 from integration_tests.tiers import LONG
 from streamgroups.coordination.reset_protocol import no_data_group_of
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import OutputSettings, write_records
+from streamgroups_kafka.transactions.task_output import OutputSettings, write_records
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import logged_batch
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter, transactional_id_of
-from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.sinks.sink_options import parse_sink
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import read_committed, wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
@@ -135,7 +135,7 @@ def test_a_batch_that_reads_nothing_is_run_again(
     depart(bootstrap, topic, {0: HOUR[:33], 1: HOUR[:32]})
     run_once(spark, board, options, checkpoint, whose)
     assert board.flights() == HALF
-    assert logged_batch(str(checkpoint)).quiet is not None, "the windows close without a record"
+    assert logged_batch(str(checkpoint)).no_data_batch is not None, "the windows close without a record"
     forget_last_commit_of(checkpoint)
     depart(bootstrap, topic, {0: [*HOUR[33:], 120], 1: [*HOUR[32:], 120]})
     run_once(spark, board, options, checkpoint, whose)
@@ -207,7 +207,7 @@ def test_a_zombie_that_began_before_the_batch_was_recorded(
     run(sg.exactly_once(board.rows(windows(timed)), sink=board.sink, checkpoint=checkpoint))
     assert board.flights() == HALF
     no_data = logged_batch(checkpoint)
-    assert no_data.quiet is not None
+    assert no_data.no_data_batch is not None
     # As sg.exactly_once sets it for a query that is the only member of its group.
     own_id = {"kafka.transactional.id": transactional_id_of(group)}
     options = parse_sink({**board.sink.options, **own_id, "checkpointLocation": checkpoint, "group.id": group})
@@ -267,7 +267,7 @@ def test_kill_after_the_commit_of_a_batch_that_reads_nothing(
 
         wait_until(is_reached, "windows are committed", timeout_s=120)
     seen = logged_batch(requested["checkpoint"])
-    assert seen.quiet is not None
+    assert seen.no_data_batch is not None
     assert not (tmp_path / "checkpoint" / "commits" / str(seen.batch_id)).exists()
     # An exclusive query is rejected as long as the killed one is a member.
     wait_until_group_is_empty(admin, group)

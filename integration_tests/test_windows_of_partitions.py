@@ -21,7 +21,7 @@ from integration_tests.collected_rows import CollectedRows
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
 from streamgroups_spark.bridge.plan import analyzed, read_streams
-from streamgroups_spark.bridge.stage_name import PassedColumns, StageName
+from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
 from streamgroups_testkit.clocks import controlled_clock
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_metadata, committed_offsets
@@ -159,7 +159,7 @@ def test_S10_spark_counts_records_that_the_operator_receives_directly(
     shared: Windows, topic: Topic, prepare: Callable[[DataFrame], DataFrame], is_direct: bool
 ) -> None:
     rows = shared.define(prepare, window=sg.shapes.tumbling("10s"))
-    assert (_passed(rows) is not None) == is_direct
+    assert (_direct_columns(rows) is not None) == is_direct
     topic.write(0, 1, 2, 12)
     topic.write(1, 3, 27)
     with shared.running("checkpoint", rows) as query:
@@ -175,7 +175,7 @@ def test_S10_spark_counts_records_that_the_operator_receives_directly(
 def test_S10_results_are_the_same_without_direct_records(shared: Windows, topic: Topic, value: str) -> None:
     shared.options |= {"directRecords": value}
     rows = shared.define(window=sg.shapes.tumbling("10s"))
-    assert (_passed(rows) is not None) == (value == "true")
+    assert (_direct_columns(rows) is not None) == (value == "true")
     first: list[Row] = [("key-0", 0, 10, "on time", 2), ("key-1", 0, 10, "on time", 1)]
     with shared.running("checkpoint", rows) as query:
         topic.write(0, 1, 2, 12)
@@ -204,9 +204,9 @@ def test_S10_another_branch_of_a_query_receives_its_records(shared: Windows, top
         )
 
 
-def _passed(rows: DataFrame) -> PassedColumns | None:
+def _direct_columns(rows: DataFrame) -> DirectColumns | None:
     [stream] = read_streams(analyzed(rows))
-    return StageName.parse(stream.stages[0]).passed
+    return StageName.parse(stream.stages[0]).direct_columns
 
 
 def test_W6_windows_by_the_clock_are_emitted_without_new_records(shared: Windows, topic: Topic) -> None:

@@ -244,14 +244,14 @@ def test_W13_what_has_no_correct_result_is_rejected(output: Output, bootstrap: s
         "name": "minutes",
     }
     first |= {"aggregate": {"n": "count(*)"}, "chained": True}
-    for changed, said in (
+    for changed, text in (
         ({"allowed_lateness": "1 minute"}, "'chained' of sg.windows cannot be combined with 'allowed_lateness'"),
         ({"flush": True}, "cannot be combined with 'flush'"),
         ({"dead_letters": True}, "cannot be combined with 'dead_letters'"),
         ({"boundary": "processingTime"}, "cannot be combined with boundary=processingTime"),
         ({"aggregate": {"offset": "count(*)"}}, "Two output columns have the name 'offset'"),
     ):
-        with pytest.raises(InvalidOption, match=said):
+        with pytest.raises(InvalidOption, match=text):
             sg.windows(df, **{**first, **changed})
     minutes = sg.windows(df, **first)
     idle = sg.windows(df, **first, idle_timeout="2 minutes")
@@ -265,7 +265,7 @@ def test_W13_what_has_no_correct_result_is_rejected(output: Output, bootstrap: s
     plain = sg.windows(df, **{**first, "chained": False})
     watermarked = minutes.withWatermark("window_start", "1 minute")
     shifted = minutes.withColumn("window_start", F.expr("window_start - INTERVAL 1 HOUR"))
-    for results, changed, said in (
+    for results, changed, text in (
         (plain, {}, "'minutes', which has no event time for another operator"),
         (minutes, {"name": "minutes"}, "Two operators of the query have the name 'minutes'"),
         (minutes.drop("partition"), {}, "no column 'partition'"),
@@ -282,7 +282,7 @@ def test_W13_what_has_no_correct_result_is_rejected(output: Output, bootstrap: s
         (idle, {"idle_timeout": "1 minute"}, "the operator 'minutes' has 2m"),
         (idle, {"idle_timeout": "2 minutes"}, "cannot be combined with on='window_start'"),
     ):
-        with pytest.raises(InvalidOption, match=said):
+        with pytest.raises(InvalidOption, match=text):
             sg.windows(results, **{**second, **changed})
     joined: dict[str, Any] = {"left": "a", "right": "b", "by": ["key"], "on": "window_start", "within": "0 seconds"}
     with pytest.raises(InvalidOption, match="can have results without new records"):

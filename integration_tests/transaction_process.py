@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_kafka.write.encoder import EncodedBatch
 from streamgroups_kafka.write.record_batches import BatchSettings, encode

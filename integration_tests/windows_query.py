@@ -43,7 +43,7 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
 
     def write(batch: DataFrame, batch_id: int) -> None:
         path = output / f"{batch_id}.json"
-        path.with_suffix(".part").write_text(json.dumps([told(row) for row in batch.collect()]))
+        path.with_suffix(".part").write_text(json.dumps([reported(row) for row in batch.collect()]))
         path.with_suffix(".part").rename(path)
 
     writer = flights_by_departure(spark, config).writeStream.foreachBatch(write)
@@ -57,7 +57,7 @@ def _start_to_kafka(spark: SparkSession, config: dict[str, Any]) -> StreamingQue
     return writer.trigger(processingTime="500 milliseconds").start()
 
 
-def told(row: Row) -> list[object]:
+def reported(row: Row) -> list[object]:
     """A row: the minute at which its window begins, the reason of the pane, and the number of flights or how late the
     record was.
     """

@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from streamgroups.dlq.settings import DeadLetters as DeadLetters
     from streamgroups_sinks.delta.sink import DeltaSink as DeltaSink
     from streamgroups_sinks.postgres.sink import PostgresSink as PostgresSink
-    from streamgroups_spark.decoding.api import decode as decode
-    from streamgroups_spark.decoding.api import encode as encode
+    from streamgroups_spark.decoding.decode_encode import decode as decode
+    from streamgroups_spark.decoding.decode_encode import encode as encode
     from streamgroups_spark.dlq.safely import safely as safely
     from streamgroups_spark.event_time.with_event_time import with_event_time as with_event_time
     from streamgroups_spark.internals.active_session import session_active as session_active
-    from streamgroups_spark.joins.api import join as join
+    from streamgroups_spark.joins.join import join as join
     from streamgroups_spark.ops.supervise import supervise as supervise
     from streamgroups_spark.register import register as register
-    from streamgroups_spark.repartition.api import read_repartitioned as read_repartitioned
-    from streamgroups_spark.repartition.api import repartition as repartition
+    from streamgroups_spark.repartition.repartition import read_repartitioned as read_repartitioned
+    from streamgroups_spark.repartition.repartition import repartition as repartition
     from streamgroups_spark.sinks.batch_write import write as write
     from streamgroups_spark.sinks.exactly_once import KafkaSink as KafkaSink
     from streamgroups_spark.sinks.exactly_once import exactly_once as exactly_once
     from streamgroups_spark.state.dedup import dedup as dedup
-    from streamgroups_spark.state.functions import stateful as stateful
-    from streamgroups_spark.windows.api import dead_letters as dead_letters
-    from streamgroups_spark.windows.api import windows as windows
+    from streamgroups_spark.state.stateful import stateful as stateful
+    from streamgroups_spark.windows.windows import dead_letters as dead_letters
+    from streamgroups_spark.windows.windows import windows as windows
 
 
 #: The modules of the API, by topic.
@@ -64,19 +64,19 @@ _PLACES = places(
         "streamgroups_sinks.delta.sink": "DeltaSink",
         "streamgroups_sinks.postgres.sink": "PostgresSink",
         "streamgroups_spark.dlq.safely": "safely",
-        "streamgroups_spark.decoding.api": "decode encode",
+        "streamgroups_spark.decoding.decode_encode": "decode encode",
         "streamgroups_spark.event_time.with_event_time": "with_event_time",
         "streamgroups.dlq.settings": "DeadLetters",
         "streamgroups_spark.sinks.batch_write": "write",
         "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
         "streamgroups_spark.internals.active_session": "session_active",
-        "streamgroups_spark.joins.api": "join",
+        "streamgroups_spark.joins.join": "join",
         "streamgroups_spark.register": "register",
-        "streamgroups_spark.repartition.api": "read_repartitioned repartition",
+        "streamgroups_spark.repartition.repartition": "read_repartitioned repartition",
         "streamgroups_spark.ops.supervise": "supervise",
         "streamgroups_spark.state.dedup": "dedup",
-        "streamgroups_spark.state.functions": "stateful",
-        "streamgroups_spark.windows.api": "dead_letters windows",
+        "streamgroups_spark.state.stateful": "stateful",
+        "streamgroups_spark.windows.windows": "dead_letters windows",
     }
 )
 

@@ -225,5 +225,5 @@ def _only(table: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
         raise InvalidOption(f"Key '{unknown[0]}' {where} is unknown.", remedy=f"Use: {', '.join(keys)}.")
 
 
-def _of_type(key: str, where: str, wanted: str) -> InvalidOption:
-    return InvalidOption(f"Key '{key}' {where} has the wrong type.", remedy=f"Write {wanted}.")
+def _of_type(key: str, where: str, required: str) -> InvalidOption:
+    return InvalidOption(f"Key '{key}' {where} has the wrong type.", remedy=f"Write {required}.")

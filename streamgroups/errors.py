@@ -80,7 +80,7 @@ class StreamGroupsError(Exception):
     #: Whether the same call may succeed later without any other change.
     retriable: ClassVar[bool] = False
     #: Control characters that its text may contain.
-    _keeps: ClassVar[str] = ""
+    _kept_characters: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class StreamGroupsError(Exception):
 
     def __str__(self) -> str:
         # Any client chooses names of groups and clients. An error must neither control a terminal nor forge a log line.
-        return printable(f"{self.what} {self.remedy}".strip(), keep=self._keeps)
+        return printable(f"{self.what} {self.remedy}".strip(), keep=self._kept_characters)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.remedy, self.group, self.topic, self.partition)
@@ -401,7 +401,7 @@ class EmbeddedBrokerError(StreamGroupsError):
     """The embedded broker could not be started, or has died. The text contains the last lines of its output."""
 
     code = "embedded_broker"
-    _keeps = "\n\t"
+    _kept_characters = "\n\t"
 
 
 _BY_CODE = {kind.code: kind for kind in StreamGroupsError.__subclasses__()}

@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.description import GroupDescription, GroupListing
 from streamgroups.groups.history import MemberEvent
-from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
+from streamgroups.groups.lag import CountedLag, FirstOfLag, PartitionError
 from streamgroups.groups.membership import InFlight, Membership, NewPosition, Owned, States
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
@@ -242,14 +242,14 @@ class TopicAdmin(Protocol):
         """
         ...
 
-    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstOfLag]:
         """The first record at or after an offset of each partition.
 
         Partitions that could not be read in time are left out.
         """
         ...
 
-    def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
+    def count_lag(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, CountedLag]:
         """The number of records in each of these ranges, with at most one range of each partition.
 
         Args:
@@ -286,7 +286,7 @@ class MetadataStore(Protocol):
         """The metadata entries of these partitions. Partitions without an entry are left out."""
         ...
 
-    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+    def write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
         """Replaces the metadata entries of these partitions, all at once.
 
         Raises:

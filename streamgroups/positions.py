@@ -1,6 +1,6 @@
 """The positions that a user can name, as variants: where reading starts.
 
-Created by option parsing (``streamgroups_spark.source.options``) and by the CLI.
+Created by option parsing (``streamgroups_spark.source.source_options``) and by the CLI.
 :mod:`streamgroups.query.starting_offsets` converts them to offsets. Source: SEMANTICS G1, G16, S4; Kafka's ListOffsets
 API.
 """

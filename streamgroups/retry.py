@@ -69,12 +69,12 @@ def comes_true(
     >>> comes_true(lambda: True, 0, every_s=0.1), comes_true(lambda: False, 0, every_s=0.1)
     (True, False)
     """
-    patient = Retrying(
+    until_timeout = Retrying(
         retry=retry_if_result(lambda done: not done),
         stop=stop_after_delay(within_s),
         wait=wait_exponential(multiplier=every_s, max=every_s if slowest_s is None else slowest_s),
     )
     try:
-        return patient(condition)
+        return until_timeout(condition)
     except RetryError:
         return False

@@ -12,16 +12,16 @@ from streamgroups._lazy import loaded, places
 if TYPE_CHECKING:
     from streamgroups.event_time.aggregates import PythonAggregate as PythonAggregate
     from streamgroups.event_time.aggregates import python_aggregate as python_aggregate
-    from streamgroups.event_time.shapes import hopping as hopping
-    from streamgroups.event_time.shapes import session as session
-    from streamgroups.event_time.shapes import tumbling as tumbling
-    from streamgroups_spark.windows.api import window_results as window_results
+    from streamgroups.event_time.window_shapes import hopping as hopping
+    from streamgroups.event_time.window_shapes import session as session
+    from streamgroups.event_time.window_shapes import tumbling as tumbling
+    from streamgroups_spark.windows.windows import window_results as window_results
 
 _PLACES = places(
     {
         "streamgroups.event_time.aggregates": "PythonAggregate python_aggregate",
-        "streamgroups.event_time.shapes": "hopping session tumbling",
-        "streamgroups_spark.windows.api": "window_results",
+        "streamgroups.event_time.window_shapes": "hopping session tumbling",
+        "streamgroups_spark.windows.windows": "window_results",
     }
 )
 

@@ -1,6 +1,6 @@
 """Tokens of OAUTHBEARER: the result of a token provider, its check, and the time of its renewal.
 
-Users create :class:`OAuthBearerToken` in their token provider. ``streamgroups_kafka.client.tokens`` calls the provider,
+Users create :class:`OAuthBearerToken` in their token provider. ``streamgroups_kafka.client.token_providers`` calls the provider,
 and then these functions. Sources: KIP-255 (OAUTHBEARER), KIP-342 (extensions), RFC 6750 (the characters of a token).
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownTopic
-from streamgroups.groups.lag import NothingUnread, PartitionError, UnreadRecords
+from streamgroups.groups.lag import CountedLag, NoLag, PartitionError
 from streamgroups.partitions import Bounds, OffsetRange, StampedOffset, TopicPartition
 from streamgroups.ports import Committed
 from unit_tests.port_contracts import Outside
@@ -118,8 +118,8 @@ class AdminContract:
         p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
         for timestamp_ms in (1_000, 2_000):
             outside.produce(p0, 1, timestamp_ms=timestamp_ms)
-        assert outside.topics.first_records({p0: 1, p1: 0}) == {p0: StampedOffset(1, 2_000), p1: NothingUnread()}
-        assert outside.topics.first_records({p0: 2}) == {p0: NothingUnread()}
+        assert outside.topics.first_records({p0: 1, p1: 0}) == {p0: StampedOffset(1, 2_000), p1: NoLag()}
+        assert outside.topics.first_records({p0: 2}) == {p0: NoLag()}
 
     def test_records_are_read_from_an_offset_to_before_another(self, outside: Outside) -> None:
         topic = outside.create_topic(2)
@@ -149,15 +149,15 @@ class AdminContract:
         for tp in (p0, p1):
             outside.produce(tp, 3, timestamp_ms=1_000)
         ranges = [OffsetRange(p0, 1, 3), OffsetRange(p1, 3, 3)]
-        assert outside.topics.count_unread(ranges, 1 << 20) == {p0: UnreadRecords(2), p1: UnreadRecords(0)}
-        assert outside.topics.count_unread(ranges[:1], 0).get(p0, UnreadRecords(2, is_exact=False)).records == 2
+        assert outside.topics.count_lag(ranges, 1 << 20) == {p0: CountedLag(2), p1: CountedLag(0)}
+        assert outside.topics.count_lag(ranges[:1], 0).get(p0, CountedLag(2, is_exact=False)).records == 2
 
     def test_an_empty_request_has_an_empty_response(self, outside: Outside) -> None:
         assert outside.topics.bounds([]) == {}
         assert outside.topics.at_times({}) == {}
         assert outside.topics.newest([]) == {}
         assert outside.topics.first_records({}) == {}
-        assert outside.topics.count_unread([], 1) == {}
+        assert outside.topics.count_lag([], 1) == {}
         assert outside.topics.describe_topics([]) == {}
         assert outside.groups.describe_groups([]) == {}
         assert outside.groups.committed_offsets([]) == {}

@@ -19,8 +19,8 @@ def packages_without_us(folder: Path, *, leave_out: tuple[str, ...] = ()) -> Pat
     made = folder / "packages"
     made.mkdir(exist_ok=True)
     for package in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        ours = package.name.startswith(("streamgroups", "__editable__", "_streamgroups")) or package.suffix == ".pth"
-        if not ours and package.name not in leave_out:
+        own = package.name.startswith(("streamgroups", "__editable__", "_streamgroups")) or package.suffix == ".pth"
+        if not own and package.name not in leave_out:
             (made / package.name).symlink_to(package)
     return made
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
+from streamgroups.cursors.cursor_tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.cursors.starting_position import CursorType, position_of
-from streamgroups.cursors.tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.errors import StreamGroupsError
 from streamgroups.fakes import FakeAdmin, FakeCluster, FakeGroup, FakeMember, FakeRecords
 from streamgroups.groups.membership import Origin, Owned
@@ -20,8 +20,8 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.positions import AtOffset, TrimHorizon
 from streamgroups_cli.cursors import instance_process
 from streamgroups_cli.cursors.instance_process import InstanceServer, Job
-from streamgroups_kafka.cursors.positions import TopicIds
-from streamgroups_kafka.cursors.session import InstanceSession, Outside
+from streamgroups_kafka.cursors.instance_session import InstanceSession, Outside
+from streamgroups_kafka.cursors.position_checks import TopicIds
 
 SESSION = "5e55"
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState, Segment
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
 from streamgroups_operators.locations import operator_files
 from streamgroups_operators.store import NewState, Operator, StateStore

@@ -20,9 +20,9 @@ from streamgroups.checkpoints.restart import OnRestart
 from streamgroups.errors import FencedBatch, LedgerConflict, PositionsDiffer, SinkUnreachable, StreamGroupsError
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.partitions import TopicPartition
-from streamgroups.query.admission import Limits
+from streamgroups.query.trigger_limits import Limits
 from streamgroups_spark.sinks import batch_info
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, tp
@@ -64,7 +64,7 @@ class Output:
 class Method(Protocol):
     """A method to commit batches. The sink can also provide the positions at which partitions resume."""
 
-    keeps_ledger: ClassVar[bool]
+    has_ledger: ClassVar[bool]
 
     def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
         """Writes a batch.
@@ -165,7 +165,7 @@ class Process:
 
     def __init__(self, world: World, query: Query, name: str) -> None:
         self.world, self.query, self.name = world, query, name
-        ledger = world.sink if world.method.keeps_ledger else None
+        ledger = world.sink if world.method.has_ledger else None
         how = replace(world.settings, on_restart=OnRestart.GROUP) if query.follows_group else world.settings
         self.spark = self.new_run(how, ledger)
         self._has_started = False
@@ -230,7 +230,7 @@ class Process:
         )
 
     def write(self) -> None:
-        """Writes the batch as ``streamgroups_spark.sinks.ledger`` does."""
+        """Writes the batch as ``streamgroups_spark.sinks.ledger_writer`` does."""
         batch = self.seen()
         if not batch.is_written:
             self.world.is_committing = True
@@ -258,7 +258,7 @@ def patiently(attempt: Callable[[], object]) -> None:
 class WithLedger:
     """The real method."""
 
-    keeps_ledger = True
+    has_ledger = True
 
     def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
         """See :class:`Method`."""
@@ -282,7 +282,7 @@ class WithoutFencing(WithLedger):
 class WithoutLedger:
     """At least once: reading resumes at the committed offsets of the group."""
 
-    keeps_ledger = False
+    has_ledger = False
 
     def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
         """See :class:`Method`."""

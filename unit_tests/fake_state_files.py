@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from streamgroups.state.ages import StoredFile, Survey
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_ages import StoredFile, Survey
+from streamgroups.state.file_names import StateFileName
 
 
 class FakeStateFiles:

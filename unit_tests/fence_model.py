@@ -278,7 +278,7 @@ class FreezingWorld(World):
     def forget_group(self) -> None:
         """The committed offsets have expired, and reset requests with them."""
         self.expected = dict.fromkeys(PARTITIONS)
-        if not self.method.keeps_ledger:
+        if not self.method.has_ledger:
             self._positions.clear()
             self._resets.clear()
 
@@ -295,7 +295,7 @@ class FreezingWorld(World):
     # ---- the account of the ledger -----------------------------------------------------------------------------------
 
     def _at(self, moment: Moment) -> None:
-        if moment is Moment.COMMITTED and self.method.keeps_ledger:
+        if moment is Moment.COMMITTED and self.method.has_ledger:
             self._check()
         self.freezer.point()
 
@@ -342,7 +342,7 @@ class FrozenQueries(QueriesOfOneGroup):
     def __init__(self) -> None:
         super().__init__()
         self.world = FreezingWorld(self.method())
-        if not self.method.keeps_ledger:
+        if not self.method.has_ledger:
             self.world.account_for_commits()
 
     @rule(pick=PICK)
@@ -364,7 +364,7 @@ class FrozenQueries(QueriesOfOneGroup):
     def reset_live(self, to: tuple[int, int]) -> None:
         ends = self.world.ends
         where = {p: min(n, ends[p]) for p, n in zip(PARTITIONS, to, strict=True)}
-        id_ = self.world.kafka.resets.give("airline", where, self.world.kafka.cluster.topics())
+        id_ = self.world.kafka.resets.write("airline", where, self.world.kafka.cluster.topics())
         self.world.expected = dict.fromkeys(PARTITIONS, id_)
 
     @precondition(lambda self: self.world.kafka.group.describe().state == "Empty" and self.world.committed)

@@ -30,15 +30,15 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.skipped_ranges import SkippedRanges
 from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
-from streamgroups.cursors import tokens
-from streamgroups.decoding.problems import CannotDecode
+from streamgroups.cursors import cursor_tokens
 from streamgroups.decoding.registry import RegisteredSchema
+from streamgroups.decoding.value_errors import CannotDecode
 from streamgroups.decoding.wire_format import split_header, split_indexes
 from streamgroups.dlq.letter_files import document_of, parse_lines
 from streamgroups.dlq.record_headers import to_headers
-from streamgroups.dlq.stored import StoredLetter, stored
+from streamgroups.dlq.stored_letters import StoredLetter, stored
 from streamgroups.errors import InvalidOption, OffsetFormat, StreamGroupsError
-from streamgroups.event_time import stored_time as noted
+from streamgroups.event_time import stored_time as recorded
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Generation, Progress
@@ -156,7 +156,7 @@ PARSERS = (
     Parser(
         "event time of a group",
         (write_entry(_TIME, TimeSettings(Generation())),),
-        lambda text: noted.time_in_entries({_P0: text}, {_P0: 3}),
+        lambda text: recorded.time_in_entries({_P0: text}, {_P0: 3}),
     ),
     Parser("checkpoint offset", (json.dumps(encode(_OFFSET)),), _json(decode), (OffsetFormat,)),
     Parser("report", (json.dumps(encode_report("g", "m", {"t": {"0": 5}})),), _json(decode_report)),
@@ -173,8 +173,8 @@ PARSERS = (
     ),
     Parser(
         "cursor",
-        (tokens.encode(tokens.PartitionCursor("flights", 3, 42), b"key", now_ms=0),),
-        lambda text: tokens.decode(text, b"key", now_ms=0),
+        (cursor_tokens.encode(cursor_tokens.PartitionCursor("flights", 3, 42), b"key", now_ms=0),),
+        lambda text: cursor_tokens.decode(text, b"key", now_ms=0),
         (StreamGroupsError,),
     ),
     Parser(

@@ -18,7 +18,7 @@ from streamgroups.errors import FencedBatch, FencedMember, LedgerConflict
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import TopicIdentity
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.ledgers.compare_and_swap import CommitGroups
 from streamgroups.ledgers.fences import epoch_partition, fence_partitions, stored_resets
 from streamgroups.partitions import OffsetRange, TopicPartition

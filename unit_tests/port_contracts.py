@@ -491,10 +491,10 @@ class MemberContract:
         try:
             outside.eventually(lambda: self.without_epochs(member) == {tp: Owned(6, Origin.WRITTEN)})
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 6)
-            (said,) = (it[tp] for it in result if it)
-            assert said == Owned(0, Origin.STARTING, epoch=said.epoch)
+            (text,) = (it[tp] for it in result if it)
+            assert text == Owned(0, Origin.STARTING, epoch=text.epoch)
             # F1: the epoch is that of the ledger, where it has a greater one.
-            assert member.membership.owned[tp].epoch == said.epoch + 9 > 9
+            assert member.membership.owned[tp].epoch == text.epoch + 9 > 9
         finally:
             member.close()
         assert outside.cluster.committed(group_id, [tp])[tp].metadata.startswith(SHARED_MARK + WRITTEN)
@@ -519,10 +519,10 @@ class MemberContract:
     def test_F1_if_the_ledger_has_another_owner_no_position_changes(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(2), outside.new_group()
         p0, p1 = (TopicPartition(topic, p) for p in range(2))
-        wanted: list[Mapping[TopicPartition, Owned]] = []
+        required: list[Mapping[TopicPartition, Owned]] = []
 
         def move_ledger(positions: Mapping[TopicPartition, Owned]) -> Collection[TopicPartition]:
-            wanted.append(positions)
+            required.append(positions)
             return [p1]
 
         member = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=move_ledger)
@@ -537,11 +537,11 @@ class MemberContract:
             # The member fails, and takes both partitions over again.
             with pytest.raises(FencedMember, match=f"has another owner of {p0}: it rejects"):
                 member.move(decided, detail="")
-            assert wanted == [{tp: decided[tp].after(owned[tp]) for tp in (p0, p1)}]
+            assert required == [{tp: decided[tp].after(owned[tp]) for tp in (p0, p1)}]
             assert member.membership.plannable == {p0: 0, p1: 0}
             # F2: the position and the reset that has set it are one commit.
             owned_by_ledger = {p1: decided[p1]}
-            wanted.clear()
+            required.clear()
             assert member.move(owned_by_ledger, detail="") == {p1}
             outside.eventually(lambda: self.committed(outside, group_id, p1) == 7)
             committed = outside.cluster.committed(group_id, [p0, p1])
@@ -553,10 +553,10 @@ class MemberContract:
 
     def test_F3_a_move_that_was_decided_before_a_reassignment_changes_nothing(self, outside: Outside) -> None:
         topic, group_id = outside.create_topic(2), outside.new_group()
-        wanted: list[Mapping[TopicPartition, Owned]] = []
+        required: list[Mapping[TopicPartition, Owned]] = []
 
         def move_ledger(positions: Mapping[TopicPartition, Owned]) -> Collection[TopicPartition]:
-            wanted.append(positions)
+            required.append(positions)
             return positions
 
         alice = outside.new_member(group_id, "alice", topic, self.oldest, move_ledger=move_ledger)
@@ -580,7 +580,7 @@ class MemberContract:
                 alice.rewind({tp: NewPosition(2, epoch)})
                 alice.identify({tp: replace(owned, identity=TopicIdentity("c", "t"), epoch=epoch)})
             assert alice.membership.owned[tp] == owned
-            assert not any(wanted), "the ledger is unchanged too"
+            assert not any(required), "the ledger is unchanged too"
             assert alice.move({tp: NewPosition(7, owned.epoch)}, detail="") == {tp}
             outside.eventually(lambda: self.committed(outside, group_id, tp) == 7)
         finally:

@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.logs import client_log
 
@@ -66,7 +66,9 @@ class Answers:
                     isr_nodes=[1],
                 )
             )
-        wanted = partitions.keys() | self.topics.keys() if request.topics is None else {t.name for t in request.topics}
+        required = (
+            partitions.keys() | self.topics.keys() if request.topics is None else {t.name for t in request.topics}
+        )
         topics = [
             SimpleNamespace(
                 name=name,
@@ -75,7 +77,7 @@ class Answers:
                 error_code=self.topics.get(name, 0 if name in partitions else 3),
                 partitions=partitions[name] if name in partitions and name not in self.topics else [],
             )
-            for name in sorted(wanted)
+            for name in sorted(required)
         ]
         return SimpleNamespace(cluster_id="c", topics=topics)
 
@@ -200,10 +202,10 @@ class ScriptedAdmin:
         self.calls.append("list_topics")
         return _next(self._metadata)
 
-    def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+    def list_offsets(self, requested: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
         self.calls.append("list_offsets")
         answers, found = _next(self._listed), {}
-        for tp in asked:
+        for tp in requested:
             found[tp] = future = Future[Any]()
             answer = answers[TopicPartition(tp.topic, tp.partition)]
             if isinstance(answer, KafkaError):

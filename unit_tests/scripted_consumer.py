@@ -137,13 +137,13 @@ class ScriptedConsumer:
     # ---- events of the group -----------------------------------------------------------------------------------------
 
     def assign_all(self, *tps: TopicPartition) -> Step:
-        return lambda: self._callbacks["on_assign"](self, _theirs(tps))
+        return lambda: self._callbacks["on_assign"](self, _other(tps))
 
     def revoke(self, *tps: TopicPartition) -> Step:
-        return lambda: self._callbacks["on_revoke"](self, _theirs(tps))
+        return lambda: self._callbacks["on_revoke"](self, _other(tps))
 
     def lose(self, *tps: TopicPartition) -> Step:
-        return lambda: self._callbacks["on_lost"](self, _theirs(tps))
+        return lambda: self._callbacks["on_lost"](self, _other(tps))
 
     def then(self, *steps: Step) -> ScriptedConsumer:
         """Adds steps to the script."""
@@ -171,7 +171,7 @@ class ScriptedConsumer:
             self.script.appendleft(self.revoke(*self.assigned))
 
     def assignment(self) -> list[Any]:
-        return _theirs(self.assigned)
+        return _other(self.assigned)
 
     def poll(self, timeout: float = 0) -> Any:
         if self.script:
@@ -185,13 +185,13 @@ class ScriptedConsumer:
     def consume(self, num_messages: int, timeout: float) -> list[Message]:
         return [self.fetched.popleft() for _ in range(min(num_messages, len(self.fetched)))]
 
-    def committed(self, asked: Iterable[Any], timeout: float) -> list[Any]:
-        self.calls.append(("committed", [_ours(p) for p in asked]))
+    def committed(self, requested: Iterable[Any], timeout: float) -> list[Any]:
+        self.calls.append(("committed", [_own(p) for p in requested]))
         errors = self.unreadable.popleft() if self.unreadable else {}
-        stored = [(p, self.stored.get(_ours(p), (OFFSET_INVALID, ""))) for p in asked]
+        stored = [(p, self.stored.get(_own(p), (OFFSET_INVALID, ""))) for p in requested]
         return [
-            Row(p.topic, p.partition, OFFSET_INVALID, error=KafkaError(errors[_ours(p)]))
-            if _ours(p) in errors
+            Row(p.topic, p.partition, OFFSET_INVALID, error=KafkaError(errors[_own(p)]))
+            if _own(p) in errors
             else Row(p.topic, p.partition, offset, text)
             for p, (offset, text) in stored
         ]
@@ -199,9 +199,9 @@ class ScriptedConsumer:
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool) -> list[Row]:
         assert not asynchronous
         rejection = self.rejections.popleft() if self.rejections else None
-        rows = {_ours(p): (p.offset, p.metadata or "") for p in offsets}
+        rows = {_own(p): (p.offset, p.metadata or "") for p in offsets}
         self.calls.append(("refused" if rejection else "commit", rows))
-        self.leader_epochs = {_ours(p): p.leader_epoch for p in offsets}
+        self.leader_epochs = {_own(p): p.leader_epoch for p in offsets}
         if rejection:
             raise KafkaException(KafkaError(rejection))
         self.stored.update(rows)
@@ -212,36 +212,36 @@ class ScriptedConsumer:
         return None if self.generation is None else metadata("airline", self.generation)
 
     def assign(self, partitions: Iterable[Any]) -> None:
-        self.calls.append(("assign", rows := {_ours(p): p.offset for p in partitions}))
+        self.calls.append(("assign", rows := {_own(p): p.offset for p in partitions}))
         self.assigned = rows
 
     def incremental_assign(self, partitions: Iterable[Any]) -> None:
-        self.calls.append(("incremental_assign", rows := {_ours(p): p.offset for p in partitions}))
+        self.calls.append(("incremental_assign", rows := {_own(p): p.offset for p in partitions}))
         self.assigned |= rows
 
     def incremental_unassign(self, partitions: Iterable[Any]) -> None:
-        self.calls.append(("incremental_unassign", gone := [_ours(p) for p in partitions]))
+        self.calls.append(("incremental_unassign", gone := [_own(p) for p in partitions]))
         self.assigned = {tp: n for tp, n in self.assigned.items() if tp not in gone}
 
     def pause(self, partitions: Iterable[Any]) -> None:
-        self.calls.append(("pause", tps := [_ours(p) for p in partitions]))
+        self.calls.append(("pause", tps := [_own(p) for p in partitions]))
         self.paused |= set(tps)
 
     def list_topics(self, topic: str, timeout: float) -> None:
         self.calls.append(("list_topics", topic))
 
     def get_watermark_offsets(self, partition: Any, timeout: float) -> tuple[int, int]:
-        self.calls.append(("bounds", _ours(partition)))
-        return self.bounds[_ours(partition)]
+        self.calls.append(("bounds", _own(partition)))
+        return self.bounds[_own(partition)]
 
     def close(self) -> None:
         self.calls.append(("close", None))
         self.closed = True
 
 
-def _ours(partition: Any) -> TopicPartition:
+def _own(partition: Any) -> TopicPartition:
     return TopicPartition(partition.topic, partition.partition)
 
 
-def _theirs(tps: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
+def _other(tps: Iterable[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
     return [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in tps]

@@ -112,14 +112,14 @@ def test_the_workers_have_room_for_all_drivers() -> None:
         value = daemon_option("spark-worker", option)
         return int(value.removesuffix("g")) * int(SERVICES["spark-worker"]["deploy"]["replicas"])
 
-    def wanted(driver: str, setting: str) -> int:
+    def required(driver: str, setting: str) -> int:
         (value,) = (it.rpartition("=")[2] for it in words(driver) if setting in it)
         return int(value.removesuffix("m"))
 
-    cores = [wanted(driver, "spark.cores.max") for driver in DRIVERS]
+    cores = [required(driver, "spark.cores.max") for driver in DRIVERS]
     assert sum(cores) <= offered("cores")
-    executors = [cores[i] // wanted(driver, "spark.executor.cores") for i, driver in enumerate(DRIVERS)]
-    memory = [executors[i] * wanted(driver, "spark.executor.memory") for i, driver in enumerate(DRIVERS)]
+    executors = [cores[i] // required(driver, "spark.executor.cores") for i, driver in enumerate(DRIVERS)]
+    memory = [executors[i] * required(driver, "spark.executor.memory") for i, driver in enumerate(DRIVERS)]
     assert sum(memory) <= offered("memory") * 1024
 
 
@@ -168,8 +168,8 @@ def test_a_program_is_mounted_and_calls_the_library_with_valid_arguments(service
     assert "--owner=spark /checkpoints\n" in DOCKERFILE
     assert all(name in SERVICES[service]["environment"] for name in re.findall(r'environ\["(\w+)"\]', code))
     calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
-    ours = [it for it in calls if isinstance(it.func, ast.Attribute) and ast.unparse(it.func.value) == "sg"]
-    assert {ast.unparse(it.func) for it in ours} >= {"sg.register", "sg.exactly_once", "sg.supervise"}
-    for call in ours:
+    own = [it for it in calls if isinstance(it.func, ast.Attribute) and ast.unparse(it.func.value) == "sg"]
+    assert {ast.unparse(it.func) for it in own} >= {"sg.register", "sg.exactly_once", "sg.supervise"}
+    for call in own:
         function = getattr(sg, call.func.attr)  # type: ignore[attr-defined]
         inspect.signature(function).bind(*call.args, **{str(it.arg): it.value for it in call.keywords})

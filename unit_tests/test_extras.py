@@ -128,7 +128,7 @@ def test_windows_name_their_extra(missing: str) -> None:
     """``google`` is missing if no package of Google is installed."""
     code = """
 from types import SimpleNamespace
-from streamgroups_spark.windows.checks import check_state
+from streamgroups_spark.windows.argument_checks import check_state
 
 conf = {"spark.sql.streaming.stateStore.providerClass": "RocksDBStateStoreProvider"}
 try:

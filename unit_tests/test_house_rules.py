@@ -35,7 +35,7 @@ TEXTS = sorted(
 )
 MAX_LINES = 500
 #: Home and work directories of a developer's machine, and private hosts of packages and images.
-NOT_OURS = re.compile(
+FOREIGN = re.compile(
     r"(?<![\w.])/(?:home|Users|root|work|workspace)/[\w.]+"
     r"|https?://(?![\w.-]*\.example\b)[\w.-]*(?:artifactory|nexus|mirror|devpi|registry)[\w.-]*"
     r"|(?:index-url|trusted-host|extra-index)"
@@ -71,7 +71,7 @@ def test_nothing_names_a_machine_or_a_registry() -> None:
         for path in TEXTS
         if path != Path(__file__)
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
-        if NOT_OURS.search(line)
+        if FOREIGN.search(line)
     ]
     assert not found, "\n".join(found)
 

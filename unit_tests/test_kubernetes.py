@@ -135,8 +135,8 @@ def test_one_driver_uses_a_checkpoint_and_has_time_to_leave_its_group() -> None:
 def test_the_program_calls_the_library_with_valid_arguments() -> None:
     code = only("ConfigMap")["data"]["flights.py"]
     calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
-    ours = [it for it in calls if isinstance(it.func, ast.Attribute) and ast.unparse(it.func.value) == "sg"]
-    assert {ast.unparse(it.func) for it in ours} == {"sg.register", "sg.KafkaSink", "sg.exactly_once", "sg.supervise"}
-    for call in ours:
+    own = [it for it in calls if isinstance(it.func, ast.Attribute) and ast.unparse(it.func.value) == "sg"]
+    assert {ast.unparse(it.func) for it in own} == {"sg.register", "sg.KafkaSink", "sg.exactly_once", "sg.supervise"}
+    for call in own:
         function = getattr(sg, call.func.attr)  # type: ignore[attr-defined]
         inspect.signature(function).bind(*call.args, **{str(it.arg): it.value for it in call.keywords})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups_spark.sinks import options as sink
-from streamgroups_spark.source import options as source
+from streamgroups_spark.sinks import sink_options as sink
+from streamgroups_spark.source import source_options as source
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "site"))
 option_tables = importlib.import_module("option_tables")

@@ -221,7 +221,7 @@ class FakeTransactionBroker:
 
 
 class _Session:
-    """Replaces :class:`streamgroups_kafka.admin.session.AdminSession`, with connections to a broker in memory."""
+    """Replaces :class:`streamgroups_kafka.admin.connection.AdminSession`, with connections to a broker in memory."""
 
     def __init__(self, broker: FakeTransactionBroker) -> None:
         self._broker = broker
@@ -250,7 +250,7 @@ class _Session:
 @contextmanager
 def connected(broker: FakeTransactionBroker) -> Iterator[None]:
     """During the block, transactions use this broker."""
-    with patch("streamgroups_kafka.transactions.session.AdminSession", lambda *_, **__: _Session(broker)):
+    with patch("streamgroups_kafka.transactions.transaction_requests.AdminSession", lambda *_, **__: _Session(broker)):
         yield
 
 

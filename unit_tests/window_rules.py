@@ -109,7 +109,7 @@ class Counted:
     Args:
         time_ms: the time that assigns the record.
         windows: its windows, including this record.
-        refined: the windows among them that were due before. Their emitted result has changed, or is emitted now for
+        updated: the windows among them that were due before. Their emitted result has changed, or is emitted now for
             the first time.
         merged: sessions that the record has merged into another one.
         missed: its windows that are closed. Other windows of a hopping shape count the record.
@@ -117,7 +117,7 @@ class Counted:
 
     time_ms: int
     windows: tuple[Window, ...]
-    refined: tuple[Window, ...] = ()
+    updated: tuple[Window, ...] = ()
     merged: tuple[Window, ...] = ()
     missed: tuple[Window, ...] = ()
 
@@ -164,7 +164,7 @@ def count(windowing: Windowing, state: WindowStates, time_ms: int) -> tuple[Wind
         records[window] = records.get(window, 0) + 1
     return (
         _with(state, (OpenWindow(*item) for item in records.items())),
-        Counted(time_ms, windows, refined=_due(state, windows), missed=own[: len(own) - len(windows)]),
+        Counted(time_ms, windows, updated=_due(state, windows), missed=own[: len(own) - len(windows)]),
     )
 
 
@@ -186,7 +186,7 @@ def _count_session(state: WindowStates, time_ms: int, alone: Window) -> tuple[Wi
         Counted(
             time_ms,
             (session,),
-            refined=(session,) if _due(state, before) else (),
+            updated=(session,) if _due(state, before) else (),
             merged=tuple(window for window in before if window != session),
         ),
     )

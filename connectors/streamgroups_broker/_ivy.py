@@ -73,9 +73,9 @@ def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> No
     Raises:
         EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain a jar.
     """
-    wanted = [coordinate.split(":") for coordinate in coordinates]
-    printed = _retrieve(directory, _ivy_document(wanted, "default->master", transitive=False), java)
-    missing = [name for _, name, version in wanted if not (directory / f"{name}-{version}.jar").is_file()]
+    required = [coordinate.split(":") for coordinate in coordinates]
+    printed = _retrieve(directory, _ivy_document(required, "default->master", transitive=False), java)
+    missing = [name for _, name, version in required if not (directory / f"{name}-{version}.jar").is_file()]
     if printed.returncode != 0 or missing:
         raise EmbeddedBrokerError(
             f"{', '.join(coordinates)} could not be downloaded: {_problems(printed.stdout + printed.stderr)}.",
@@ -159,21 +159,21 @@ def ivy_module(version: str) -> str:
     """
     is_old = is_kafka_3(version)
     bridges = ("log4j-core", "log4j-slf4j-impl", *(("log4j-1.2-api",) if is_old else ()))
-    wanted = (
+    required = (
         ("org.apache.kafka", "kafka_2.13", version),
         ("org.apache.kafka", "kafka-tools", version),
         *(("org.apache.logging.log4j", bridge, _LOG4J_BRIDGE) for bridge in bridges),
     )
-    return _ivy_document(wanted, "default->default", transitive=True, excluded=_LOG4J_1 if is_old else ())
+    return _ivy_document(required, "default->default", transitive=True, excluded=_LOG4J_1 if is_old else ())
 
 
 def _ivy_document(
-    wanted: Iterable[Sequence[str]], conf: str, *, transitive: bool, excluded: Sequence[tuple[str, str]] = ()
+    required: Iterable[Sequence[str]], conf: str, *, transitive: bool, excluded: Sequence[tuple[str, str]] = ()
 ) -> str:
     """Returns an Ivy file with dependencies, each given by group, name and version."""
     dependencies = "".join(
         f'<dependency org="{org}" name="{name}" rev="{revision}" conf="{conf}" transitive="{str(transitive).lower()}"/>'
-        for org, name, revision in wanted
+        for org, name, revision in required
     )
     excludes = "".join(
         f'<exclude org="{org}" module="{name}" matcher="regexp"/>' for org, name in (*_EXCLUDED, *excluded)

@@ -15,13 +15,13 @@ from streamgroups_broker._ports import free_ports, is_free, require_free
 from streamgroups_broker._properties import as_file, node_properties
 
 
-def choose_cluster(data: DataDir, nodes: int, wanted_ports: Sequence[int] | None) -> Cluster:
+def choose_cluster(data: DataDir, nodes: int, requested_ports: Sequence[int] | None) -> Cluster:
     """Chooses identity and ports of the cluster, and stores them. Stored values are preferred to new ones.
 
     Args:
         data: the locked data directory.
         nodes: the number of nodes.
-        wanted_ports: the required client ports. ``None``: any.
+        requested_ports: the required client ports. ``None``: any.
 
     Raises:
         EmbeddedBrokerError: if the data belongs to another number of nodes, or a required port is in use.
@@ -32,9 +32,9 @@ def choose_cluster(data: DataDir, nodes: int, wanted_ports: Sequence[int] | None
             f"{data.path} holds a cluster of {known.nodes} node(s), not {nodes}.",
             remedy=f"Start it with nodes={known.nodes}, or use another directory.",
         )
-    if wanted_ports is not None:
-        require_free(wanted_ports)
-        client = tuple(wanted_ports)
+    if requested_ports is not None:
+        require_free(requested_ports)
+        client = tuple(requested_ports)
     elif known is not None and all(map(is_free, known.client_ports)):
         client = known.client_ports
     else:

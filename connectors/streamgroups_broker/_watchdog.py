@@ -40,7 +40,7 @@ def main(settings: dict[str, Any]) -> int:
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, _take_note)
+        signal.signal(number, _on_signal)
     signal.set_wakeup_fd(wakeup_write)
     try:
         with open(settings["output"], "ab") as output:
@@ -52,9 +52,9 @@ def main(settings: dict[str, Any]) -> int:
                 preexec_fn=_die_with_parent(),
             )
     except OSError as error:
-        _say(f"failed {error}")
+        _write_line(f"failed {error}")
         return _COULD_NOT_START
-    _say(f"pid {child.pid}")
+    _write_line(f"pid {child.pid}")
     parent_left = _serve(child, wakeup_read, int(settings["parent_pid"]))
     if parent_left:
         _end(child, float(settings["grace_s"]))
@@ -93,10 +93,10 @@ def _apply(child: subprocess.Popen[bytes], command: str) -> None:
         "kill": [signal.SIGKILL],
     }[command]:
         child.send_signal(number)
-    _say("ok")
+    _write_line("ok")
 
 
-def _say(line: str) -> None:
+def _write_line(line: str) -> None:
     """Writes a line to the parent, if the pipe is still open."""
     with contextlib.suppress(BrokenPipeError):
         os.write(1, f"{line}\n".encode())
@@ -135,7 +135,7 @@ def _die_with_parent() -> Callable[[], None] | None:
     return lambda: prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
-def _take_note(number: int, frame: object) -> None:
+def _on_signal(number: int, frame: object) -> None:
     """Does nothing: the wakeup descriptor passes the signal number to the loop."""
 
 

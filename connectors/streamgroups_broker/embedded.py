@@ -83,9 +83,9 @@ class EmbeddedKafka(RunsTools):
         if ports is not None and (len(set(ports)) != nodes or not all(0 < port < 65536 for port in ports)):
             raise InvalidOption(f"ports is {list(ports)}.", remedy=f"Pass {nodes} distinct ports, one for each node.")
         self._node_count = nodes
-        self._wanted_dir = None if data_dir is None else Path(data_dir)
+        self._requested_dir = None if data_dir is None else Path(data_dir)
         self._version = check_version(version)
-        self._wanted_ports = None if ports is None else tuple(ports)
+        self._requested_ports = None if ports is None else tuple(ports)
         own = {name: _as_text(value) for name, value in (properties or {}).items()}
         check_overrides(own)
         self._properties = {**release_properties(self._version), **own}
@@ -120,7 +120,7 @@ class EmbeddedKafka(RunsTools):
         java = self._java = find_java()
         self._jars = kafka_jars(self._version, lambda directory, version: _ivy.fill(directory, version, java))
         archive = class_archive(self._jars, java.version, self._record_classes)
-        self._launch(DataDir(self._wanted_dir), () if archive is None else (f"-XX:SharedArchiveFile={archive}",))
+        self._launch(DataDir(self._requested_dir), () if archive is None else (f"-XX:SharedArchiveFile={archive}",))
 
     def _launch(self, data: DataDir, sharing: tuple[str, ...]) -> None:
         """Starts the nodes in a locked directory. A failure stops all nodes again."""
@@ -128,7 +128,7 @@ class EmbeddedKafka(RunsTools):
         try:
             assert self._java is not None
             assert self._jars is not None
-            self._cluster = choose_cluster(data, self._node_count, self._wanted_ports)
+            self._cluster = choose_cluster(data, self._node_count, self._requested_ports)
             commands = NodeCommands(self._java, self._jars, self._heap_mb, (*self._jvm_options, *sharing))
             self._nodes = prepare_nodes(data, self._cluster, commands, self._properties)
             for node in self._nodes:

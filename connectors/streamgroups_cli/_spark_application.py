@@ -52,15 +52,15 @@ spark.pyspark.python to a Python of the same release as the driver on every host
     reason = (
         named[0] if named else next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     )
-    said = f"No task ran: {reason[:_LONGEST].rstrip('.')}."
+    failed_run = f"No task ran: {reason[:_LONGEST].rstrip('.')}."
     if "PYTHON_VERSION_MISMATCH" in text:
         return (
-            said,
+            failed_run,
             "Set PYSPARK_PYTHON or spark.pyspark.python to a Python of the same release as the driver on every host.",
         )
     if program is not None:
         remedy = "Set PYSPARK_PYTHON or spark.pyspark.python to a Python that exists on every host."
         if not program[1].startswith("/") and "/" in program[1]:
             remedy += " A relative path needs a packed environment: --archives environment.tar.gz#environment."
-        return said, remedy
-    return said, "Check --master and --conf, and the logs of the Spark application and of its executors."
+        return failed_run, remedy
+    return failed_run, "Check --master and --conf, and the logs of the Spark application and of its executors."

@@ -1,6 +1,6 @@
 """The packages of this process for ``streamgroups doctor``.
 
-``streamgroups_cli.doctor`` calls this module, and :mod:`streamgroups.doctor.installation` checks the facts. The required
+``streamgroups_cli.doctor`` calls this module, and :mod:`streamgroups.doctor.installation_checks` checks the facts. The required
 packages are in the metadata of the installed streamgroups. Source: PEP 566 (metadata).
 """
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from packaging.requirements import Requirement
 
-from streamgroups.doctor.installation import Package
+from streamgroups.doctor.installation_checks import Package
 from streamgroups.extras import EXTRAS
 
 _NAME = "streamgroups"

@@ -19,11 +19,11 @@ from streamgroups.extras import explained
 from streamgroups_cli.bad_values import bad_value
 from streamgroups_cli.exits import ExitCode, exit_code
 from streamgroups_cli.lazy_commands import lazy_app
-from streamgroups_cli.output import SCHEMA_VERSION, json_text, wants_json
+from streamgroups_cli.output import SCHEMA_VERSION, is_json_requested, json_text
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(required: bool) -> None:
+    if required:
         print(f"streamgroups {__version__}")
         raise typer.Exit
 
@@ -66,7 +66,7 @@ def run() -> None:
     line.
     """
     arguments = sys.argv[1:]
-    as_json = wants_json(arguments)
+    as_json = is_json_requested(arguments)
     try:
         with _naming_extras():
             sys.exit(app(standalone_mode=False))

@@ -21,7 +21,7 @@ import typer
 from streamgroups.contexts import Choice, Given, choose
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 
 if TYPE_CHECKING:
     from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
@@ -129,7 +129,7 @@ class ClusterOptions:
             if name is not None:
                 found = contexts.get(name)
                 if context is None:
-                    say(f"Context: {name}")
+                    print_message(f"Context: {name}")
                 file = found.command_config
                 at = None if file is None else config_path().parent / Path(file).expanduser()
                 return Connection(found.bootstrap_servers, at, {**found.settings, **settings})
@@ -180,7 +180,7 @@ class Connect(ClusterOptions):
                     yield cluster
                 finally:
                     if self.verbose:
-                        _say_what_it_took(cluster.requests, time.monotonic() - started_s)
+                        _print_duration(cluster.requests, time.monotonic() - started_s)
         except StreamGroupsError as e:
             from streamgroups_kafka.client.properties_file import as_in_a_file
 
@@ -192,10 +192,10 @@ def _by_source(value: str | None) -> tuple[str | None, str | None]:
     return (None, str(value)) if isinstance(value, FromVariable) else (value, None)
 
 
-def _say_what_it_took(requests: Mapping[str, int], elapsed_s: float) -> None:
+def _print_duration(requests: Mapping[str, int], elapsed_s: float) -> None:
     each = ", ".join(f"{name} {count}" for name, count in sorted(requests.items()))
     count = sum(requests.values())
-    say(f"{count} request{'' if count == 1 else 's'} in {elapsed_s:.3f} s: {each}.")
+    print_message(f"{count} request{'' if count == 1 else 's'} in {elapsed_s:.3f} s: {each}.")
 
 
 @contextmanager
@@ -203,8 +203,8 @@ def open_cluster(
     bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
 ) -> Iterator[Cluster]:
     """Connects to a real cluster. Tests replace this function."""
+    from streamgroups_kafka.admin.connection import AdminSession
     from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-    from streamgroups_kafka.admin.session import AdminSession
     from streamgroups_kafka.admin.topics import KafkaTopicAdmin
     from streamgroups_kafka.client.clock import now_ms
     from streamgroups_kafka.client.properties_file import command_config

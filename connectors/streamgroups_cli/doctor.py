@@ -71,8 +71,8 @@ def doctor(
     findings = _local_findings(settings.get(WORKER_PYTHON))
     brokers: list[str] = []
     if config is not None:
-        from streamgroups.doctor.cluster import Cluster, judge_cluster
-        from streamgroups_kafka.probes.cluster import probe_cluster
+        from streamgroups.doctor.cluster_checks import Cluster, judge_cluster
+        from streamgroups_kafka.probes.cluster_probe import probe_cluster
 
         found = probe_cluster(config)
         findings += judge_cluster(found)
@@ -107,9 +107,9 @@ def _client_config(cluster: ClusterOptions) -> ClientConfig | None:
 
 def _local_findings(worker_python: str | None) -> list[Finding]:
     """All checks without a cluster. PySpark is not imported, because its import is slow."""
-    from streamgroups.doctor import installation, machine
+    from streamgroups.doctor import installation_checks, machine_checks
     from streamgroups_cli._this_python import packages
-    from streamgroups_kafka.probes.client import probe_client, probe_reader
+    from streamgroups_kafka.probes.client_probe import probe_client, probe_reader
     from streamgroups_spark.ops.probe import probe_spark_home, probe_workers, pyspark_without_pip
 
     version = platform.python_version()
@@ -117,20 +117,24 @@ def _local_findings(worker_python: str | None) -> list[Finding]:
     with ThreadPoolExecutor() as pool:
         java, workers = pool.submit(_java), pool.submit(probe_workers, worker_python)
         client = probe_client()
-    found = installation.with_version(packages(), "pyspark", pyspark_without_pip)
+    found = installation_checks.with_version(packages(), "pyspark", pyspark_without_pip)
     by_name = {package.name: package for package in found}
     home = probe_spark_home()
     pyspark_version = by_name["pyspark"].installed if "pyspark" in by_name else pyspark_without_pip()
-    spark_home = home and machine.judge_spark_home(home, pyspark_version)
+    spark_home = home and machine_checks.judge_spark_home(home, pyspark_version)
     return [
         ok("python", "", version),
         _own_finding(is_installed=bool(found)),
-        *([installation.judge_reader(probe_reader())] if isinstance(client, installation.ClientLibrary) else []),
-        installation.judge_client(client, by_name.get("confluent-kafka")),
+        *(
+            [installation_checks.judge_reader(probe_reader())]
+            if isinstance(client, installation_checks.ClientLibrary)
+            else []
+        ),
+        installation_checks.judge_client(client, by_name.get("confluent-kafka")),
         java.result(),
-        *installation.judge_packages(found),
+        *installation_checks.judge_packages(found),
         *([spark_home] if spark_home else []),
-        machine.judge_workers(workers.result(), version),
+        machine_checks.judge_workers(workers.result(), version),
     ]
 
 
@@ -149,7 +153,7 @@ def _spark_settings(master: str | None, assignments: Sequence[str], *, executors
 
 def _executor_findings(settings: dict[str, str], brokers: Sequence[str]) -> list[Finding]:
     """Starts a Spark application for the check of its executors, and stops it."""
-    from streamgroups.doctor.executors import judge_executors
+    from streamgroups.doctor.executor_checks import judge_executors
     from streamgroups_cli._spark_application import explained_failure, spark_application
     from streamgroups_spark.ops.executors import driver_versions, probe_executors
 
@@ -162,7 +166,7 @@ def _executor_findings(settings: dict[str, str], brokers: Sequence[str]) -> list
 
 
 def _java() -> Finding:
-    from streamgroups.doctor.machine import judge_java
+    from streamgroups.doctor.machine_checks import judge_java
     from streamgroups_broker._java import find_java, release
 
     try:

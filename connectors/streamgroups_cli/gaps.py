@@ -19,7 +19,7 @@ from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, all_groups_of
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
 _COLUMNS = (
     Column("group"),
@@ -45,11 +45,11 @@ def gaps(
 ) -> None:
     """List the gaps of groups: offsets that were deleted before they were read."""
     with connect() as cluster:
-        asked = list(dict.fromkeys(groups or _groups_with_gaps(cluster)))
-        read = cluster.groups.committed_offsets([gaps_group_of(group) for group in asked])
+        requested = list(dict.fromkeys(groups or _groups_with_gaps(cluster)))
+        read = cluster.groups.committed_offsets([gaps_group_of(group) for group in requested])
         found = {
             (group, tp): Gaps.parse(committed.metadata)
-            for group in asked
+            for group in requested
             for tp, committed in sorted(read[gaps_group_of(group)].items())
         }
         missing = _unknown(cluster, [group for group in groups or () if not read[gaps_group_of(group)]])
@@ -65,9 +65,9 @@ def gaps(
     )
     for (group, tp), of_partition in found.items():
         if of_partition.not_kept:
-            say(f"Group '{group}', {tp}: {of_partition.not_kept} older gaps are counted, but not stored.")
+            print_message(f"Group '{group}', {tp}: {of_partition.not_kept} older gaps are counted, but not stored.")
     if not rows:
-        say("No gaps are recorded.")
+        print_message("No gaps are recorded.")
     if missing:
         raise unknown_groups(missing, known)
 

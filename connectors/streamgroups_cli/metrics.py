@@ -16,10 +16,10 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups_cli.connection import Connect
+from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.scope import GroupsOrAllArgument
-from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 
 if TYPE_CHECKING:
     from streamgroups_reports.exporter import Polls
@@ -72,16 +72,16 @@ def metrics(
             raise InvalidOption(
                 f"--listen {listen} cannot be used: {e.strerror}.", remedy="Use another address."
             ) from e
-        say(f"Metrics are available at http://{host}:{server.server_port}/metrics")
+        print_message(f"Metrics are available at http://{host}:{server.server_port}/metrics")
         try:
-            _refresh_until_told_to_stop(polls, interval_s)
+            _refresh_until_stopped(polls, interval_s)
         finally:
             server.shutdown()
             server.server_close()
             thread.join()
 
 
-def _refresh_until_told_to_stop(polls: Polls, interval_s: float) -> None:
+def _refresh_until_stopped(polls: Polls, interval_s: float) -> None:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
@@ -89,9 +89,9 @@ def _refresh_until_told_to_stop(polls: Polls, interval_s: float) -> None:
     while not stopping.wait(interval_s):
         failure = polls.refresh()
         if failure is not None and not failed:
-            say(f"Warning: {failure}")
+            print_message(f"Warning: {failure}")
         elif failure is None and failed:
-            say("The cluster is reachable again.")
+            print_message("The cluster is reachable again.")
         failed = failure is not None
 
 

@@ -1,6 +1,6 @@
 """Options that several commands share: the fields of a dataclass, which is a parameter of each of these commands.
 
-``connection`` and ``groups.changes`` declare such dataclasses. typer itself reads options from the parameters of a
+``connection`` and ``groups.apply`` declare such dataclasses. typer itself reads options from the parameters of a
 function only.
 """
 

@@ -43,10 +43,10 @@ _NAMES_JSON = re.compile(r"(--output=|-v?o)json", re.IGNORECASE)
 _NAMES_OUTPUT = re.compile(r"--output|-v?o")
 
 
-def wants_json(arguments: Sequence[str]) -> bool:
+def is_json_requested(arguments: Sequence[str]) -> bool:
     """Returns whether a command line requests JSON, before it is parsed, because parse errors are printed as JSON too.
 
-    >>> wants_json(["groups", "list", "-o", "json"]), wants_json(["--output=json"]), wants_json(["list", "--", "-ojson"])
+    >>> is_json_requested(["groups", "list", "-o", "json"]), is_json_requested(["--output=json"]), is_json_requested(["list", "--", "-ojson"])
     (True, True, False)
     """
     options = list(takewhile(lambda argument: argument != "--", arguments))
@@ -140,6 +140,6 @@ def terminal_texts(tables: Sequence[Table], width: int) -> Iterator[RichText]:
             yield from terminal_lines(table, width)
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Prints a line for people on standard error: a warning, a file name, or the next step."""
     print(printable(text, keep="\n"), file=sys.stderr)

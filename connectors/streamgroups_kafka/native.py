@@ -78,7 +78,7 @@ def status() -> NativeStatus:
     native = _extension()
     if isinstance(native, NativeStatus):
         return native
-    wanted = confluent_kafka.libversion()[0]
+    required = confluent_kafka.libversion()[0]
     reasons = []
     for path in _candidates():
         try:
@@ -86,8 +86,8 @@ def status() -> NativeStatus:
         except OSError as e:
             reasons.append(f"{path}: {e}.")
             continue
-        if version.split("-")[0] != wanted.split("-")[0]:
-            differ = f"{path} is librdkafka {version}, but confluent-kafka uses {wanted}."
+        if version.split("-")[0] != required.split("-")[0]:
+            differ = f"{path} is librdkafka {version}, but confluent-kafka uses {required}."
             return NativeStatus(False, differ, _WHEEL, version, path)
         return NativeStatus(True, "", "", version, path)
     return NativeStatus(False, " ".join(["librdkafka cannot be loaded.", *reasons]), _WHEEL)
@@ -119,16 +119,16 @@ def uses_native(part: Literal["reader", "encoder"]) -> bool:
 
 
 @cache
-def _uses_native(part: str, wanted: str) -> bool:
+def _uses_native(part: str, required: str) -> bool:
     variable, found = (READER_VARIABLE, status) if part == "reader" else (ENCODER_VARIABLE, encoder_status)
-    if wanted == "plain":
+    if required == "plain":
         return False
-    if wanted not in ("", "native"):
-        raise InvalidOption(f"{variable} is '{wanted}'.", remedy="Set it to native or plain, or unset it.")
+    if required not in ("", "native"):
+        raise InvalidOption(f"{variable} is '{required}'.", remedy="Set it to native or plain, or unset it.")
     native = found()
     if native.available:
         return True
-    if wanted:
+    if required:
         raise InvalidOption(
             f"{variable} requires the native {part}, which cannot be used. {native.reason}",
             remedy=f"{native.remedy} Or unset the variable, to use the plain {part}.",

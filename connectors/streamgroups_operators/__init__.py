@@ -11,7 +11,7 @@ the partition plans an empty range at this time (``OperatorStates.due``). For an
 show that no record is available. The plan of the range contains when this was observed. A range that reads offsets is
 not idle, also if a filter removes their records. Empty ranges are not in the checkpoint. A restarted query continues
 with the committed state, and plans what is still due. A ledger stores a fingerprint of the state beside each position
-(``streamgroups/ledgers/states``), because the position of such a batch does not change.
+(``streamgroups/ledgers/ledger_states``), because the position of such a batch does not change.
 
 Lateness is decided record by record, against the newest event time and the watermark of the producer before the record in
 its partition (``streamgroups_operators/producer_time``). A state is

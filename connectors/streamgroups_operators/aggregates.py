@@ -106,15 +106,15 @@ def add_up(aggregates: Aggregates, table: pa.Table, by: Sequence[str], also: Seq
     combined = {part: how for part in parts if (how := _how(aggregates, part)) is not None}
     lists = [part for part in parts if part not in combined]
     values, nans = _arguments(aggregates, table, combined)
-    wanted = [*also, *combined.items(), *((name, "max") for name in nans)]
+    required = [*also, *combined.items(), *((name, "max") for name in nans)]
     if lists:
         # Arrow builds no lists of lists, so it only collects the rows of each group.
         values = values.append_column("row", pa.array(np.arange(table.num_rows)))
-        wanted.append(("row", "list"))
-    grouped = values.group_by(list(by), use_threads=False).aggregate(wanted)
+        required.append(("row", "list"))
+    grouped = values.group_by(list(by), use_threads=False).aggregate(required)
     columns = {name: grouped[name] for name in by}
     columns |= {name: grouped[f"{name}_{how}"].cast(table.schema.field(name).type) for name, how in also}
-    results_of = {name: grouped[f"{name}_{how}"] for name, how in wanted}
+    results_of = {name: grouped[f"{name}_{how}"] for name, how in required}
     for part, how in combined.items():
         found = with_nan(results_of, part, how) if f"{part}_nan" in nans else results_of[part]
         columns[part] = narrowed(found, table.schema.field(part).type, _call(aggregates, part))

@@ -56,24 +56,24 @@ class BoundedRecords:
                 records have no topic.
         """
         for tp, records in by_partition(batch, self._topic):
-            ours = self._partitions.get(tp)
-            if ours is None:
-                ours = self._partitions[tp] = _Partition(self._begun(State()))
+            partition = self._partitions.get(tp)
+            if partition is None:
+                partition = self._partitions[tp] = _Partition(self._begun(State()))
             offsets = records["offset"].to_numpy()
-            if (np.diff(offsets, prepend=ours.last_offset) < 0).any():
+            if (np.diff(offsets, prepend=partition.last_offset) < 0).any():
                 raise _disordered(tp)
-            ours.last_offset = int(offsets[-1])
-            ours.run.add(records)
-            ours.records += records.num_rows
-            if ours.records >= _STEP_RECORDS:
-                state, output = ours.run.finish()
-                ours.run, ours.records = self._begun(state), 0
+            partition.last_offset = int(offsets[-1])
+            partition.run.add(records)
+            partition.records += records.num_rows
+            if partition.records >= _STEP_RECORDS:
+                state, output = partition.run.finish()
+                partition.run, partition.records = self._begun(state), 0
                 yield from output
 
     def finish(self) -> Iterator[pa.Table]:
         """Ends all partitions, and yields the rest of the output."""
-        for _, ours in sorted(self._partitions.items()):
-            state, output = ours.run.finish()
+        for _, partition in sorted(self._partitions.items()):
+            state, output = partition.run.finish()
             yield from output
             yield from self._begun(state, flush=True).finish()[1]
 

@@ -1,7 +1,7 @@
 """Deletes the state files that no state needs.
 
 Called by ``streamgroups_spark.source.state_collection`` in the background of a query, and by ``streamgroups state
-collect``. The rules are in :mod:`streamgroups.state.retention`. Files never change, so each manifest is read once.
+collect``. The rules are in :mod:`streamgroups.state.state_retention`. Files never change, so each manifest is read once.
 Source: SEMANTICS S10.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroups.errors import StateDamaged
-from streamgroups.state.ages import FileAges
-from streamgroups.state.lookup import Position
+from streamgroups.state.file_ages import FileAges
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, decode
-from streamgroups.state.names import StateFileName
-from streamgroups.state.retention import Retention, deletable
 from streamgroups.state.state_files import CollectableFiles
+from streamgroups.state.state_lookup import Position
+from streamgroups.state.state_retention import Retention, deletable
 from streamgroups_operators.file_format import unpack
 
 

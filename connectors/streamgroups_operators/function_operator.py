@@ -1,6 +1,6 @@
 """A user's function as an operator with state: one row of state for each key.
 
-Created by ``streamgroups_spark.state.functions`` and run by ``task_states``. The function receives the records of a
+Created by ``streamgroups_spark.state.stateful`` and run by ``task_states``. The function receives the records of a
 partition in a batch, with the state of their keys. Each batch appends the new rows of these keys as a segment, and the
 newest row of a key is valid. A row with an unset time removes its key. So a write follows the batch and not the state.
 Source: SEMANTICS S10.
@@ -135,8 +135,8 @@ class _FunctionRun:
 
     def _changes(self, before: pa.Table, after: pa.Table) -> pa.Table:
         """The segment of the batch: the new rows, and the removed keys."""
-        ours, kept = key_numbers(self._operator.by, before, after)
-        removed = before.filter(pa.array(~np.isin(ours, kept)))
+        input_keys, kept = key_numbers(self._operator.by, before, after)
+        removed = before.filter(pa.array(~np.isin(input_keys, kept)))
         updated = pa.array(np.full(after.num_rows, self._time.now_ms, np.int64))
         nothing = pa.nulls(removed.num_rows, pa.int64())
         return pa.concat_tables(
@@ -233,8 +233,8 @@ class _Call:
         Raises:
             FunctionFailed: if it has a key without records, or several rows of a key.
         """
-        ours, returned = key_numbers(self._operator.by, keys, state)
-        foreign = ~np.isin(returned, ours)
+        input_keys, returned = key_numbers(self._operator.by, keys, state)
+        foreign = ~np.isin(returned, input_keys)
         if foreign.any():
             [key] = texts_of(state.select(self._operator.by).slice(int(foreign.argmax()), 1))
             self._fail(

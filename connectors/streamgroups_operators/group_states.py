@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from streamgroups.state.lookup import operator_in_use
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
+from streamgroups.state.state_lookup import operator_in_use
 from streamgroups_operators.locations import StateDirectory, operator_files, operators_at
 from streamgroups_operators.shared_files import SharedFiles, sharing
 from streamgroups_operators.store import StoredStates

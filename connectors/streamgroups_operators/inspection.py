@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode
-from streamgroups.state.names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import segment_of, unpack
 

@@ -78,5 +78,5 @@ def rows_of_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
         rows = rows.filter(pc.is_in(rows[name], value_set=pc.unique(keys[name])))
     if len(by) == 1:
         return rows
-    ours, wanted = key_numbers(by, rows, keys)
-    return rows.filter(pa.array(np.isin(ours, wanted)))
+    row_keys, required = key_numbers(by, rows, keys)
+    return rows.filter(pa.array(np.isin(row_keys, required)))

@@ -23,8 +23,8 @@ from pyarrow import fs
 
 from streamgroups.errors import InvalidOption, StateUnreachable
 from streamgroups.path_names import is_hashed, name_of, path_part
-from streamgroups.state.ages import StoredFile, Survey
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_ages import StoredFile, Survey
+from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.local_files import write_durably
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")

@@ -21,8 +21,8 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.stable_input.pin_file import decode, encode
 from streamgroups.stable_input.pin_retention import Retention, deletable
 from streamgroups.stable_input.pins import PinFile
-from streamgroups.state.ages import FileAges
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_ages import FileAges
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import CollectableFiles
 from streamgroups_operators.file_format import pack, unpack
 from streamgroups_operators.locations import StateDirectory, files_below, shown

@@ -17,7 +17,7 @@ from streamgroups.errors import InvalidOption, PinDamaged
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pins import Pin, RecordSegment
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import pack, segment_of, unpack
 from streamgroups_operators.time_zones import in_utc

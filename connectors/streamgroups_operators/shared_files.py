@@ -1,6 +1,6 @@
 """The state files of operators that process the output of each other: a position names one file of each of them.
 
-Used by ``streamgroups_spark.source.query_states`` on the driver, and by ``group_states`` for commands. The operators of a
+Used by ``streamgroups_spark.source.stage_states`` on the driver, and by ``group_states`` for commands. The operators of a
 task write files of the same name, and a commit names all of them at once. An attempt that was killed between two writes
 has left the file of one operator only. Source: SEMANTICS S10, W13.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from streamgroups.state.lookup import Position
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
+from streamgroups.state.state_lookup import Position
 from streamgroups_operators.collection import Collectable, Collector
 
 
@@ -64,8 +64,8 @@ def sharing(files: Mapping[str, Collection[StateFileName]], operator: str) -> li
     >>> sharing({"minutes": [first], "peaks": [first], "old": [second]}, "minutes")
     ['peaks']
     """
-    ours = frozenset(files[operator])
-    return sorted(name for name, it in files.items() if name != operator and not ours.isdisjoint(it))
+    own_files = frozenset(files[operator])
+    return sorted(name for name, it in files.items() if name != operator and not own_files.isdisjoint(it))
 
 
 def without_shared(plans: Mapping[str, Collectable]) -> dict[str, Collectable]:

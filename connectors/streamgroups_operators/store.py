@@ -1,6 +1,6 @@
 """The states of one operator, for one task: finds the state of each position, reads segments, and writes the new states.
 
-Created by ``streamgroups_operators.operator`` in a Python worker. The rules are in :mod:`streamgroups.state.lookup`. Files
+Created by ``streamgroups_operators.operator`` in a Python worker. The rules are in :mod:`streamgroups.state.state_lookup`. Files
 never change, so what was read once stays valid. Source: SEMANTICS S10, S11.
 """
 
@@ -16,10 +16,14 @@ import pyarrow as pa
 
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.dedup_lookup import newest_committed
 from streamgroups.state.figures import TaskFigures
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_lookup import Choices, choose_together, is_together, partner_of
-from streamgroups.state.kept_ids import newest_committed
-from streamgroups.state.lookup import (
+from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
+from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, StateOrigin, Unnamed
+from streamgroups.state.state_files import StateFiles
+from streamgroups.state.state_lookup import (
     Choice,
     Empty,
     OnMissingState,
@@ -30,10 +34,6 @@ from streamgroups.state.lookup import (
     is_exactly,
     is_killed,
 )
-from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
-from streamgroups.state.names import StateFileName
-from streamgroups.state.origins import Earlier, Fingerprinted, Named, New, StateOrigin, Unnamed
-from streamgroups.state.state_files import StateFiles
 from streamgroups.times import utc
 from streamgroups_operators.file_format import pack, segment_of, unpack
 from streamgroups_operators.operator import Part

@@ -19,17 +19,17 @@ from streamgroups.errors import InvalidOption, StateMismatch
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import TaskFigures
-from streamgroups.state.lookup import Position, Stored
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState, Segment
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
+from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.operator import BatchTime, Part, ReadPart, Run, State, StatefulOperator
 from streamgroups_operators.producer_time import PendingWatermarks
 from streamgroups_operators.results import Released, positioned
 from streamgroups_operators.store import NewState, StateStore
 from streamgroups_operators.time_zones import in_utc
-from streamgroups_operators.windows.definition import WindowDefinition
+from streamgroups_operators.windows.window_definition import WindowDefinition
 
 logger = logging.getLogger(__name__)
 
@@ -104,13 +104,13 @@ class TaskStates:
             InvalidOption: if the task reads several topics, and the records have no topic.
         """
         for tp, behind, records in by_range(batch, self._topic, self._plan):
-            ours = self._ranges[tp]
+            own_range = self._ranges[tp]
             if behind.num_rows:
-                self._add(ours, behind)
+                self._add(own_range, behind)
             if records.num_rows:
-                if ours.is_behind:
-                    self._reach(ours)
-                self._add(ours, records)
+                if own_range.is_behind:
+                    self._reach(own_range)
+                self._add(own_range, records)
 
     def add_watermarks(self, watermarks: Iterable[ProducerWatermarks]) -> None:
         """Adds watermarks of producers. It is called before :meth:`add` for the records after them.
@@ -121,30 +121,30 @@ class TaskStates:
         for it in watermarks:
             self._ranges[it.topic_partition].pending.add(it)
 
-    def _add(self, ours: _Range, records: pa.Table) -> None:
-        if ours.pending:
-            self._advance(ours, records["offset"][-1].as_py())
-        ours.run.add(records)
+    def _add(self, own_range: _Range, records: pa.Table) -> None:
+        if own_range.pending:
+            self._advance(own_range, records["offset"][-1].as_py())
+        own_range.run.add(records)
 
-    def _advance(self, ours: _Range, next_offset: int) -> None:
+    def _advance(self, own_range: _Range, next_offset: int) -> None:
         """Passes on the watermarks before an offset."""
-        for it in ours.pending.take(next_offset):
-            ours.run.add_watermarks(it)
+        for it in own_range.pending.take(next_offset):
+            own_range.run.add_watermarks(it)
 
-    def _reach(self, ours: _Range) -> None:
+    def _reach(self, own_range: _Range) -> None:
         """Ends the records before the range: their output was written before, and only their state counts.
 
         The next operator needs their output, for its own state.
         """
-        tp, next_offset = ours.plan.range.topic_partition, ours.plan.range.next_offset
-        self._advance(ours, next_offset)
-        state, rows = ours.run.finish()
+        tp, next_offset = own_range.plan.range.topic_partition, own_range.plan.range.next_offset
+        self._advance(own_range, next_offset)
+        state, rows = own_range.run.finish()
         if self._has_next:
-            ours.behind = self._positioned(rows, tp, next_offset - 1)
-            ours.released.add(next_offset - 1, state.released_ms)
+            own_range.behind = self._positioned(rows, tp, next_offset - 1)
+            own_range.released.add(next_offset - 1, state.released_ms)
         read = part_reader(self._store, self._operator.schema, tp)
-        ours.run = self._operator.begin(state, read, self._time(ours.plan))
-        ours.is_behind = False
+        own_range.run = self._operator.begin(state, read, self._time(own_range.plan))
+        own_range.is_behind = False
 
     def finish(self, file: StateFileName) -> tuple[Manifest, list[pa.Table]]:
         """Writes the new states of all ranges.
@@ -156,22 +156,22 @@ class TaskStates:
             The manifest of the file, and the output rows.
         """
         states, output = [], []
-        for tp, ours in sorted(self._ranges.items()):
-            if ours.is_behind:
-                self._reach(ours)
-            last_offset = ours.plan.last_offset
-            self._advance(ours, last_offset + 1)
-            state, rows = ours.run.finish()
-            output += [*ours.behind, *self._positioned(rows, tp, last_offset)]
-            ours.released.add(last_offset, state.released_ms)
+        for tp, own_range in sorted(self._ranges.items()):
+            if own_range.is_behind:
+                self._reach(own_range)
+            last_offset = own_range.plan.last_offset
+            self._advance(own_range, last_offset + 1)
+            state, rows = own_range.run.finish()
+            output += [*own_range.behind, *self._positioned(rows, tp, last_offset)]
+            own_range.released.add(last_offset, state.released_ms)
             stored = PartitionState(
-                OffsetRange(tp, ours.plan.range.next_offset, ours.plan.range.end_offset),
-                ours.began_offset,
-                ours.plan.identity,
+                OffsetRange(tp, own_range.plan.range.next_offset, own_range.plan.range.end_offset),
+                own_range.began_offset,
+                own_range.plan.identity,
                 values=state.values,
                 due_ms=state.due_ms,
                 time=state.time,
-                after=ours.plan.state.file if isinstance(ours.plan.state, Named) else None,
+                after=own_range.plan.state.file if isinstance(own_range.plan.state, Named) else None,
             )
             states.append(NewState(stored, state.parts, state.apart))
         return self._store.write(file, states), output
@@ -182,7 +182,7 @@ class TaskStates:
     @property
     def released(self) -> list[ProducerWatermarks]:
         """The watermarks of the output, for the next operator. Complete after :meth:`finish`."""
-        found = (ours.released.watermarks for _, ours in sorted(self._ranges.items()))
+        found = (own_range.released.watermarks for _, own_range in sorted(self._ranges.items()))
         return [it for it in found if it is not None]
 
 
@@ -239,11 +239,15 @@ def by_range(
     """
     plans = {it.range.topic_partition: it for it in plan.ranges}
     for tp, records in by_partition(batch, topic):
-        ours = plans.get(tp)
+        plan_of_partition = plans.get(tp)
         offsets = records["offset"].to_numpy()
-        if ours is None or offsets[0] < ours.to_read.next_offset or offsets[-1] > ours.last_offset:
+        if (
+            plan_of_partition is None
+            or offsets[0] < plan_of_partition.to_read.next_offset
+            or offsets[-1] > plan_of_partition.last_offset
+        ):
             raise _foreign(tp, plan)
-        behind = int((offsets < ours.range.next_offset).sum())
+        behind = int((offsets < plan_of_partition.range.next_offset).sum())
         yield tp, records.slice(0, behind), records.slice(behind)
 
 

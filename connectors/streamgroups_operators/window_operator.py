@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.windows import Session
 from streamgroups_operators.operator import BatchTime, ReadPart, Run, State
-from streamgroups_operators.windows.definition import WindowDefinition
 from streamgroups_operators.windows.lifetimes import LifetimeRun
 from streamgroups_operators.windows.panes import PaneRun
 from streamgroups_operators.windows.sessions import SessionRun
+from streamgroups_operators.windows.window_definition import WindowDefinition
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class MarkKind(Enum):
     START = "start"
     KILL = "kill"
     STOP = "stop"
-    NOTE = "note"
+    ANNOTATION = "note"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from streamgroups.decoding.problems import CannotDecode, Kind
+from streamgroups.decoding.value_errors import CannotDecode, Kind
 from streamgroups_schemas.avro_schemas import Logical
 
 #: Converts a value; ``None`` for one that is right as it is.
@@ -82,9 +82,9 @@ def logical_converter(logical: Logical) -> Converter:
     return None if unit == 1 else lambda value: value * unit
 
 
-def is_same(theirs: Logical, ours: Logical) -> bool:
+def is_same(written: Logical, read: Logical) -> bool:
     """Whether both have one meaning. Units of times are converted, scales of decimals are not: "Schema Resolution"."""
-    meanings = [_TIMES.get(it.name, (it.name, it.scale)) for it in (theirs, ours)]
+    meanings = [_TIMES.get(it.name, (it.name, it.scale)) for it in (written, read)]
     return meanings[0] == meanings[1]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from streamgroups.decoding.problems import CannotDecode, Kind
+from streamgroups.decoding.value_errors import CannotDecode, Kind
 from streamgroups_schemas.avro_conversions import (
     PROMOTIONS,
     Converter,
@@ -39,8 +39,8 @@ def converter(writer: tuple[str, References], reader: tuple[str, References]) ->
     Raises:
         InvalidOption: if a default of the reader's schema does not have the type of its field.
     """
-    ours = parsed(*reader)
-    return _Resolver(parsed(*writer), ours).resolve(parsed(*writer).root, ours.root)
+    reader_schema = parsed(*reader)
+    return _Resolver(parsed(*writer), reader_schema).resolve(parsed(*writer).root, reader_schema.root)
 
 
 def check_defaults(reader: tuple[str, References]) -> None:
@@ -82,12 +82,12 @@ class _Resolver:
             return of_values(self.resolve(written["values"], read["values"]))
         if kinds == ("enum", "enum"):
             return _enum(written, read)
-        theirs, ours = logical_of(written), logical_of(read)
-        if ours is None:
+        written_type, read_type = logical_of(written), logical_of(read)
+        if read_type is None:
             return PROMOTIONS.get(kinds)
-        if theirs is None:
-            return _both(PROMOTIONS.get(kinds), logical_converter(ours))
-        return logical_converter(theirs) if is_same(theirs, ours) else _mismatch(written, read)
+        if written_type is None:
+            return _both(PROMOTIONS.get(kinds), logical_converter(read_type))
+        return logical_converter(written_type) if is_same(written_type, read_type) else _mismatch(written, read)
 
     def _fits(self, written: Any, read: Any) -> bool:
         kinds = type_of(written), type_of(read)
@@ -134,13 +134,13 @@ class _Resolver:
             raise wrong_default(path, e.problem.text) from None
 
     def _new_record(self, written: Any, read: Any) -> Converter:
-        theirs = {it["name"]: it["type"] for it in written["fields"]}
+        written_fields = {it["name"]: it["type"] for it in written["fields"]}
         copied: list[tuple[str, str, Converter]] = []
         added: list[tuple[str, Any]] = []
         for field in read["fields"]:
-            found = next((it for it in (field["name"], *field[ALIASES]) if it in theirs), None)
+            found = next((it for it in (field["name"], *field[ALIASES]) if it in written_fields), None)
             if found is not None:
-                copied.append((field["name"], found, self.resolve(theirs[found], field["type"])))
+                copied.append((field["name"], found, self.resolve(written_fields[found], field["type"])))
             elif DEFAULT in field:
                 added.append((field["name"], self.default(read, field)))
             else:
@@ -172,9 +172,12 @@ def _fields(copied: list[tuple[str, str, Converter]], added: list[tuple[str, Any
         # Each value has the field, in contrast to the items of an array or the branches of a union.
         if isinstance(it, Mismatch):
             return Mismatch(f"Field '{name}': {it.text}")
-    if any(ours != theirs for ours, theirs, _ in copied):
+    if any(read_name != written_name for read_name, written_name, _ in copied):
         return lambda value: {
-            **{ours: value[theirs] if it is None else it(value[theirs]) for ours, theirs, it in copied},
+            **{
+                read_name: value[written_name] if it is None else it(value[written_name])
+                for read_name, written_name, it in copied
+            },
             **dict(added),
         }
     changed = [(name, it) for name, _, it in copied if it is not None]

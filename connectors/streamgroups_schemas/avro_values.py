@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import fastavro
 import pyarrow as pa
 
-from streamgroups.decoding.problems import CannotDecode, Kind
 from streamgroups.decoding.registry import RegisteredSchema, SchemaSource
+from streamgroups.decoding.value_errors import CannotDecode, Kind
 from streamgroups.decoding.wire_format import header, split_header
 from streamgroups.errors import InvalidOption
 from streamgroups_schemas.avro_encoding import to_written

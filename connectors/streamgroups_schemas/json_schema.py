@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema_rs
 import pyarrow as pa
 
-from streamgroups.decoding.problems import CannotDecode, Kind
+from streamgroups.decoding.value_errors import CannotDecode, Kind
 from streamgroups.errors import InvalidOption
 from streamgroups_schemas.results import apply
 

@@ -122,19 +122,23 @@ def _mismatch(written: Descriptor, read: Descriptor, found: dict[tuple[str, str]
 
 
 def _first_mismatch(written: Descriptor, read: Descriptor, found: dict[tuple[str, str], str | None]) -> str | None:
-    ours: Field
-    theirs: Field
-    for number, ours in read.fields_by_number.items():
-        theirs = written.fields_by_number.get(number)
-        if theirs is None:
+    read_field: Field
+    written_field: Field
+    for number, read_field in read.fields_by_number.items():
+        written_field = written.fields_by_number.get(number)
+        if written_field is None:
             continue
-        is_wider = ours.type == theirs.type or ours.type in _WIDER.get(theirs.type, ())
-        if not is_wider or is_repeated(theirs) != is_repeated(ours) or is_map(theirs) != is_map(ours):
-            return str(ours.name)
-        if ours.message_type is not None:
-            nested = _mismatch(theirs.message_type, ours.message_type, found)
+        is_wider = read_field.type == written_field.type or read_field.type in _WIDER.get(written_field.type, ())
+        if (
+            not is_wider
+            or is_repeated(written_field) != is_repeated(read_field)
+            or is_map(written_field) != is_map(read_field)
+        ):
+            return str(read_field.name)
+        if read_field.message_type is not None:
+            nested = _mismatch(written_field.message_type, read_field.message_type, found)
             if nested is not None:
-                return f"{ours.name}.{nested}"
+                return f"{read_field.name}.{nested}"
     return None
 
 

@@ -17,8 +17,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from streamgroups.decoding.problems import CannotDecode, Kind
 from streamgroups.decoding.registry import RegisteredSchema, SchemaSource
+from streamgroups.decoding.value_errors import CannotDecode, Kind
 from streamgroups.decoding.wire_format import header, joined_indexes, split_header, split_indexes
 from streamgroups.errors import InvalidOption
 from streamgroups_schemas.protobuf_files import message_of_set, registered_file, with_open_enums

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamgroups.decoding.problems import CannotDecode, Kind, Problem, shortened
+from streamgroups.decoding.value_errors import CannotDecode, Kind, Problem, shortened
 from streamgroups.errors import StreamGroupsError
 
 #: The type of a problem in the result of a codec.

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from streamgroups.ports import Clock
 from streamgroups_kafka.native import warn_if_plain
-from streamgroups_spark.bridge.user_process import answer_sources, tell_of, unreadable_channel_of
+from streamgroups_spark.bridge.user_process import answer_sources, event_time_channel_of, unreadable_channel_of
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
 from streamgroups_spark.formats.connect_source import ConnectDataSource
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.internals.connect import is_connect
-from streamgroups_spark.internals.shipping import shipped_class
+from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.ops.last_line import show_last_lines
 from streamgroups_spark.session import SESSION, new_session, set_registered
@@ -59,17 +59,17 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
     # Spark creates the source in other processes, which have no session. Its settings are therefore attributes of the
     # class.
     application = spark.sparkContext.applicationId
-    told = {
+    class_attributes = {
         "parallelism": cores,
         "session": SESSION,
         "application": application,
-        "tell": tell_of(spark),
+        "event_time_channel": event_time_channel_of(spark),
         "unreadable": unreadable_channel_of(spark),
         "clock": None if clock is None else staticmethod(clock),
     }
     # Spark would reject a name that is registered with the active session, if that is another one.
     with session_active(spark):
-        spark.dataSource.register(shipped_class(StreamGroupsDataSource, told))
+        spark.dataSource.register(shipped_class(StreamGroupsDataSource, class_attributes))
         spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
     set_registered(spark, cores)
     answer_sources(spark)
@@ -78,7 +78,10 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
 def _register_connect(spark: SparkSession, parallelism: int | None, clock: Clock | None) -> None:
     """Registers the source and the sink with a session of Spark Connect (``formats.connect_source``)."""
     # A session of its own: no process of this machine answers requests about the queries of the server.
-    told: dict[str, Any] = {"session": new_session(), "clock": None if clock is None else staticmethod(clock)}
+    class_attributes: dict[str, Any] = {
+        "session": new_session(),
+        "clock": None if clock is None else staticmethod(clock),
+    }
     if parallelism is not None:
-        told["parallelism"] = parallelism
-    spark.dataSource.register(shipped_class(ConnectDataSource, told))
+        class_attributes["parallelism"] = parallelism
+    spark.dataSource.register(shipped_class(ConnectDataSource, class_attributes))

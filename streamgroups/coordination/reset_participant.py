@@ -1,6 +1,6 @@
 """Applies the reset requests of a group in one of its members: a Spark query or an instance of group cursors.
 
-Created by ``streamgroups.query.reset_participation`` and by ``streamgroups_kafka.cursors.session``, once for each
+Created by ``streamgroups.query.reset_participation`` and by ``streamgroups_kafka.cursors.instance_session``, once for each
 member, and used by one thread. :func:`streamgroups.coordination.reset_protocol.next_step` decides the next step. This
 module reads the metadata groups and writes the result to them. Source: SEMANTICS G8, G9, S6.
 """
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class OwnedPartition:
     """A partition that a member owns.
 
     Args:
@@ -52,7 +52,7 @@ class Hold:
     state: StateOrigin | None = None
 
 
-class Place(Protocol):
+class ResettableMember(Protocol):
     """The place of a member in its group, as far as reset requests need it."""
 
     @property
@@ -61,7 +61,7 @@ class Place(Protocol):
         ...
 
     @property
-    def holds(self) -> Mapping[TopicPartition, Hold]:
+    def owned(self) -> Mapping[TopicPartition, OwnedPartition]:
         """The partitions that the member may read now."""
         ...
 
@@ -72,7 +72,7 @@ class Place(Protocol):
         """
         ...
 
-    def move(self, decided: Mapping[TopicPartition, Hold], *, detail: str) -> Collection[TopicPartition]:
+    def move(self, decided: Mapping[TopicPartition, OwnedPartition], *, detail: str) -> Collection[TopicPartition]:
         """Sets new positions, and waits for a bounded time until the group has committed them.
 
         Args:
@@ -119,30 +119,34 @@ class ResetParticipant:
         """The partitions whose last metadata entry has been read."""
         return self._known.keys()
 
-    def introduce(self, place: Place) -> None:
+    def introduce(self, member: ResettableMember) -> None:
         """Reads the entries that the last owner of new partitions has written, and writes entries of the new owner."""
-        holds = place.holds
-        new = {tp: hold.ownership_epoch for tp, hold in holds.items() if self._known.get(tp) != hold.ownership_epoch}
+        owned = member.owned
+        new = {
+            tp: owned_partition.ownership_epoch
+            for tp, owned_partition in owned.items()
+            if self._known.get(tp) != owned_partition.ownership_epoch
+        }
         if new:
             read = self._metadata_store.read(members_group_of(self._group_id), new)
-            notes = member_entries_in(members_group_of(self._group_id), read)
+            entries = member_entries_in(members_group_of(self._group_id), read)
             for tp in new:
-                note = notes.get(tp)
-                of_note = note.applied if note is not None and holds[tp].is_foreign else ""
-                self._applied[tp] = of_note or holds[tp].reset.id
-                self._stopped[tp] = "" if note is None else note.stopped
-        self._known = {tp: ownership_epoch for tp, ownership_epoch in self._known.items() if tp in holds} | new
+                entry = entries.get(tp)
+                of_entry = entry.applied if entry is not None and owned[tp].is_foreign else ""
+                self._applied[tp] = of_entry or owned[tp].reset.id
+                self._stopped[tp] = "" if entry is None else entry.stopped
+        self._known = {tp: ownership_epoch for tp, ownership_epoch in self._known.items() if tp in owned} | new
         # Another member now owns the others. Its commits contain the resets that it has applied.
         self._applied = {tp: id_ for tp, id_ in self._applied.items() if tp in self._known}
         self._stopped = {tp: id_ for tp, id_ in self._stopped.items() if tp in self._known}
-        self.note(place, new)
+        self.write_entries(member, new)
 
-    def note(self, place: Place, partitions: Collection[TopicPartition]) -> None:
+    def write_entries(self, member: ResettableMember, partitions: Collection[TopicPartition]) -> None:
         """Writes the metadata entries of those partitions that the member still owns."""
-        signed = self._signed(place.member_id)
-        notes = {
+        signed = self._signed(member.member_id)
+        entries = {
             tp: Committed(
-                hold.next_offset,
+                owned_partition.next_offset,
                 replace(
                     signed,
                     applied=self._applied.get(tp, ""),
@@ -150,15 +154,15 @@ class ResetParticipant:
                     reading_until=self.reading_until.get(tp, 0),
                 ).encode(),
             )
-            for tp, hold in place.holds.items()
+            for tp, owned_partition in member.owned.items()
             if tp in partitions
         }
-        self._metadata_store.write(members_group_of(self._group_id), notes)
+        self._metadata_store.write(members_group_of(self._group_id), entries)
 
-    def due(self, place: Place) -> frozenset[TopicPartition]:
+    def due(self, member: ResettableMember) -> frozenset[TopicPartition]:
         """The partitions whose reset requests are complete and not applied yet."""
-        _, due = self._pending(place)
-        incomplete = self._step(place, due).incomplete if due else {}
+        _, due = self._pending(member)
+        incomplete = self._step(member, due).incomplete if due else {}
         return frozenset(tp for tp, order in due.items() if order.id not in incomplete)
 
     @property
@@ -166,54 +170,56 @@ class ResetParticipant:
         """Whether a request is overdue, so that it is polled less often."""
         return self._unapplied.is_overdue(self._clock())
 
-    def apply(self, place: Place) -> frozenset[TopicPartition]:
+    def apply(self, member: ResettableMember) -> frozenset[TopicPartition]:
         """Executes the next step of all reset requests for the partitions of the member.
 
         Returns:
             The partitions that must not be read, because other members have not paused yet.
         """
-        holds, due = self._pending(place)
+        owned, due = self._pending(member)
         if not due:
             self._unapplied = Unapplied()
             return frozenset()
-        step = self._step(place, due)
+        step = self._step(member, due)
         if step.stop:
-            place.stop(step.stop.keys())
+            member.stop(step.stop.keys())
             # A partition revoked in the meantime is paused by its new owner. If it returns, its position shows whether that owner
             # has applied a reset. A pause can begin another ownership epoch, but it changes no reset.
-            holds = {tp: it for tp, it in place.holds.items() if tp in due and it.reset == holds[tp].reset}
-            known = {tp: holds[tp].ownership_epoch for tp in step.stop if tp in holds}
+            owned = {tp: it for tp, it in member.owned.items() if tp in due and it.reset == owned[tp].reset}
+            known = {tp: owned[tp].ownership_epoch for tp in step.stop if tp in owned}
             self._known.update(known)
             self._stopped.update({tp: step.stop[tp] for tp in known})
-            self.note(place, known)
-            step = self._step(place, due)
+            self.write_entries(member, known)
+            step = self._step(member, due)
         if step.resume:
             self._stopped.update(dict.fromkeys(step.resume, ""))
-            self.note(place, step.resume)
-        moved = self._move(place, holds, step.move)
+            self.write_entries(member, step.resume)
+        moved = self._move(member, owned, step.move)
         self._warn(step)
         return frozenset(tp for tp, order in due.items() if order.id not in step.incomplete) - moved
 
-    def _pending(self, place: Place) -> tuple[Mapping[TopicPartition, Hold], dict[TopicPartition, ResetRequest]]:
+    def _pending(
+        self, member: ResettableMember
+    ) -> tuple[Mapping[TopicPartition, OwnedPartition], dict[TopicPartition, ResetRequest]]:
         """The pending requests, and the ownership epochs in which they were read."""
-        self.introduce(place)
+        self.introduce(member)
         # A partition that was assigned again since has an unknown last request.
-        holds = {tp: it for tp, it in place.holds.items() if self._known.get(tp) == it.ownership_epoch}
-        return holds, pending(self._resets(holds.keys()), self._applied)
+        owned = {tp: it for tp, it in member.owned.items() if self._known.get(tp) == it.ownership_epoch}
+        return owned, pending(self._resets(owned.keys()), self._applied)
 
-    def _step(self, place: Place, due: Mapping[TopicPartition, ResetRequest]) -> Step:
+    def _step(self, member: ResettableMember, due: Mapping[TopicPartition, ResetRequest]) -> Step:
         counts = self._cluster.topics()
         about = due.keys() | {tp for order in due.values() for tp in order.candidates(counts)}
         # Requests are read first: an entry can only refer to a request that existed before it.
         resets = self._resets(about)
-        notes = member_entries_in(
+        entries = member_entries_in(
             members_group_of(self._group_id), self._metadata_store.read(members_group_of(self._group_id), resets.keys())
         )
         others = resets.keys() - due.keys()
         committed = self._metadata_store.read(self._group_id, others) if others else {}
-        applied = applied_ids(committed, {tp: it for tp, it in notes.items() if tp in others})
+        applied = applied_ids(committed, {tp: it for tp, it in entries.items() if tp in others})
         group = self._cluster.describe(self._group_id)
-        return next_step(resets, notes, {**applied, **self._applied}, due.keys(), group, counts, me=place.member_id)
+        return next_step(resets, entries, {**applied, **self._applied}, due.keys(), group, counts, me=member.member_id)
 
     def _warn(self, step: Step) -> None:
         self._unapplied, due = self._unapplied.after([*step.incomplete, *step.waiting], self._clock())
@@ -230,27 +236,30 @@ class ResetParticipant:
             )
 
     def _move(
-        self, place: Place, holds: Mapping[TopicPartition, Hold], requests: Mapping[TopicPartition, ResetRequest]
+        self,
+        member: ResettableMember,
+        owned: Mapping[TopicPartition, OwnedPartition],
+        requests: Mapping[TopicPartition, ResetRequest],
     ) -> frozenset[TopicPartition]:
         decided = {
             tp: replace(
-                holds[tp],
+                owned[tp],
                 next_offset=request.next_offset,
-                reset=holds[tp].reset.then(request.id),
+                reset=owned[tp].reset.then(request.id),
                 state=None if request.state == UNNAMED else request.state,
             )
             for tp, request in requests.items()
-            if tp in holds
+            if tp in owned
         }
         if not decided:
             return frozenset()
         places = ", ".join(f"{tp} to {it.next_offset}" for tp, it in sorted(decided.items()))
-        there = frozenset(place.move(decided, detail=f"the offsets of group '{self._group_id}' were reset: {places}"))
+        there = frozenset(member.move(decided, detail=f"the offsets of group '{self._group_id}' were reset: {places}"))
         if there:
-            now = place.holds
+            now = member.owned
             self._known.update({tp: now[tp].ownership_epoch for tp in there if tp in now})
             self._applied.update({tp: requests[tp].id for tp in there})
-            self.note(place, there)
+            self.write_entries(member, there)
         return there
 
     def _resets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, ResetRequest]:

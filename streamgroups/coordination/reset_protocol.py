@@ -10,10 +10,10 @@ tools that reset a group). There are seven groups, so that no metadata entry can
 * ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.checkpoints.skipped_ranges`.
 * ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.time_entries`.
 * ``<group>.streamgroups.gaps``, written by the member that detects a gap: :mod:`streamgroups.groups.gaps`.
-* ``<group>.streamgroups.quiet``, written by the Kafka sink, in the transaction of the no-data batch:
+* ``<group>.streamgroups.no_data_batch``, written by the Kafka sink, in the transaction of the no-data batch:
   :mod:`streamgroups.ledgers.no_data_batch`.
 * ``<group>.streamgroups.letters``, written with dead letters that are in another transaction than the output:
-  :mod:`streamgroups.dlq.written`.
+  :mod:`streamgroups.dlq.written_letters`.
 
 Every entry is a committed offset with JSON as its metadata, which a broker limits to 4,096 bytes. Source: SEMANTICS G8,
 G9, G15, S6.
@@ -58,10 +58,10 @@ _BOARD = ".streamgroups"
 _RESETS = ".streamgroups.resets"
 _LEFT = ".streamgroups.left"
 _TIMES = ".streamgroups.time"
-_QUIET = ".streamgroups.quiet"
+_NO_DATA = ".streamgroups.no-data"
 _GAPS = ".streamgroups.gaps"
 _LETTERS = ".streamgroups.letters"
-_ALL = (_RESETS, _LEFT, _TIMES, _QUIET, _GAPS, _LETTERS, _BOARD)
+_ALL = (_RESETS, _LEFT, _TIMES, _NO_DATA, _GAPS, _LETTERS, _BOARD)
 #: The maximum length of a request id. Each entry of an owner contains two ids and must fit beside an offset.
 _MAX_ID = 64
 
@@ -106,9 +106,9 @@ def no_data_group_of(group: str) -> str:
     """The metadata group to which the Kafka sink writes the last no-data batch of each checkpoint.
 
     >>> no_data_group_of("billing")
-    'billing.streamgroups.quiet'
+    'billing.streamgroups.no-data'
     """
-    return group + _QUIET
+    return group + _NO_DATA
 
 
 def gaps_group_of(group: str) -> str:
@@ -136,7 +136,7 @@ def metadata_groups_of(group: str) -> tuple[str, ...]:
     later created under the same name. Therefore the requests are deleted before the entries of the owners.
 
     >>> metadata_groups_of("billing")  # doctest: +NORMALIZE_WHITESPACE
-    ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.quiet',
+    ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.no-data',
      'billing.streamgroups.gaps', 'billing.streamgroups.letters', 'billing.streamgroups')
     """
     return tuple(group + name for name in _ALL)
@@ -177,8 +177,8 @@ class MemberEntry:
         reading_until: the end of the range in flight: being read, or returned to the caller and not committed. If it is
             not greater than the committed offset, nothing is in flight.
 
-    >>> note = MemberEntry("worker-1", "worker-1-5f2c", 1_000, 31_000)
-    >>> MemberEntry.parse(note.encode()) == note
+    >>> entry = MemberEntry("worker-1", "worker-1-5f2c", 1_000, 31_000)
+    >>> MemberEntry.parse(entry.encode()) == entry
     True
     """
 
@@ -290,13 +290,13 @@ def pending(
 
 
 def applied_ids(
-    committed: Mapping[TopicPartition, Committed], notes: Mapping[TopicPartition, MemberEntry]
+    committed: Mapping[TopicPartition, Committed], entries: Mapping[TopicPartition, MemberEntry]
 ) -> dict[TopicPartition, str]:
     """The id of the last request that was applied to each partition.
 
     Args:
         committed: the committed offsets of the group.
-        notes: the metadata entries of the owners.
+        entries: the metadata entries of the owners.
 
     >>> from streamgroups.ports import Committed
     >>> p = TopicPartition("flights", 0)
@@ -305,8 +305,8 @@ def applied_ids(
     ({TopicPartition(topic='flights', partition=0): '5f2c'}, {TopicPartition(topic='flights', partition=0): ''})
     """
     marks = {tp: CommitMark.parse(it.metadata) for tp, it in committed.items()}
-    of_notes = {tp: note.applied for tp, note in notes.items() if marks.get(tp) is None}
-    return {tp: "" if mark is None else mark.reset.id for tp, mark in marks.items()} | of_notes
+    of_entries = {tp: entry.applied for tp, entry in entries.items() if marks.get(tp) is None}
+    return {tp: "" if mark is None else mark.reset.id for tp, mark in marks.items()} | of_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,7 @@ class Step:
 
 def next_step(
     resets: Mapping[TopicPartition, ResetRequest],
-    notes: Mapping[TopicPartition, MemberEntry],
+    entries: Mapping[TopicPartition, MemberEntry],
     applied: Mapping[TopicPartition, str],
     owned: Collection[TopicPartition],
     group: GroupDescription,
@@ -348,7 +348,7 @@ def next_step(
 
     Args:
         resets: the last request for each partition, for all partitions to which the requests for ``owned`` may apply.
-        notes: the metadata entry of the owner for each of them.
+        entries: the metadata entry of the owner for each of them.
         applied: the id of the last request that was applied to each of them.
         owned: the partitions of this member.
         group: the members, according to the broker. The entry of a former owner does not apply to the present one.
@@ -380,7 +380,9 @@ def next_step(
     incomplete = {id_: missing for id_, it in requests.items() if (missing := _missing(it, there[id_], counts))}
     complete = {tp: request for tp, request in due.items() if request.id not in incomplete}
     paused = {
-        tp: notes[tp].member_id for tp, request in resets.items() if tp in notes and notes[tp].stopped == request.id
+        tp: entries[tp].member_id
+        for tp, request in resets.items()
+        if tp in entries and entries[tp].stopped == request.id
     }
     resume = frozenset(tp for tp in due if tp not in complete and paused.get(tp) == me)
     stop = {tp: request.id for tp, request in complete.items() if paused.get(tp) != me}

@@ -48,7 +48,7 @@ class ResetRequests:
     def __init__(self, metadata_store: MetadataStore, clock: Clock) -> None:
         self._metadata_store, self._clock = metadata_store, clock
 
-    def give(
+    def write(
         self,
         group_id: str,
         where: Mapping[TopicPartition, int],
@@ -120,9 +120,9 @@ class ResetRequests:
     def applied(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """The id of the last request that was applied to each partition, by the committed offsets of the group."""
         committed = self._metadata_store.read(group_id, partitions)
-        return applied_ids(committed, self.notes(group_id, partitions))
+        return applied_ids(committed, self.entries(group_id, partitions))
 
-    def notes(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, MemberEntry]:
+    def entries(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, MemberEntry]:
         """The metadata entries that owners have written for partitions."""
         return member_entries_in(
             members_group_of(group_id), self._metadata_store.read(members_group_of(group_id), partitions)
@@ -131,12 +131,12 @@ class ResetRequests:
     def incompatible_members(self, group_id: str, members: Iterable[GroupMember]) -> list[GroupMember]:
         """The members that own partitions and do not apply reset requests: they have written no metadata entry."""
         members = list(members)
-        notes = self.notes(group_id, {tp for m in members for tp in m.partitions})
+        entries = self.entries(group_id, {tp for m in members for tp in m.partitions})
         now_ms = self._clock()
         signed = {
-            (tp, note.member_id)
-            for tp, note in notes.items()
-            if note.until_ms is None or note.until_ms + _ENTRY_DELAY_MS > now_ms
+            (tp, entry.member_id)
+            for tp, entry in entries.items()
+            if entry.until_ms is None or entry.until_ms + _ENTRY_DELAY_MS > now_ms
         }
         return [m for m in members if any((tp, m.member_id) not in signed for tp in m.partitions)]
 

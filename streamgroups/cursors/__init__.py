@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from streamgroups._lazy import loaded, places
 
 if TYPE_CHECKING:
+    from streamgroups.cursors.group_state import GroupState as GroupState
     from streamgroups.cursors.starting_position import CursorType as CursorType
-    from streamgroups.cursors.state import GroupState as GroupState
     from streamgroups.message import Message as Message
     from streamgroups_kafka.cursors.group_cursors import GroupCursors as GroupCursors
 
@@ -34,7 +34,7 @@ _PLACES = places(
         "streamgroups.cursors.starting_position:CursorType": "AFTER_OFFSET AT_OFFSET AT_TIME LATEST TRIM_HORIZON",
         "streamgroups.cursors.starting_position": "CursorType",
         "streamgroups_kafka.cursors.group_cursors": "GroupCursors",
-        "streamgroups.cursors.state": "GroupState",
+        "streamgroups.cursors.group_state": "GroupState",
         "streamgroups.message": "Message",
     }
 )

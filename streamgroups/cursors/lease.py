@@ -1,6 +1,6 @@
 """The lease of an instance: how long it can stay in its group without requests.
 
-``streamgroups_kafka.cursors.session`` holds one for each instance. Only a request of the user extends a lease. The
+``streamgroups_kafka.cursors.instance_session`` holds one for each instance. Only a request of the user extends a lease. The
 Kafka client sends heartbeats by itself, which prove that the process is alive, but not that it works. Source: SEMANTICS
 G6.
 """

@@ -13,7 +13,10 @@ from streamgroups.decoding.registry import SchemaRegistry
 from streamgroups.errors import InvalidOption
 
 #: Options of Spark's JSON functions that this library sets.
-_OURS = {"mode": "A malformed value becomes a dead letter.", "columnnameofcorruptrecord": "The value is in the letter."}
+_OWN_OPTIONS = {
+    "mode": "A malformed value becomes a dead letter.",
+    "columnnameofcorruptrecord": "The value is in the letter.",
+}
 
 
 class SparkType(Protocol):
@@ -48,9 +51,10 @@ dead letter.
 
     def __post_init__(self) -> None:
         for name in self.options:
-            if name.lower() in _OURS:
+            if name.lower() in _OWN_OPTIONS:
                 raise InvalidOption(
-                    f"The options of sg.schemas.Json contain '{name}'.", remedy=f"Remove it. {_OURS[name.lower()]}"
+                    f"The options of sg.schemas.Json contain '{name}'.",
+                    remedy=f"Remove it. {_OWN_OPTIONS[name.lower()]}",
                 )
 
 

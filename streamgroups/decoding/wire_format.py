@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamgroups.decoding.problems import CannotDecode, Kind
+from streamgroups.decoding.value_errors import CannotDecode, Kind
 
 _MAGIC = b"\x00"
 _HEADER_BYTES = 5

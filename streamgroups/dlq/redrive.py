@@ -13,7 +13,7 @@ from typing import Protocol
 
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.record_headers import PREFIX, without_facts
-from streamgroups.dlq.stored import StoredLetter, TableLetter
+from streamgroups.dlq.stored_letters import StoredLetter, TableLetter
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import TopicPartition
 

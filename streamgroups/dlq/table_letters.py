@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from streamgroups.dlq.letter import DeadLetter, Origin
 from streamgroups.dlq.record_headers import origin_of, valid_attempt
 from streamgroups.dlq.redrive import State
-from streamgroups.dlq.stored import Foreign, StoredLetter, TableLetter, check_facts
+from streamgroups.dlq.stored_letters import Foreign, StoredLetter, TableLetter, check_facts
 from streamgroups.json_values import read_json
 
 #: A row of a table of dead letters, by its columns. ``failed_at_ms`` and ``timestamp_ms`` are in milliseconds since the

@@ -1,6 +1,6 @@
 """Aggregates of windows: those of Spark SQL that a custom state can store, and those that users write in Python.
 
-``streamgroups_spark.windows.api`` calls this module. Source: Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and
+``streamgroups_spark.windows.windows`` calls this module. Source: Spark SQL's ``count``, ``sum``, ``avg``, ``min`` and
 ``max``, which can be computed from partial results.
 """
 

@@ -1,6 +1,6 @@
 """The shapes of events: how long the record of an event is valid. The argument ``event_shape`` of ``sg.windows``.
 
-``streamgroups_spark.windows.api`` calls this module on the driver, and ``streamgroups_operators.windows.lifetimes`` counts the
+``streamgroups_spark.windows.windows`` calls this module on the driver, and ``streamgroups_operators.windows.lifetimes`` counts the
 events. Source: SEMANTICS W19; StreamInsight's ``EventShape`` (point, interval, edge).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.shapes import Scope
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import ProcessingTime, Session, Windowing
 from streamgroups.option_values import choice
 
@@ -36,7 +36,7 @@ def event_shape_of(event_shape: str, windowing: Windowing, until: str | None) ->
     Raises:
         InvalidOption: if the value is not allowed, does not apply to the windows, or requires ``until``.
 
-    >>> from streamgroups.event_time.shapes import tumbling
+    >>> from streamgroups.event_time.window_shapes import tumbling
     >>> event_shape_of("edge", Windowing(tumbling("5m")), "landed")
     <EventShape.EDGE: 'edge'>
     >>> event_shape_of("interval", Windowing(tumbling("5m")), None)

@@ -149,11 +149,11 @@ def explain(state: SourceTime, settings: TimeSettings) -> list[PartitionExplanat
         if not settings.has_own_watermark:
             return "emits no watermark: event time is imported"
         if time.is_idle(timeout_ms):
-            return f"idle for {_quiet_s(time)} s: does not hold back the watermark"
-        said = "holds back the watermark" if holds_back(time) else "ahead"
+            return f"idle for {_idle_s(time)} s: does not hold back the watermark"
+        effect = "holds back the watermark" if holds_back(time) else "ahead"
         if time.event_time_ms is None and time.watermark == NOT_YET:
-            return f"{said}: no event time yet"
-        return said if time.idle_since_ms is None else f"{said}; no available records for {_quiet_s(time)} s"
+            return f"{effect}: no event time yet"
+        return effect if time.idle_since_ms is None else f"{effect}; no available records for {_idle_s(time)} s"
 
     return [
         PartitionExplanation(tp, time.event_time_ms, time_ms(time.watermark), doing(time), holds_back(time))
@@ -183,7 +183,7 @@ def time_ms(watermark: Watermark) -> int | None:
     return watermark.time_ms if isinstance(watermark, At) else None
 
 
-def _quiet_s(time: PartitionTime) -> int:
+def _idle_s(time: PartitionTime) -> int:
     assert time.idle_since_ms is not None
     assert time.seen_ms is not None
     return max(0, time.seen_ms - time.idle_since_ms) // 1_000
@@ -197,7 +197,7 @@ def explain_partitions(group_id: str, member: str, states: Mapping[TopicPartitio
         member: the member of the group.
         states: the states of the partitions that the member owns.
 
-    >>> from streamgroups.state.names import StateFileName
+    >>> from streamgroups.state.file_names import StateFileName
     >>> from streamgroups.state.state_time import StateTime
     >>> file = StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42)
     >>> idle = Named(file, 5, time=StateTime(360_000, 300_000, is_idle=True))

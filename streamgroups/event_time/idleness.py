@@ -35,7 +35,7 @@ class Observation:
     producer_ms: int | None = None
 
     @property
-    def unread(self) -> bool:
+    def available(self) -> bool:
         """Whether the partition has available records."""
         return self.next_offset < self.end_offset
 
@@ -69,7 +69,7 @@ def idle_since(before_ms: int | None, observation: Observation, *, moved: bool, 
     >>> idle_since(60, Observation(10, 11), moved=False, now_ms=120) is None
     True
     """
-    if observation.unread:
+    if observation.available:
         return None
     # The last observation may be another member's, by a clock that is ahead of this one.
     return now_ms if moved or before_ms is None else min(before_ms, now_ms)

@@ -1,6 +1,6 @@
 """Merges the observations of tasks into observations of partitions.
 
-``streamgroups_spark.source.query_time`` calls this module. Tasks run on any executor, can run twice, and report
+``streamgroups_spark.source.source_watermark`` calls this module. Tasks run on any executor, can run twice, and report
 their records in several parts. Source: SEMANTICS W2, W3.
 """
 

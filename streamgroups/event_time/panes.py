@@ -35,9 +35,9 @@ class PaneKind(Enum):
     #: A bounded run has ended, and the window is still open: its result so far.
     FLUSH = "flush"
     #: Late records, within the allowed lateness, have changed an emitted result or have created a first one.
-    REFINEMENT = "update"
+    UPDATE = "update"
     #: An emitted session has become part of another session, so its row is void.
-    WITHDRAWN = "retraction"
+    RETRACTION = "retraction"
     #: A record that no window counts.
     DEAD_LETTER = "dead letter"
 
@@ -128,7 +128,7 @@ def pass_time(windowing: Windowing, kept: KeptTime, batch: Batch) -> tuple[KeptT
     if isinstance(windowing.boundary, ProcessingTime):
         now = At(batch.now_ms)
     by_watermark, _ = advance(windowing, before, now)
-    after, _ = expire(windowing, by_watermark, None if batch.has_records else _quiet(kept))
+    after, _ = expire(windowing, by_watermark, None if batch.has_records else _idle_period(kept))
     passage = Passage(before, by_watermark, after)
     if isinstance(windowing.shape, Session):
         after = replace(after, filled=())
@@ -136,7 +136,7 @@ def pass_time(windowing: Windowing, kept: KeptTime, batch: Batch) -> tuple[KeptT
     return KeptTime(after, data_ms, batch.now_ms), passage
 
 
-def _quiet(kept: KeptTime) -> Idle | None:
+def _idle_period(kept: KeptTime) -> Idle | None:
     if kept.data_ms is None or kept.seen_ms is None:
         return None
     return Idle(kept.data_ms, max(kept.seen_ms, kept.data_ms))
@@ -156,7 +156,7 @@ def verdict(passage: Passage, window: Window, *, changed: bool) -> PaneKind | No
         changed: whether the window contains records of this batch.
     """
     if reached(passage.before.watermark, window.end_ms):
-        return PaneKind.REFINEMENT if changed else None
+        return PaneKind.UPDATE if changed else None
     if reached(passage.by_watermark.watermark, window.end_ms):
         return PaneKind.ON_TIME
     return PaneKind.IDLE if reached(passage.after.watermark, window.end_ms) else None

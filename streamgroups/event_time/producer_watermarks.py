@@ -1,6 +1,6 @@
 """Watermarks that the producer of a partition emits: in a header of its records, or in marker records without data.
 
-Producers call :func:`watermark_header`. ``streamgroups_spark.source.producer_watermarks`` reads the header in tasks,
+Producers call :func:`watermark_header`. ``streamgroups_spark.source.watermark_header`` reads the header in tasks,
 and ``streamgroups_operators.producer_time`` applies the watermarks to the records after them. Source: SEMANTICS W15;
 StreamInsight, where an input adapter enqueues CTIs; Flink's punctuated watermarks.
 """

@@ -1,6 +1,6 @@
 """The event time of a source: the watermark of each partition, and the minimum over its partitions.
 
-``streamgroups_spark.source.query_time`` calls this module after each observation of the partitions of a member, which are
+``streamgroups_spark.source.source_watermark`` calls this module after each observation of the partitions of a member, which are
 assigned and revoked. Windows close, and records are late, by the watermark that it returns. Source: SEMANTICS W1-W3, W5,
 W8, W15. :mod:`streamgroups.event_time.imported_watermark` adds the watermarks of other streams.
 
@@ -151,7 +151,7 @@ def observe(
     >>> from streamgroups.event_time.strategy import Generation
     >>> settings = TimeSettings(Generation())
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
-    >>> state = take(SourceTime(), {p0: None, p1: None})
+    >>> state = add_partitions(SourceTime(), {p0: None, p1: None})
     >>> state = observe(state, {p0: Observation(5, 5, 5, event_time_ms=900)}, settings, 1_000)
     >>> state.watermark
     NotYet()
@@ -167,7 +167,7 @@ def observe(
     return advance_to(after, generated(after.partitions.values(), settings.partition_idle_timeout_ms))
 
 
-def take(state: SourceTime, partitions: Mapping[TopicPartition, PartitionTime | None]) -> SourceTime:
+def add_partitions(state: SourceTime, partitions: Mapping[TopicPartition, PartitionTime | None]) -> SourceTime:
     """Adds assigned partitions with their times. The watermark does not change, and applies to their records.
 
     Args:
@@ -178,7 +178,7 @@ def take(state: SourceTime, partitions: Mapping[TopicPartition, PartitionTime | 
     return replace(state, partitions={**state.partitions, **fresh})
 
 
-def give(state: SourceTime, partitions: Collection[TopicPartition]) -> SourceTime:
+def remove_partitions(state: SourceTime, partitions: Collection[TopicPartition]) -> SourceTime:
     """Removes revoked partitions and their times. The next observation updates the watermark.
 
     Args:

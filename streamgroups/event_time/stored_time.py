@@ -46,7 +46,7 @@ class TimeState(Enum):
     HOLDS_BACK = "holds back"
     AHEAD = "ahead"
     IDLE = "idle"
-    ASSERTS_NOTHING = "no watermark"
+    NO_WATERMARK = "no watermark"
     #: It has a watermark of its own, which affects no other partition.
     ACTIVE = "active"
 
@@ -81,13 +81,13 @@ class StoredGroupTime:
 
 
 def time_in_entries(
-    notes: Mapping[TopicPartition, str], unread: Mapping[TopicPartition, int | None]
+    entries: Mapping[TopicPartition, str], lag: Mapping[TopicPartition, int | None]
 ) -> StoredGroupTime | None:
     """Returns the event time of each partition of a group, from its metadata entries.
 
     Args:
-        notes: the metadata entry of each partition.
-        unread: the lag of each partition in records; ``None`` where it is unknown. A partition with lag is not idle,
+        entries: the metadata entry of each partition.
+        lag: the lag of each partition in records; ``None`` where it is unknown. A partition with lag is not idle,
             whatever its entry contains. A partition without an entry holds back the watermark until it has read
             records.
 
@@ -109,12 +109,12 @@ def time_in_entries(
     >>> str(time_in_entries({p0: fast, p1: silent}, {p0: 0, p1: 7}).watermark)
     '1970-01-01T00:00:00.300Z'
     """
-    known = {tp: found for tp, note in notes.items() if (found := _noted(note, unread.get(tp))) is not None}
+    known = {
+        tp: found for tp, metadata in entries.items() if (found := _stored_time(metadata, lag.get(tp))) is not None
+    }
     if not known:
         return None
-    times = {
-        tp: known.get(tp) or StoredTime(None, NOT_YET, TimeState.HOLDS_BACK) for tp in known.keys() | unread.keys()
-    }
+    times = {tp: known.get(tp) or StoredTime(None, NOT_YET, TimeState.HOLDS_BACK) for tp in known.keys() | lag.keys()}
     # A partition without a watermark holds back no other one, as if it were idle.
     watermark = together([(time.asserts, time.state is not TimeState.HOLDS_BACK) for time in times.values()])
     return StoredGroupTime(
@@ -128,11 +128,11 @@ def time_in_entries(
     )
 
 
-def imported_groups(notes: Iterable[str]) -> frozenset[str]:
+def imported_groups(texts: Iterable[str]) -> frozenset[str]:
     """Returns the groups whose watermarks the queries of a group import.
 
     Args:
-        notes: the metadata entries of the group.
+        texts: the metadata entries of the group.
 
     >>> from streamgroups.event_time.source_time import PartitionTime
     >>> from streamgroups.event_time.time_entries import write_entry
@@ -140,26 +140,26 @@ def imported_groups(notes: Iterable[str]) -> frozenset[str]:
     >>> sorted(imported_groups([write_entry(PartitionTime(900), TimeSettings(import_from="trades")), "by hand"]))
     ['trades']
     """
-    return frozenset(group_id for note in notes if (group_id := _imported_group(note)) is not None)
+    return frozenset(group_id for metadata in texts if (group_id := _imported_group(metadata)) is not None)
 
 
-def _imported_group(note: str) -> str | None:
+def _imported_group(metadata: str) -> str | None:
     try:
-        return string(read_entry(note)["import"])
+        return string(read_entry(metadata)["import"])
     except (KeyError, ValueError):
         return None
 
 
-def _noted(note: str, unread: int | None) -> StoredTime | None:
+def _stored_time(metadata: str, lag: int | None) -> StoredTime | None:
     """Returns one partition, as if no other one were ahead of it."""
-    raw = read_entry(note)
+    raw = read_entry(metadata)
     time = decode_partition(raw)
     if time is None:
         return None
     if not raw.get("asserts", True):
-        state = TimeState.ASSERTS_NOTHING
+        state = TimeState.NO_WATERMARK
     else:
-        state = TimeState.IDLE if raw.get("idle") and not unread else TimeState.HOLDS_BACK
+        state = TimeState.IDLE if raw.get("idle") and not lag else TimeState.HOLDS_BACK
     return StoredTime(time.event_time_ms, time.watermark, state)
 
 
@@ -186,7 +186,7 @@ def time_in_states(
         ``None`` if no state has event time. With ``time="partition"`` the group has no watermark, and only partitions
         with event time are returned.
 
-    >>> from streamgroups.state.names import StateFileName
+    >>> from streamgroups.state.file_names import StateFileName
     >>> from streamgroups.state.state_time import GroupWindows
     >>> file = StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42)
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -230,7 +230,7 @@ def _of_group(
     def state(tp: TopicPartition) -> TimeState:
         own = watermarks[tp]
         if tp in idle:
-            return TimeState.ASSERTS_NOTHING if own == NOT_YET else TimeState.IDLE
+            return TimeState.NO_WATERMARK if own == NOT_YET else TimeState.IDLE
         return TimeState.HOLDS_BACK if own == minimum else TimeState.AHEAD
 
     watermark = latest(used, together([(own, tp in idle) for tp, own in watermarks.items()]))

@@ -1,6 +1,6 @@
 """The metadata entry of a partition: its event time, for the next owner, for monitoring, and for other groups.
 
-``streamgroups_spark.source.query_time`` writes an entry before it commits the offset of the partition, and reads those of
+``streamgroups_spark.source.source_watermark`` writes an entry before it commits the offset of the partition, and reads those of
 assigned partitions. :mod:`streamgroups.event_time.stored_time` reads those of a group. A broker limits the metadata of an
 offset to 4,096 bytes, for all entries together. Source: SEMANTICS W3 and the takeover of partitions. A value that cannot be
 decoded, or that a newer version wrote, counts as missing. The partition then holds back the watermark until it has read
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamgroups import metadata_entries as notes
+from streamgroups import metadata_entries as entries
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime
 from streamgroups.event_time.strategy import Progress
@@ -74,14 +74,14 @@ def write_entry(time: PartitionTime, settings: TimeSettings) -> str:
             watermark, the entry contains their effects.
 
     >>> from streamgroups.event_time.strategy import Generation
-    >>> note = write_entry(PartitionTime(600), TimeSettings(Generation()))
-    >>> time_of_assigned(read_time(note), noted_at=9, next_offset=9)
+    >>> entry = write_entry(PartitionTime(600), TimeSettings(Generation()))
+    >>> time_of_assigned(read_time(entry), entry_offset=9, next_offset=9)
     PartitionTime(event_time_ms=600, watermark=NotYet(), progress=Progress(records=0, period_from_ms=None), next_offset=9, \
 idle_since_ms=None, seen_ms=None)
     """
-    told = {"asserts": settings.has_own_watermark, "idle": time.is_idle(settings.partition_idle_timeout_ms)}
+    flags = {"asserts": settings.has_own_watermark, "idle": time.is_idle(settings.partition_idle_timeout_ms)}
     imports = {} if settings.import_from is None else {"import": settings.import_from}
-    return notes.write_entry({**encode_partition(time), **told, **imports})
+    return entries.write_entry({**encode_partition(time), **flags, **imports})
 
 
 def read_time(metadata: str) -> PartitionTime | None:
@@ -90,28 +90,28 @@ def read_time(metadata: str) -> PartitionTime | None:
     >>> read_time("by hand") is None
     True
     """
-    return decode_partition(notes.read_entry(metadata))
+    return decode_partition(entries.read_entry(metadata))
 
 
-def time_of_assigned(noted: PartitionTime | None, noted_at: int, next_offset: int) -> PartitionTime | None:
+def time_of_assigned(entry: PartitionTime | None, entry_offset: int, next_offset: int) -> PartitionTime | None:
     """Returns the time of an assigned partition.
 
     Args:
-        noted: the time in the metadata entry; ``None`` without an entry.
-        noted_at: the position at which the entry was written.
+        entry: the time in the metadata entry; ``None`` without an entry.
+        entry_offset: the position at which the entry was written.
         next_offset: the position from which the member reads the partition.
 
     Returns:
         Its time. ``None`` if there is no entry, or if the entry was written at a later offset. In that case the group
         was reset to an earlier offset, and the records that are read again must not be late.
 
-    >>> time_of_assigned(PartitionTime(600), noted_at=9, next_offset=5) is None
+    >>> time_of_assigned(PartitionTime(600), entry_offset=9, next_offset=5) is None
     True
     """
-    if noted is None or noted_at > next_offset:
+    if entry is None or entry_offset > next_offset:
         return None
     # The new owner measures idleness itself: the partition has had no observation since.
-    return replace(noted, next_offset=next_offset, idle_since_ms=None, seen_ms=None)
+    return replace(entry, next_offset=next_offset, idle_since_ms=None, seen_ms=None)
 
 
 def came_in(

@@ -77,7 +77,7 @@ def advance(windowing: Windowing, state: WindowStates, watermark: Watermark) -> 
     return _move(state, watermark, earlier(watermark, lateness_ms))
 
 
-def expire(windowing: Windowing, state: WindowStates, quiet: Idle | None) -> tuple[WindowStates, Change]:
+def expire(windowing: Windowing, state: WindowStates, idle: Idle | None) -> tuple[WindowStates, Change]:
     """Closes windows that contain records because the source is idle, and advances time to their ends (SEMANTICS W5).
 
     The timeout starts when the clock has passed the end of the window and the source is idle, whichever is later. An
@@ -86,7 +86,7 @@ def expire(windowing: Windowing, state: WindowStates, quiet: Idle | None) -> tup
     Args:
         windowing: how records are assigned to windows.
         state: the windows, with all records counted that were read.
-        quiet: how long the source has been idle, by the clock; ``None`` if it is not idle.
+        idle: how long the source has been idle, by the clock; ``None`` if it is not idle.
 
     >>> from streamgroups.event_time.windows import tumbling
     >>> threes = Windowing(tumbling(3), EventTime(idle_timeout_ms=1))
@@ -95,9 +95,9 @@ def expire(windowing: Windowing, state: WindowStates, quiet: Idle | None) -> tup
     [At(time_ms=2), At(time_ms=3)]
     """
     timeout_ms = windowing.boundary.idle_timeout_ms if isinstance(windowing.boundary, EventTime) else None
-    if quiet is None or timeout_ms is None or quiet.until_ms - quiet.since_ms < timeout_ms:
+    if idle is None or timeout_ms is None or idle.until_ms - idle.since_ms < timeout_ms:
         return state, Change()
-    waited_from_ms = quiet.until_ms - timeout_ms
+    waited_from_ms = idle.until_ms - timeout_ms
     over_ms = [f.window.end_ms for f in state.filled if f.window.end_ms <= waited_from_ms]
     until: Watermark = At(max(over_ms)) if over_ms else NOT_YET
     return _move(state, until, until)

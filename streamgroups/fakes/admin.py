@@ -20,7 +20,7 @@ from streamgroups.errors import (
 )
 from streamgroups.fakes.cluster import BROKER, MAX_METADATA_UNITS, FakeCluster, utf16_units
 from streamgroups.groups.description import GroupDescription, GroupListing
-from streamgroups.groups.lag import FirstUnread, NothingUnread, PartitionError, UnreadRecords
+from streamgroups.groups.lag import CountedLag, FirstOfLag, NoLag, PartitionError
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
 from streamgroups.partitions import (
@@ -180,17 +180,17 @@ class FakeAdmin:
             found[tp] = None if latest is None else _stamped(latest)
         return found
 
-    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstOfLag]:
         """See :meth:`streamgroups.ports.TopicAdmin.first_records`."""
-        found: dict[TopicPartition, FirstUnread] = {}
+        found: dict[TopicPartition, FirstOfLag] = {}
         for tp, offset in offsets.items():
             records = self.cluster.read(OffsetRange(tp, offset, self._bounds(tp).end_offset))
-            found[tp] = _stamped(records[0]) if records else NothingUnread()
+            found[tp] = _stamped(records[0]) if records else NoLag()
         return found
 
-    def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
-        """See :meth:`streamgroups.ports.TopicAdmin.count_unread`. Each record takes a byte."""
-        found: dict[TopicPartition, UnreadRecords] = {}
+    def count_lag(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, CountedLag]:
+        """See :meth:`streamgroups.ports.TopicAdmin.count_lag`. Each record takes a byte."""
+        found: dict[TopicPartition, CountedLag] = {}
         committed = self.cluster.reading_committed()
         for r in sorted(ranges, key=lambda r: (len(r), r)):
             tp = r.topic_partition
@@ -199,9 +199,9 @@ class FakeAdmin:
             open_ = len(self.cluster.read(OffsetRange(tp, stable, r.end_offset)))
             if records + open_ <= limit_bytes:
                 limit_bytes -= records + open_
-                found[tp] = UnreadRecords(records, open_)
+                found[tp] = CountedLag(records, open_)
             else:
-                found[tp] = UnreadRecords(stable - r.next_offset, r.end_offset - stable, is_exact=False)
+                found[tp] = CountedLag(stable - r.next_offset, r.end_offset - stable, is_exact=False)
         return found
 
     def read(

@@ -143,7 +143,7 @@ class FakeGroup:
         busy = True
         while busy:
             busy = any(participant.serve() for participant in list(self._believers))
-            if self._wanted() != self._partitions:
+            if self._required() != self._partitions:
                 self._rebalance()
                 busy = True
 
@@ -197,7 +197,7 @@ class FakeGroup:
             del self._seats[member_id]
             self._rebalance()
 
-    def knows(self, member_id: int) -> bool:
+    def has_member(self, member_id: int) -> bool:
         """Returns whether a member is still in the group, as a heartbeat does."""
         return member_id in self._seats
 
@@ -242,14 +242,14 @@ class FakeGroup:
         self._seats = {i: seat for i, seat in self._seats.items() if seat.participant is not participant}
         self._rebalance()
 
-    def _wanted(self) -> frozenset[TopicPartition]:
+    def _required(self) -> frozenset[TopicPartition]:
         existing = self.cluster.topics()
         topics = {topic for seat in self._seats.values() for topic in seat.participant.subscribed()}
         return frozenset(TopicPartition(topic, p) for topic in topics for p in range(existing.get(topic, 0)))
 
     def _rebalance(self) -> None:
         self.generation += 1
-        self._partitions = self._wanted()
+        self._partitions = self._required()
         ids = {str(i): i for i in self._seats}
         shares = assign(self._partitions, list(ids), {name: self._seats[i].held for name, i in ids.items()})
         self._target = {ids[name]: share for name, share in shares.items()}
@@ -258,8 +258,8 @@ class FakeGroup:
             seat.participant.enter(self.generation)
         for member_id, seat in seats:
             # A call of a member can change the group again.
-            if member_id in self._seats and (asked := seat.held - self._target[member_id]):
-                seat.participant.revoke(sorted(asked))
+            if member_id in self._seats and (requested := seat.held - self._target[member_id]):
+                seat.participant.revoke(sorted(requested))
         self._hand_out()
 
     def _hand_out(self) -> None:

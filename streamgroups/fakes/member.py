@@ -15,7 +15,7 @@ from streamgroups.errors import FencedMember, GroupRejected, StreamGroupsError
 from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
 from streamgroups.groups.applied_reset import AppliedReset, first_reset, new_reset_id
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark, is_held_exclusively
-from streamgroups.groups.exclusive import check_revoked
+from streamgroups.groups.exclusive_membership import check_revoked
 from streamgroups.groups.history import Kind, MemberEvent, no_history
 from streamgroups.groups.membership import (
     InFlight,
@@ -32,7 +32,7 @@ from streamgroups.ledgers.fences import fenced_by_ledger
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, FirstPositions, Recorder
 
-_OURS = (Origin.COMMITTED, Origin.WRITTEN)
+_OWN_COMMITS = (Origin.COMMITTED, Origin.WRITTEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +273,8 @@ class FakeMember:
             self._check_positions(read)
             known = {tp: self._marked(tp, it) for tp, it in read.items()}
             found = {**known, **(self._first_positions(missing) if missing else {})}
-            said = {tp: replace(it, epoch=self._generation) for tp, it in found.items()}
-            positions = self._take_over(said, self._is_owner)
+            ledger_positions = {tp: replace(it, epoch=self._generation) for tp, it in found.items()}
+            positions = self._take_over(ledger_positions, self._is_owner)
         except StreamGroupsError as e:
             self._failure = e
             return
@@ -282,12 +282,14 @@ class FakeMember:
         stale = {
             tp
             for tp, o in known.items()
-            if o.origin in _OURS and is_held_exclusively([committed[tp].metadata]) != self._exclusive
+            if o.origin in _OWN_COMMITS and is_held_exclusively([committed[tp].metadata]) != self._exclusive
         }
         stale |= other_forms(self._form, {tp: it.form for tp, it in known.items()}).keys()
         self._to_commit |= {tp: known[tp].next_offset for tp in stale}
         # A sink's ledger is ahead of the group, so the committed offsets follow it.
-        self._to_commit |= {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
+        self._to_commit |= {
+            tp: o.next_offset for tp, o in positions.items() if o.next_offset != ledger_positions[tp].next_offset
+        }
         self._sinks |= {tp: o.next_offset for tp, o in positions.items() if o.origin is Origin.WRITTEN}
         self._membership = self._membership.assign(positions)
         self._record(MemberEvent(Kind.ASSIGNED, offsets={tp: o.next_offset for tp, o in positions.items()}))
@@ -325,7 +327,7 @@ class FakeMember:
             # Until the query detects it, another member should own the partitions.
             self._leave()
         elif self._assign is None:
-            if self._member_id is not None and not self._group.knows(self._member_id):
+            if self._member_id is not None and not self._group.has_member(self._member_id):
                 self._lose_all("heartbeat rejected")
             if self._member_id is None and not self._failure:
                 self._member_id = self._group.join(self)

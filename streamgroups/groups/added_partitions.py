@@ -1,6 +1,6 @@
 """Partitions that are added to a topic while operators keep state by key.
 
-Called by :mod:`streamgroups.query.join` when a member is assigned partitions without a committed offset. A producer with Kafka's
+Called by :mod:`streamgroups.query.join_group` when a member is assigned partitions without a committed offset. A producer with Kafka's
 default partitioner writes the later records of many keys to other partitions then. The state of such a key would be in two
 partitions, and its results would be split without an error. Source: SEMANTICS C4, S10; KIP-195.
 """

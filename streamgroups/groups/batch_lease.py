@@ -1,7 +1,7 @@
 """Limits how long a batch may be in flight: decides when a warning is due, and when the member leaves its group until
 the batch ends.
 
-Held by ``streamgroups_kafka.membership.state``. Carried out by ``streamgroups_kafka.membership.consumer_thread``, which
+Held by ``streamgroups_kafka.membership.member_state``. Carried out by ``streamgroups_kafka.membership.consumer_thread``, which
 polls while Spark works. A batch can hang in a sink, in user code or in a task. Kafka still considers the query alive,
 because a separate thread sends heartbeats, so the query would hold its partitions permanently. Every change is a
 function ``(state, event, now) -> (state, effects)``. Source: SEMANTICS S8; KIP-62 (``max.poll.interval.ms``).
@@ -163,7 +163,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class Tick:
     """Time has passed."""
 
 
@@ -182,7 +182,7 @@ class LookedUp:
     has_others: bool
 
 
-LeaseEvent: TypeAlias = Planned | Finished | Passed | LookedUp
+LeaseEvent: TypeAlias = Planned | Finished | Tick | LookedUp
 
 
 # ---- effects ---------------------------------------------------------------------------------------------------------
@@ -240,10 +240,10 @@ def step(
 
     >>> limits = LeaseLimits(300_000, lease_timeout_ms=600_000)
     >>> state, _ = step(NoBatch(), Planned(7), 0, limits)
-    >>> state, effects = step(state, Passed(), 120_000, limits)
+    >>> state, effects = step(state, Tick(), 120_000, limits)
     >>> effects
     (Warn(number=7, batch_ms=120000),)
-    >>> state, effects = step(state, Passed(), 600_001, limits)
+    >>> state, effects = step(state, Tick(), 600_001, limits)
     >>> effects
     (LookUp(number=7),)
     >>> state, effects = step(state, LookedUp(7, is_done=False, has_others=True), 600_002, limits)
@@ -263,12 +263,12 @@ def step(
         return NoBatch(), (JoinAgain(state.number),) if isinstance(state, Left) else ()
     if isinstance(state, Left):
         return state, ()
-    if isinstance(event, Passed):
-        return _passed(state, now_ms, limits)
+    if isinstance(event, Tick):
+        return _on_tick(state, now_ms, limits)
     return _looked_up(state, event, now_ms, limits)
 
 
-def _passed(state: Running, now_ms: int, limits: LeaseLimits) -> tuple[BatchLease, tuple[LeaseEffect, ...]]:
+def _on_tick(state: Running, now_ms: int, limits: LeaseLimits) -> tuple[BatchLease, tuple[LeaseEffect, ...]]:
     effects: tuple[LeaseEffect, ...] = ()
     batch_ms = now_ms - state.began_ms
     if not state.is_warned and batch_ms >= limits.handover_ms * _WARNING_PART:

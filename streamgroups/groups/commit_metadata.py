@@ -21,8 +21,8 @@ from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.state import origins
-from streamgroups.state.lookup import Position
 from streamgroups.state.origins import UNNAMED, StateOrigin
+from streamgroups.state.state_lookup import Position
 
 _FORM = re.compile(
     r"streamgroups:(?P<writer>shared|exclusive|tool)(?P<written>;written)?"

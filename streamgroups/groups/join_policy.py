@@ -1,6 +1,6 @@
 """Decides whether a query may join a group. The check comes before the join, so that a rejected query changes nothing.
 
-Called by ``streamgroups.query.join`` at the start of a query, and by ``streamgroups_kafka.cursors.instances``, with the
+Called by ``streamgroups.query.join_group`` at the start of a query, and by ``streamgroups_kafka.cursors.instances``, with the
 broker's description of the group. In Kafka, members of one group may subscribe to different topics. Here that is always
 a mistake: no member would read the records of a topic to which only the other member subscribes. Source: SEMANTICS S1,
 S4.

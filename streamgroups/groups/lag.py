@@ -3,7 +3,7 @@
 Called by :mod:`streamgroups.monitoring` and the command line (``groups describe``, ``watch``, ``metrics``) with offsets
 from the broker. The distance between a committed offset and the end counts offsets, and not every offset is a record.
 Transaction markers take one each, compaction leaves gaps, and no reader gets the records of an aborted transaction. So
-the records in between are counted where that is affordable (:class:`UnreadRecords`). Elsewhere the distance is an upper
+the records in between are counted where that is affordable (:class:`CountedLag`). Elsewhere the distance is an upper
 bound, and is marked as one. Records after the last stable offset belong to an open transaction or follow one. They are
 no lag, since a reader of committed records cannot reach them, and are counted separately. The first record of the lag
 is also read, for its timestamp. Source: SEMANTICS O3, G13.
@@ -19,16 +19,16 @@ from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class NothingUnread:
+class NoLag:
     """No record exists between the committed offset and the end."""
 
 
 #: The first record of the lag of a group.
-FirstUnread: TypeAlias = StampedOffset | NothingUnread
+FirstOfLag: TypeAlias = StampedOffset | NoLag
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadRecords:
+class CountedLag:
     """The number of records between a committed offset and the end of a partition.
 
     Args:
@@ -65,7 +65,7 @@ class PartitionLag:
         topic_partition: the partition.
         committed_offset: the next offset that the group will read; ``None`` without a committed offset.
         bounds: the earliest offset and the end of the partition; or the reason why they are unknown.
-        first_unread: the first record of the lag; ``None`` if it was not looked up.
+        first_record_of_lag: the first record of the lag; ``None`` if it was not looked up.
         reading_until: the end of the range that its owner has in flight, from its metadata entry; 0 if that is not
             known.
         counted: the number of records of the lag; ``None`` if they were not counted.
@@ -75,11 +75,11 @@ class PartitionLag:
     5
     >>> PartitionLag(tp, 10, Bounds(0, 15), StampedOffset(12, 1_000)).records
     3
-    >>> PartitionLag(tp, 14, Bounds(0, 15), NothingUnread()).records
+    >>> PartitionLag(tp, 14, Bounds(0, 15), NoLag()).records
     0
     >>> PartitionLag(tp, 10, Bounds(0, 15), StampedOffset(12, 1_000)).time_ms(now_ms=4_500)
     3500
-    >>> lag = PartitionLag(tp, 10, Bounds(0, 15), counted=UnreadRecords(1, open=2))
+    >>> lag = PartitionLag(tp, 10, Bounds(0, 15), counted=CountedLag(1, open=2))
     >>> lag.records, lag.open_records, lag.is_exact
     (1, 2, True)
     """
@@ -87,9 +87,9 @@ class PartitionLag:
     topic_partition: TopicPartition
     committed_offset: int | None
     bounds: Bounds | PartitionError
-    first_unread: FirstUnread | None = None
+    first_record_of_lag: FirstOfLag | None = None
     reading_until: int = 0
-    counted: UnreadRecords | None = None
+    counted: CountedLag | None = None
 
     #: Where the group would continue: at the committed offset, or at the earliest offset if its records were deleted.
     reading_offset: int | None = field(init=False)
@@ -112,10 +112,10 @@ class PartitionLag:
             at = bounds.beginning_offset
         elif at > end:
             at = end
-        first, counted = self.first_unread, self.counted
+        first, counted = self.first_record_of_lag, self.counted
         if first is None:
             return at, end - at if counted is None else counted.records
-        if isinstance(first, NothingUnread):
+        if isinstance(first, NoLag):
             return at, 0
         behind = max(end - max(at, first.offset), 0)
         return at, behind if counted is None else min(counted.records, behind)
@@ -136,7 +136,7 @@ class PartitionLag:
     def has_available(self) -> bool:
         """Whether offsets follow the committed one, including those of open transactions.
 
-        >>> PartitionLag(TopicPartition("flights", 0), 10, Bounds(0, 15), NothingUnread()).has_available
+        >>> PartitionLag(TopicPartition("flights", 0), 10, Bounds(0, 15), NoLag()).has_available
         True
         """
         return self.reading_offset is not None and self.reading_offset != self.end_offset
@@ -145,9 +145,9 @@ class PartitionLag:
         """How long the first record of the lag has been waiting; ``None`` if it was not looked up."""
         if not self.records:
             return self.records
-        if isinstance(self.first_unread, StampedOffset):
+        if isinstance(self.first_record_of_lag, StampedOffset):
             # A record's timestamp is its producer's, whose clock may be ahead.
-            return max(now_ms - self.first_unread.timestamp_ms, 0)
+            return max(now_ms - self.first_record_of_lag.timestamp_ms, 0)
         return None
 
     @property

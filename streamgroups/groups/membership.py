@@ -1,6 +1,6 @@
 """The membership of one query in a group, as a value: owned partitions, the batch in flight and revoked partitions.
 
-Held by ``streamgroups_kafka.membership.state`` (for the member, which communicates with the group) and read by
+Held by ``streamgroups_kafka.membership.member_state`` (for the member, which communicates with the group) and read by
 ``streamgroups.query.micro_batches`` (which plans). Every change is a function from one :class:`Membership` to the next,
 so that a handover can be tested without a broker. Source: KIP-429 (incremental cooperative rebalance), KIP-848;
 SEMANTICS F1-F3, G2, G11, G12, S1-S3.

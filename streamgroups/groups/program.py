@@ -1,8 +1,8 @@
 """The form of a program: what all members of a group must have in common, and the rejection of another one.
 
-Built by ``streamgroups_spark.source.program`` and by group cursors. Each commit of a member names the form of its program
-(:mod:`streamgroups.groups.commit_metadata`). Checked before a member joins (:mod:`streamgroups.query.join`), for each assigned
-position, and against the checkpoint (:mod:`streamgroups.checkpoints.belonging`). Source: SEMANTICS S14.
+Built by ``streamgroups_spark.source.program_form`` and by group cursors. Each commit of a member names the form of its program
+(:mod:`streamgroups.groups.commit_metadata`). Checked before a member joins (:mod:`streamgroups.query.join_group`), for each assigned
+position, and against the checkpoint (:mod:`streamgroups.checkpoints.checkpoint_owner`). Source: SEMANTICS S14.
 
 A form is a text: the operators with state, then the output that changes together with the positions::
 
@@ -161,7 +161,7 @@ def _mismatch(form: str, others: Mapping[TopicPartition, str], group: GroupDescr
     by_form: dict[str, list[TopicPartition]] = {}
     for tp, other in sorted(others.items()):
         by_form.setdefault(other, []).append(tp)
-    said = "; ".join(
+    differences = "; ".join(
         f"the position of {listed(tps, most=3)} was committed by '{printable(it)}'" for it, tps in by_form.items()
     )
     who = f"Its live members are {listed(group.members)}" if group.members else "The group has no live member"
@@ -172,7 +172,7 @@ def _mismatch(form: str, others: Mapping[TopicPartition, str], group: GroupDescr
         f"other one; streamgroups groups reset {group.group_id} sets others"
     )
     return ProgramMismatch(
-        f"Group '{group.group_id}' belongs to another program: {said}, this program is '{printable(form)}'. {who}.",
+        f"Group '{group.group_id}' belongs to another program: {differences}, this program is '{printable(form)}'. {who}.",
         remedy=f"Use another group.id. If this program replaces the other one: {takes}.",
         group=group.group_id,
     )

@@ -104,13 +104,13 @@ def plan(scenario: Scenario, facts: Mapping[TopicPartition, Facts], *, group_id:
     moves = []
     unshiftable = []
     for tp, fact in sorted(facts.items()):
-        asked = _target(scenario, tp, fact)
-        if asked is None:
+        requested = _target(scenario, tp, fact)
+        if requested is None:
             unshiftable.append(tp)
             continue
         # A committed offset stays as it is, even out of bounds, as in Kafka's tool.
-        within = asked if isinstance(scenario, ToCurrent) else _clamped(asked, fact.bounds)
-        moves.append(Move(tp, fact.committed_offset, within, asked if asked != within else None, fact.bounds))
+        within = requested if isinstance(scenario, ToCurrent) else _clamped(requested, fact.bounds)
+        moves.append(Move(tp, fact.committed_offset, within, requested if requested != within else None, fact.bounds))
     if unshiftable:
         raise GroupRejected(
             f"The offsets of group '{group_id}' cannot be shifted: it has no committed offset for {listed(sorted(unshiftable))}; nothing was changed.",

@@ -1,6 +1,6 @@
 """The subscription of a query, as variants, and the topics that it contains now.
 
-Created by option parsing (``streamgroups_spark.source.options``). Resolved by ``streamgroups.query.join`` at the start,
+Created by option parsing (``streamgroups_spark.source.source_options``). Resolved by ``streamgroups.query.join_group`` at the start,
 and again at run time, so that a pattern discovers new topics. Source: SEMANTICS S4; Spark's ``subscribe``,
 ``subscribePattern`` and ``assign``.
 """

@@ -7,7 +7,7 @@ transaction of the output. ``streamgroups/ledgers/compare_and_swap`` compares th
 * All ranges end at the positions: the batch is already written.
 * Anything else: reject the batch, with the reason for each partition.
 
-Spark's batch ids are not used, because a new checkpoint starts at 0 again. ``streamgroups.ledgers.commit`` performs
+Spark's batch ids are not used, because a new checkpoint starts at 0 again. ``streamgroups.ledgers.batch_commit`` performs
 this in the transaction of a ``streamgroups.ports.Ledger``. It can be repeated when the response to a commit is lost.
 
 When a partition is assigned, the query continues at the position of the ledger, and the committed offset follows. A

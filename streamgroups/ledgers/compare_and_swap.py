@@ -1,6 +1,6 @@
 """Decides whether a batch may be written: the compare-and-swap of a ledger, as a function.
 
-Called by ``streamgroups.ledgers.commit`` inside the transaction of the sink. A ledger contains the position of every
+Called by ``streamgroups.ledgers.batch_commit`` inside the transaction of the sink. A ledger contains the position of every
 source partition. It is stored with the output, and the transaction that writes the output advances it. The number of a
 batch decides nothing, since a new checkpoint counts from 0 again. The condition is that all records before the batch
 are written, and none of the batch. Source: SEMANTICS X2-X4.
@@ -41,7 +41,7 @@ from typing import TypeAlias
 from streamgroups.errors import FencedBatch
 from streamgroups.identity import TopicIdentity
 from streamgroups.ledgers.fences import epoch_partition, is_current
-from streamgroups.ledgers.states import StateChange, state_partition
+from streamgroups.ledgers.ledger_states import StateChange, state_partition
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 
@@ -167,9 +167,9 @@ class Fenced:
         A batch of group 'billing' was rejected, and none of it was written: flights-0[10,20) is before the ledger position (ledger position: 25).
         """
         # Ranges that are next are no reason for the error.
-        told = "; ".join(str(f) for f in self.findings if f.status is not RangeStatus.NEXT)
+        details = "; ".join(str(f) for f in self.findings if f.status is not RangeStatus.NEXT)
         return FencedBatch(
-            f"A batch of group '{group_id}' was rejected, and none of it was written: {told}.", remedy=self._remedy()
+            f"A batch of group '{group_id}' was rejected, and none of it was written: {details}.", remedy=self._remedy()
         )
 
     def _remedy(self) -> str:

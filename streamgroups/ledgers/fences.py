@@ -1,6 +1,6 @@
 """The fences of a ledger: the ownership epoch and the last reset of each position.
 
-Called by :mod:`streamgroups.ledgers.commit`, ``streamgroups.query.ledger_positions`` and ``sg.ledgers.ledger``, always in the transaction
+Called by :mod:`streamgroups.ledgers.batch_commit`, ``streamgroups.query.ledger_positions`` and ``sg.ledgers.ledger``, always in the transaction
 that writes. Source: SEMANTICS F1, F2, X3.
 
 The new owner of a partition stores its ownership epoch in the ledger, together with the decision where it continues. From then on

@@ -1,6 +1,6 @@
 """Decides whether a no-data batch may be written: its positions do not distinguish it from its replay.
 
-Called by ``streamgroups.ledgers.commit`` and by the sinks of Spark. A query that keeps state also has output in batches
+Called by ``streamgroups.ledgers.batch_commit`` and by the sinks of Spark. A query that keeps state also has output in batches
 that read no offset: the watermark has advanced, or a timer has fired. Only a run of the same checkpoint can replay such
 a no-data batch, because its output is derived from the state in that checkpoint. Therefore a sink stores, for each
 checkpoint, the last no-data batch that was written, in the transaction that writes it. Its number alone is not
@@ -69,9 +69,9 @@ class NoDataBatch:
         """The positions that represent the batch in a ledger of positions: those of two partitions that no query reads.
 
         >>> NoDataBatch("5f2c", 7, 99).positions
-        {TopicPartition(topic='streamgroups.quiet.5f2c', partition=0): 7, TopicPartition(topic='streamgroups.quiet.5f2c', partition=1): 99}
+        {TopicPartition(topic='streamgroups.no-data.5f2c', partition=0): 7, TopicPartition(topic='streamgroups.no-data.5f2c', partition=1): 99}
         """
-        topic = f"streamgroups.quiet.{self.query_id}"
+        topic = f"streamgroups.no-data.{self.query_id}"
         return {TopicPartition(topic, 0): self.batch_id, TopicPartition(topic, 1): self.fingerprint}
 
     def in_ledger(self, positions: Mapping[TopicPartition, int]) -> NoDataBatch | None:
@@ -103,12 +103,12 @@ class NoDataBatch:
             return None
 
 
-def judge_no_data(batch: NoDataBatch, noted: NoDataBatch | None, *, group_id: str) -> Commit | AlreadyDone:
+def judge_no_data(batch: NoDataBatch, recorded: NoDataBatch | None, *, group_id: str) -> Commit | AlreadyDone:
     """The verdict on a no-data batch.
 
     Args:
         batch: the batch to write.
-        noted: the last batch that the sink has stored, of any checkpoint.
+        recorded: the last batch that the sink has stored, of any checkpoint.
         group_id: the group, for the text of an error.
 
     Returns:
@@ -118,19 +118,19 @@ def judge_no_data(batch: NoDataBatch, noted: NoDataBatch | None, *, group_id: st
         FencedBatch: if the checkpoint has been set back, or a newer run of it has written a later batch.
 
     >>> batch = NoDataBatch("5f2c", 7, 99)
-    >>> [type(judge_no_data(batch, noted, group_id="board")).__name__ for noted in (None, NoDataBatch("5f2c", 5, 1), batch)]
+    >>> [type(judge_no_data(batch, recorded, group_id="board")).__name__ for recorded in (None, NoDataBatch("5f2c", 5, 1), batch)]
     ['Commit', 'Commit', 'AlreadyDone']
     >>> judge_no_data(batch, NoDataBatch("5f2c", 8, 1), group_id="board")
     Traceback (most recent call last):
     streamgroups.errors.FencedBatch: No-data batch 7 of group 'board' was rejected: the sink already contains batch 8 of its checkpoint. \
 The checkpoint is an old copy, or another run of the query uses it. If it is an old copy, start with a new checkpoint.
     """
-    if noted is None or noted.query_id != batch.query_id or noted.batch_id < batch.batch_id:
+    if recorded is None or recorded.query_id != batch.query_id or recorded.batch_id < batch.batch_id:
         return Commit(batch.positions)
-    if noted == batch:
+    if recorded == batch:
         return AlreadyDone()
     raise FencedBatch(
-        f"No-data batch {batch.batch_id} of group '{group_id}' was rejected: the sink already contains batch {noted.batch_id} of its "
+        f"No-data batch {batch.batch_id} of group '{group_id}' was rejected: the sink already contains batch {recorded.batch_id} of its "
         "checkpoint.",
         remedy="The checkpoint is an old copy, or another run of the query uses it. If it is an old copy, start with a new checkpoint.",
     )

@@ -1,6 +1,6 @@
 """Decides where reading of a partition continues after its assignment to a member whose sink keeps a ledger.
 
-Called by ``streamgroups.ledgers.commit`` when partitions are assigned, at the start of a query and after every
+Called by ``streamgroups.ledgers.batch_commit`` when partitions are assigned, at the start of a query and after every
 rebalance. The ledger is the source of truth: it advances with the output. The committed offset of the group follows it
 for the sake of tools, and may be behind. But a tool may also have reset the group on purpose: then the policy of
 ``onRestart`` decides. Source: SEMANTICS S5, X4.

@@ -123,33 +123,33 @@ def _watched_partition(partition: WatchedPartition, processed_offset: int | None
     )
 
 
-def query_group(query: WatchedQuery, group: QueryGroup, looked: WatchedGroup | None = None) -> GroupFigures:
+def query_group(query: WatchedQuery, group: QueryGroup, polled: WatchedGroup | None = None) -> GroupFigures:
     """Returns the metrics of a query's part of a group.
 
     Args:
         query: the query.
         group: its part of the group, from its progress.
-        looked: the same group from the last poll of the cluster, if any. Its values take precedence.
+        polled: the same group from the last poll of the cluster, if any. Its values take precedence.
     """
     labels = (group.group_id, query.name, query.query_id)
-    if looked is None:
-        return GroupFigures(labels, None, None, tuple(map(_told_partition, group.partitions)))
-    found = {p.lag.topic_partition: p for p in looked.partitions}
-    owners = looked.snapshot.description.owners
+    if polled is None:
+        return GroupFigures(labels, None, None, tuple(map(_reported_partition, group.partitions)))
+    found = {p.lag.topic_partition: p for p in polled.partitions}
+    owners = polled.snapshot.description.owners
     # A member that has released a partition reports that only with its next batch; the cluster reports it at once.
     own = [p for p in group.partitions if (m := owners.get(p.topic_partition)) is None or m.client_id in group.members]
     partitions = (
         _watched_partition(found[p.topic_partition], p.processed_offset)
         if p.topic_partition in found
-        else _told_partition(p)
+        else _reported_partition(p)
         for p in own
     )
-    description = looked.snapshot.description
-    gaps = {p.topic_partition: looked.gaps[p.topic_partition] for p in own if p.topic_partition in looked.gaps}
+    description = polled.snapshot.description
+    gaps = {p.topic_partition: polled.gaps[p.topic_partition] for p in own if p.topic_partition in polled.gaps}
     return GroupFigures(labels, len(description.members), description.state, tuple(partitions), gaps)
 
 
-def _told_partition(p: QueryPartition) -> PartitionFigures:
+def _reported_partition(p: QueryPartition) -> PartitionFigures:
     return PartitionFigures(
         p.topic_partition,
         p.state,
@@ -249,7 +249,7 @@ _OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float | None]]] = 
         "Start time of the last batch.",
         lambda q: _seconds(q.progress.trigger_ms) if q.progress else None,
     ),
-    "last_event_timestamp_seconds": ("Time of Spark's last event of the query.", lambda q: _seconds(q.heard_ms)),
+    "last_event_timestamp_seconds": ("Time of Spark's last event of the query.", lambda q: _seconds(q.last_event_ms)),
     "watermark_timestamp_seconds": (
         "Event-time watermark.",
         lambda q: _seconds(q.progress.watermark_ms) if q.progress else None,

@@ -154,12 +154,12 @@ class Monitor:
         of_groups = {
             s.description.group_id: s for s in snapshots if event_time_group_of(s.description.group_id) in listed
         }
-        noted = self._groups.committed_offsets([event_time_group_of(group_id) for group_id in of_groups])
+        stored = self._groups.committed_offsets([event_time_group_of(group_id) for group_id in of_groups])
         for group_id, snapshot in of_groups.items():
-            notes = {tp: note.metadata for tp, note in noted[event_time_group_of(group_id)].items()}
-            unreadable = [tp for tp, text in notes.items() if text and read_time(text) is None]
+            entries = {tp: entry.metadata for tp, entry in stored[event_time_group_of(group_id)].items()}
+            unreadable = [tp for tp, text in entries.items() if text and read_time(text) is None]
             warn_of_unreadable(event_time_group_of(group_id), unreadable)
-            time = time_in_entries(notes, {lag.topic_partition: lag.records for lag in snapshot.lags})
+            time = time_in_entries(entries, {lag.topic_partition: lag.records for lag in snapshot.lags})
             if time is not None:
                 found[group_id] = time
         return found
@@ -182,8 +182,8 @@ class Monitor:
         group_id = snapshot.description.group_id
         description = snapshot.description
         states = self._history.states(group_id, description.owners, has_members=bool(description.members))
-        noted = {} if time is None else time.partitions
-        partitions = (self._partition(group_id, lag, states, noted, now_ms) for lag in snapshot.lags)
+        stored = {} if time is None else time.partitions
+        partitions = (self._partition(group_id, lag, states, stored, now_ms) for lag in snapshot.lags)
         return WatchedGroup(snapshot, tuple(partitions), None if time is None else time.watermark, gaps)
 
     def _partition(
@@ -191,7 +191,7 @@ class Monitor:
         group_id: str,
         lag: PartitionLag,
         states: Mapping[TopicPartition, LagState],
-        noted: Mapping[TopicPartition, StoredTime],
+        stored: Mapping[TopicPartition, StoredTime],
         now_ms: int,
     ) -> WatchedPartition:
         samples = self._history.samples(group_id, lag.topic_partition)
@@ -201,7 +201,7 @@ class Monitor:
             time_lag_ms = None if written_ms is None else max(now_ms - written_ms, 0)
         # Without a position there is no lag state.
         state = states[lag.topic_partition] if lag.records is not None else LagState.UNKNOWN
-        return WatchedPartition(lag, state, time_lag_ms, tuple(samples), noted.get(lag.topic_partition))
+        return WatchedPartition(lag, state, time_lag_ms, tuple(samples), stored.get(lag.topic_partition))
 
 
 def state_times(snapshot: GroupSnapshot) -> StoredGroupTime | None:

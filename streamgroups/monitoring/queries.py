@@ -72,7 +72,7 @@ class WatchedQuery:
         query_id: stays the same when the query is restarted.
         name: the name that the user has set, or the id.
         progress: its last batch; ``None`` before the first.
-        heard_ms: the time of Spark's last event of it, in milliseconds since the epoch.
+        last_event_ms: the time of Spark's last event of it, in milliseconds since the epoch.
         batches: the number of batches that Spark has reported in this run.
         input_rows: the number of rows they read.
         late_records: the number of late records.
@@ -85,7 +85,7 @@ class WatchedQuery:
     query_id: str
     name: str
     progress: QueryProgress | None
-    heard_ms: int
+    last_event_ms: int
     batches: int
     input_rows: int
     late_records: int
@@ -115,7 +115,7 @@ class _Query:
     query_id: str
     run_id: str
     name: str | None
-    heard_ms: int
+    last_event_ms: int
     #: Whether its start was observed, so that late events of an earlier run are not attributed to it.
     seen_start: bool
     progress: QueryProgress | None = None
@@ -128,7 +128,7 @@ class _Query:
     positions: dict[str, dict[TopicPartition, _Position]] = field(default_factory=dict)
     members: dict[str, frozenset[str]] = field(default_factory=dict)
     #: The time of the positions.
-    told_ms: int = 0
+    reported_ms: int = 0
     samples: dict[tuple[str, TopicPartition], tuple[Sample, ...]] = field(default_factory=dict)
     sampled_ms: int | None = None
 
@@ -159,7 +159,7 @@ class Queries:
         query = self._of_run(progress.query_id, progress.run_id, progress.name, now_ms)
         if query is None:
             return
-        query.progress, query.heard_ms = progress, now_ms
+        query.progress, query.last_event_ms = progress, now_ms
         query.batches += 1
         query.input_rows += progress.input_rows
         query.late_records += progress.late_records
@@ -181,7 +181,7 @@ class Queries:
         query = self._of_run(query_id, run_id, None, now_ms)
         if query is None:
             return
-        query.heard_ms = now_ms
+        query.last_event_ms = now_ms
         query.positions = {
             group_id: {tp: replace(p, committed_offset=p.processed_offset) for tp, p in positions.items()}
             for group_id, positions in query.positions.items()
@@ -224,7 +224,7 @@ class Queries:
                 query_id=q.query_id,
                 name=q.name or q.query_id,
                 progress=q.progress,
-                heard_ms=q.heard_ms,
+                last_event_ms=q.last_event_ms,
                 batches=q.batches,
                 input_rows=q.input_rows,
                 late_records=q.late_records,
@@ -251,7 +251,7 @@ class Queries:
         return query
 
     def _take_samples(self, query: _Query, time_ms: int) -> None:
-        query.told_ms = time_ms
+        query.reported_ms = time_ms
         if query.sampled_ms is not None and 0 <= time_ms - query.sampled_ms < self._window_ms / _SAMPLES:
             return
         query.sampled_ms = time_ms
@@ -290,8 +290,8 @@ class Queries:
         # Spark sends no event while a batch runs, however long it takes. Samples before the window prove nothing any
         # more.
         samples = [s for s in query.samples.get((group_id, tp), ()) if s.time_ms >= now_ms - self._window_ms]
-        newest = position.sample(query.told_ms)
-        if newest is not None and query.told_ms > now_ms - self._window_ms:
+        newest = position.sample(query.reported_ms)
+        if newest is not None and query.reported_ms > now_ms - self._window_ms:
             samples = [*(s for s in samples if s.time_ms < newest.time_ms), newest]
         at, end = position.processed_offset, position.end_offset
         time_lag_ms = None

@@ -20,7 +20,7 @@ from streamgroups.checkpoints.offset import BatchOffset, decode
 from streamgroups.errors import OffsetFormat
 from streamgroups.json_values import MAX_INT64, items, partition_number, read_json, string, whole, whole_or_none
 from streamgroups.partitions import TopicPartition
-from streamgroups.supervision.failures import failure_in
+from streamgroups.supervision.failure_causes import failure_in
 
 #: The prefix of the names under which ``sg.windows`` and ``sg.join`` have Spark observe the counts of their own state.
 WINDOW_COUNTS = "streamgroups-windows"
@@ -214,7 +214,7 @@ def read_progress(text: str) -> QueryProgress:
             late_records=whole(_sum(operators, "numRowsDroppedByWatermark") + _sum([*counts, *late], "late")),
             adjusted_records=whole(_sum(late, "adjusted")),
             closed_windows=whole(_sum(windows, "numRowsRemoved") + _sum(counts, "closed")),
-            sources=tuple(_ours(progress.get("sources") or [])),
+            sources=tuple(_own_sources(progress.get("sources") or [])),
             dedup=_dedup_counts(_counts(observed, DEDUP_COUNTS)),
         )
     except (KeyError, TypeError, AttributeError) as e:
@@ -245,7 +245,7 @@ def _sum(of: Iterable[Mapping[str, Any]], name: str) -> int:
     return sum(it.get(name) or 0 for it in of)
 
 
-def _ours(sources: list[Mapping[str, Any]]) -> Iterator[SourceProgress]:
+def _own_sources(sources: list[Mapping[str, Any]]) -> Iterator[SourceProgress]:
     for source in sources:
         try:
             end = decode(_unpacked(source.get("endOffset")))
@@ -307,8 +307,8 @@ def cause_of(exception: str | None, error_class: str | None) -> str | None:
     """
     if exception is None:
         return None
-    ours = failure_in(exception).code
-    if ours is not None:
-        return ours
+    own_code = failure_in(exception).code
+    if own_code is not None:
+        return own_code
     java = _JAVA.findall(exception)
     return error_class or (java[-1] if java else "unknown")

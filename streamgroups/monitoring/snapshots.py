@@ -16,11 +16,11 @@ from typing import TypeVar
 from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_group, members_group_of
 from streamgroups.groups.description import TYPES_WITH_OFFSETS, GroupDescription, GroupListing
 from streamgroups.groups.lag import (
-    FirstUnread,
-    NothingUnread,
+    CountedLag,
+    FirstOfLag,
+    NoLag,
     PartitionError,
     PartitionLag,
-    UnreadRecords,
     maximum,
     total,
 )
@@ -97,8 +97,8 @@ class Memory:
         counted: exact numbers of records between two offsets. They change only when later records are written.
     """
 
-    first: dict[tuple[TopicPartition, int], FirstUnread] = field(default_factory=dict)
-    counted: dict[OffsetRange, UnreadRecords] = field(default_factory=dict)
+    first: dict[tuple[TopicPartition, int], FirstOfLag] = field(default_factory=dict)
+    counted: dict[OffsetRange, CountedLag] = field(default_factory=dict)
 
 
 def list_all(groups: GroupAdmin, *, every_type: bool = False, internal: bool = False) -> list[GroupListing]:
@@ -173,15 +173,15 @@ def survey(
                 raise
             logger.warning("Group %r is skipped: %s: %s", g, type(e).__name__, e)
     memory = Memory() if memory is None else memory
-    return _with_first_unread(topics, _counted(topics, snapshots, count_bytes, memory), reads, memory)
+    return _with_first_records(topics, _counted(topics, snapshots, count_bytes, memory), reads, memory)
 
 
-def _reading_until(group: GroupDescription, noted: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
+def _reading_until(group: GroupDescription, committed: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, int]:
     """Returns the stored end of the batch in flight of each partition, without entries of former owners."""
-    owners = group.owners if noted else {}
-    owned = {tp: noted[tp].metadata for tp in owners if tp in noted}
-    notes = read_entries(members_group_of(group.group_id), owned, lambda _, text: MemberEntry.parse(text))
-    return {tp: note.reading_until for tp, note in notes.items() if note.member_id == owners[tp].member_id}
+    owners = group.owners if committed else {}
+    owned = {tp: committed[tp].metadata for tp in owners if tp in committed}
+    entries = read_entries(members_group_of(group.group_id), owned, lambda _, text: MemberEntry.parse(text))
+    return {tp: entry.reading_until for tp, entry in entries.items() if entry.member_id == owners[tp].member_id}
 
 
 def _lag(
@@ -194,47 +194,49 @@ def _lag(
 def _counted(
     topics: TopicAdmin, snapshots: list[GroupSnapshot], count_bytes: int, memory: Memory
 ) -> list[GroupSnapshot]:
-    wanted = {r for snapshot in snapshots for lag in snapshot.lags if (r := _unread_range(lag)) is not None}
-    found = {r: memory.counted[r] for r in wanted & memory.counted.keys()}
-    rounds = _rounds({(r.topic_partition, r) for r in wanted - found.keys()})[:_MAX_ROUNDS] if count_bytes > 0 else []
+    required = {r for snapshot in snapshots for lag in snapshot.lags if (r := _range_of_lag(lag)) is not None}
+    found = {r: memory.counted[r] for r in required & memory.counted.keys()}
+    rounds = _rounds({(r.topic_partition, r) for r in required - found.keys()})[:_MAX_ROUNDS] if count_bytes > 0 else []
     for ranges in rounds:
-        counted = topics.count_unread(ranges.values(), count_bytes // len(rounds))
-        found |= {ranges[tp]: unread for tp, unread in counted.items()}
-    memory.counted = {r: unread for r, unread in found.items() if unread.is_exact}
+        counted = topics.count_lag(ranges.values(), count_bytes // len(rounds))
+        found |= {ranges[tp]: counted_lag for tp, counted_lag in counted.items()}
+    memory.counted = {r: counted_lag for r, counted_lag in found.items() if counted_lag.is_exact}
 
     def completed(lag: PartitionLag) -> PartitionLag:
-        r = _unread_range(lag)
-        unread = None if r is None else found.get(r)
-        if unread is None:
+        r = _range_of_lag(lag)
+        counted_lag = None if r is None else found.get(r)
+        if counted_lag is None:
             return lag
-        nothing = NothingUnread() if unread.is_exact and not unread.records else None
+        nothing = NoLag() if counted_lag.is_exact and not counted_lag.records else None
         # By name rather than with dataclasses.replace, which takes twice as long for tens of thousands of partitions.
-        return PartitionLag(lag.topic_partition, lag.committed_offset, lag.bounds, nothing, lag.reading_until, unread)
+        return PartitionLag(
+            lag.topic_partition, lag.committed_offset, lag.bounds, nothing, lag.reading_until, counted_lag
+        )
 
     return [replace(s, lags=tuple(map(completed, s.lags))) for s in snapshots] if found else snapshots
 
 
-def _unread_range(lag: PartitionLag) -> OffsetRange | None:
+def _range_of_lag(lag: PartitionLag) -> OffsetRange | None:
     """Returns the offsets between a group's position and the end; ``None`` if the range is empty or unknown."""
     if lag.records and lag.reading_offset is not None and lag.end_offset is not None:
         return OffsetRange(lag.topic_partition, lag.reading_offset, lag.end_offset)
     return None
 
 
-def _with_first_unread(
+def _with_first_records(
     topics: TopicAdmin, snapshots: list[GroupSnapshot], reads: int, memory: Memory
 ) -> list[GroupSnapshot]:
-    wanted = {
+    required = {
         (lag.topic_partition, lag.reading_offset)
         for snapshot in snapshots
         for lag in snapshot.lags
         if lag.records and lag.reading_offset is not None
     }
     # The absence of a record is valid only until one is written.
-    found = {place: memory.first[place] for place in wanted if isinstance(memory.first.get(place), StampedOffset)}
-    unread = wanted - found.keys()
-    if len(unread) <= reads:
-        for offsets in _rounds(unread):
+    found = {place: memory.first[place] for place in required if isinstance(memory.first.get(place), StampedOffset)}
+    counted_lag = required - found.keys()
+    if len(counted_lag) <= reads:
+        for offsets in _rounds(counted_lag):
             for tp, first in topics.first_records(offsets).items():
                 found[tp, offsets[tp]] = first
     memory.first = dict(found)
@@ -252,10 +254,10 @@ def _with_first_unread(
     return [replace(s, lags=tuple(map(completed, s.lags))) for s in snapshots]
 
 
-def _rounds(wanted: Collection[tuple[TopicPartition, _Place]]) -> list[Mapping[TopicPartition, _Place]]:
+def _rounds(required: Collection[tuple[TopicPartition, _Place]]) -> list[Mapping[TopicPartition, _Place]]:
     """Returns mappings that together contain every pair: groups can be at different offsets of one partition."""
     rounds: list[dict[TopicPartition, _Place]] = []
-    for tp, offset in sorted(wanted):
+    for tp, offset in sorted(required):
         home = next((r for r in rounds if tp not in r), None)
         if home is None:
             home = {}

@@ -1,6 +1,6 @@
 """Decides which partitions are too far ahead of the watermark to be read (``maxDrift``).
 
-Called by ``streamgroups.query.batch_admission`` before each batch. Operators with event time keep the records after the
+Called by ``streamgroups.query.batch_ranges`` before each batch. Operators with event time keep the records after the
 watermark. If one partition is a day behind, the state of the others grows to a day, unless they wait. Source: SEMANTICS
 W16; Flink's watermark alignment (FLIP-182, FLIP-217).
 
@@ -18,7 +18,7 @@ is ahead by more, or there is no base yet    no: it waits
 
 So the partition at the minimum is always read. A partition exceeds the limit by one batch at most: by the difference
 between the expected and the actual event time of its records. As in Flink, a partition without records holds back the
-others until it is idle; ``batch_admission`` logs a warning. In a run that ends (``availableNow``) only partitions with
+others until it is idle; ``batch_ranges`` logs a warning. In a run that ends (``availableNow``) only partitions with
 available records count, because the others cannot advance any more.
 """
 

@@ -1,6 +1,6 @@
 """Decides how many offsets a batch may read, so that it takes no longer than a target (``targetBatchTime``).
 
-Called by ``streamgroups.query.batch_admission`` after each batch. A rebalance waits for the batch in flight, so the
+Called by ``streamgroups.query.batch_ranges`` after each batch. A rebalance waits for the batch in flight, so the
 target also limits the duration of a handover. Source: the slow start of TCP, for the growth; the Theil-Sen estimator,
 for the cost of a batch, because single slow batches do not change it.
 

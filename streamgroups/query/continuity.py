@@ -1,6 +1,6 @@
 """Checks, before a batch is planned, whether the records at the positions of a query still exist.
 
-Used by ``streamgroups.query.available`` on the thread of the query. The ids of topics and their earliest offsets are
+Used by ``streamgroups.query.available_offsets`` on the thread of the query. The ids of topics and their earliest offsets are
 read after each assignment and then once per metadata refresh (``kafka.topic.metadata.refresh.interval.ms``). In between
 the last values apply. End offsets are read for every batch anyway, with the epochs of the leaders. If the leader epoch of
 a position is an earlier one, its end in the current log is requested (KIP-320): after an assignment, and after each change
@@ -112,7 +112,7 @@ class Continuity:
             lost = self._lost(positions, ends.offsets, epoch_ends, next_offsets.keys(), membership.assignments)
             moved = self._continue(member, owned, lost, ends)
             self._identify(member, {tp: owned[tp] for tp in unusual if tp not in lost}, ends, epoch_ends)
-        self._know(next_offsets, moved)
+        self._store_identities(next_offsets, moved)
         return moved
 
     def _unusual(
@@ -224,8 +224,8 @@ class Continuity:
         gaps = [loss.gap(self.policy_of(tp), time_ms) for tp, loss in sorted(lost.items())]
         moved = {found.topic_partition: found.gap.to_offset for found in gaps}
         id_ = new_reset_id()
-        told = "; ".join(str(loss) for _, loss in sorted(lost.items()))
-        self._record(MemberEvent(Kind.GAP, offsets=moved, detail=told))
+        details = "; ".join(str(loss) for _, loss in sorted(lost.items()))
+        self._record(MemberEvent(Kind.GAP, offsets=moved, detail=details))
         # The gap is recorded first. A run that is killed in between records it again, and it counts once.
         self._gaps.record(gaps)
         places = ", ".join(f"{tp} at {n}" for tp, n in moved.items())
@@ -243,7 +243,7 @@ class Continuity:
                     )
                     for tp, n in moved.items()
                 },
-                detail=f"Data loss: {told}. Reading continues: {places} (onDataLoss)",
+                detail=f"Data loss: {details}. Reading continues: {places} (onDataLoss)",
             )
         }
 
@@ -269,7 +269,9 @@ class Continuity:
         if new:
             member.identify(new)
 
-    def _know(self, next_offsets: Mapping[TopicPartition, int], moved: Mapping[TopicPartition, int]) -> None:
+    def _store_identities(
+        self, next_offsets: Mapping[TopicPartition, int], moved: Mapping[TopicPartition, int]
+    ) -> None:
         self._known_offsets.update(next_offsets)
         self._known_offsets.update(moved)
         if self._known_since != self._n_read or not next_offsets.keys() <= self._known_identities.keys():

@@ -69,7 +69,7 @@ class Seen:
 def watermark_of(state: StateOrigin) -> Watermark:
     """Returns the watermark of the state of a partition.
 
-    >>> from streamgroups.state.names import StateFileName
+    >>> from streamgroups.state.file_names import StateFileName
     >>> from streamgroups.state.origins import Named
     >>> from streamgroups.state.state_time import GroupWindows, StateTime
     >>> time = StateTime(1732334870000, group=GroupWindows())

@@ -1,6 +1,6 @@
 """The watermark that a query imports from another group, whichever application runs the queries of that group.
 
-Created by ``streamgroups_spark.source.imported``. ``streamgroups_spark.source.query_time`` uses it for
+Created by ``streamgroups_spark.source.watermark_import``. ``streamgroups_spark.source.source_watermark`` uses it for
 ``sg.with_event_time``, and :class:`LaterTime` for windows with ``time="group"``. Source: SEMANTICS W2, W3, W10;
 :mod:`streamgroups.event_time.imported_watermark` has the rules.
 
@@ -38,7 +38,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster, MetadataStore
 from streamgroups.printable import printable
 from streamgroups.query.alignment import EventTimes
-from streamgroups.query.available import Start
+from streamgroups.query.available_offsets import Start
 from streamgroups.query.group_time import (
     GroupTime,
     Seen,
@@ -123,7 +123,7 @@ class StoredWatermarks:
             NOT_YET if now is None or now.watermark is None else now.watermark,
             topics.has_members,
             has_offsets,
-            generates=any(it.state is not TimeState.ASSERTS_NOTHING for it in time.partitions.values()),
+            generates=any(it.state is not TimeState.NO_WATERMARK for it in time.partitions.values()),
             imports=imported_groups(texts.values()),
         )
 

@@ -1,6 +1,6 @@
 """The states of a join: plans the partitions of both topics in pairs.
 
-Created by ``streamgroups_spark.source.query_states``. A join emits a pair of records in the batch that reads the later
+Created by ``streamgroups_spark.source.stage_states``. A join emits a pair of records in the batch that reads the later
 one, so the positions of a left partition and of its right partner change together. A batch reads both or neither: the one
 without new records as an empty range. Both are in one task, and in one commit. Source: SEMANTICS W18, S9, S10.
 """
@@ -16,8 +16,8 @@ from streamgroups.query.operator_states import OperatorStates, TakeReports
 from streamgroups.query.packing import Packing, pack_together
 from streamgroups.state.joined_lookup import Choices, is_together
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups.state.lookup import Choice, OnMissingState, Position
 from streamgroups.state.origins import StateOrigin
+from streamgroups.state.state_lookup import Choice, OnMissingState, Position
 from streamgroups.state.task_plan import RangePlan
 
 logger = logging.getLogger(__name__)

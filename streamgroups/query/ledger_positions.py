@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamgroups.checkpoints.forgotten import lost_offsets
 from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.checkpoints.restart_after_expiry import lost_offsets
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import UNKNOWN
-from streamgroups.ledgers.commit import take_over_partitions
+from streamgroups.ledgers.batch_commit import take_over_partitions
 from streamgroups.ledgers.fences import fence_partitions, fences, is_current, stored_resets
+from streamgroups.ledgers.ledger_states import fingerprints, state_partition
 from streamgroups.ledgers.staging import StagingSink
-from streamgroups.ledgers.states import fingerprints, state_partition
 from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
 from streamgroups.state.origins import UNNAMED

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamgroups.checkpoints.belonging import check_belongs
+from streamgroups.checkpoints.checkpoint_owner import check_belongs
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.groups.program import OnOtherProgram
 

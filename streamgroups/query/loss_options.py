@@ -1,6 +1,6 @@
 """Parses the options ``onDataLoss`` and ``failOnDataLoss``.
 
-Called by ``streamgroups_spark.source.options``. ``failOnDataLoss`` is Spark's option: ``true`` means
+Called by ``streamgroups_spark.source.source_options``. ``failOnDataLoss`` is Spark's option: ``true`` means
 ``onDataLoss=fail``, ``false`` means ``onDataLoss=earliest``. ``onDataLoss`` is a word, or JSON in the style of Spark's
 ``startingOffsets``. Source: SEMANTICS S4, S7; :mod:`streamgroups.query.data_loss`.
 """

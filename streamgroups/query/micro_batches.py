@@ -25,10 +25,10 @@ from streamgroups.checkpoints.offset import BatchOffset
 from streamgroups.checkpoints.restart import (
     OnRestart,
     Resumption,
+    left_ranges,
     resume_finished,
     resume_unfinished,
     unconfirmed,
-    unread,
 )
 from streamgroups.errors import GroupRejected, ProgramMismatch, StateMissing, StreamGroupsError
 from streamgroups.groups.applied_reset import NO_RESET
@@ -39,11 +39,11 @@ from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
 from streamgroups.query.alignment import EventTimes
-from streamgroups.query.available import AvailableOffsets, Start, at_once
-from streamgroups.query.batch_admission import BatchAdmission, BatchDuration
+from streamgroups.query.available_offsets import AvailableOffsets, Start, at_once
+from streamgroups.query.batch_ranges import BatchAdmission, BatchDuration
 from streamgroups.query.continuity import REFRESH_MS, Continuity
-from streamgroups.query.forgotten_offsets import ForgottenOffsets
-from streamgroups.query.join import POLL_S, Joining
+from streamgroups.query.expired_offsets import ForgottenOffsets
+from streamgroups.query.join_group import POLL_S, Joining
 from streamgroups.query.logged_offsets import LoggedOffsets
 from streamgroups.query.packing import Packing
 from streamgroups.query.query_ports import (
@@ -215,11 +215,11 @@ class MicroBatches:
         if not (self._until_now or self._available.may_request()):
             return start_json
         available = self._available.of(member, self._follow_reset_requests())
-        self._times.looked({tp: n for tp, (n, _) in available.items()}, self._available.ends)
+        self._times.polled({tp: n for tp, (n, _) in available.items()}, self._available.ends)
         self._owned = member.membership.owned
         ranges = self._admission.ranges(available, self._event_times(), is_limited=limited, is_bounded=self._until_now)
-        unread = {r.topic_partition for r in ranges}
-        others = {tp: n for tp, (n, _) in available.items() if tp not in unread}
+        to_read = {r.topic_partition for r in ranges}
+        others = {tp: n for tp, (n, _) in available.items() if tp not in to_read}
         due = self._states.due(self._owned, others)
         if self._until_now and not (ranges or due):
             due = self._states.to_flush(self._owned, others)
@@ -295,7 +295,7 @@ class MicroBatches:
             self._due = tuple(r for r in ranges if not len(r))
             self._batch = replace(end, ranges=tuple(r for r in ranges if len(r)))
             done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
-            self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
+            self._left.record(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
         self._begun = end_json, end
         sizes = self._available.sizes(self._batch.ranges)
         return self._states.pack(self._batch.ranges, self._due, self._packing, sizes)
@@ -357,7 +357,7 @@ class MicroBatches:
         try:
             states = self._states.finished(batch) if batch is not None and batch.number <= finished.number else {}
         except StateMissing:
-            self._left.note_unread(finished)
+            self._left.record_left_ranges(finished)
             raise
         member.finish(finished.number, states)
 
@@ -420,8 +420,8 @@ class MicroBatches:
         self, last: BatchOffset, owned: Mapping[TopicPartition, Owned], policy: OnRestart
     ) -> Resumption:
         unsure = unconfirmed(last, owned)
-        noted = self._left.among(last, unsure) if unsure else ()
-        left = unread(last, owned, noted, self._states.is_written)
+        stored = self._left.among(last, unsure) if unsure else ()
+        left = left_ranges(last, owned, stored, self._states.is_written)
         for r in (it for it in last.ranges if it.topic_partition in left):
             logger.warning("Restart of group '%s': batch %d has not read %s", self._group_id, last.number, r)
         return resume_finished(last, owned, policy, left)

@@ -1,6 +1,6 @@
 """Looks up the offsets of positions in the log.
 
-Called by ``streamgroups.query.join`` at the start of a query, and by ``streamgroups_spark.source.readers`` for
+Called by ``streamgroups.query.join_group`` at the start of a query, and by ``streamgroups_spark.source.readers`` for
 batch reads. It connects the port :class:`~streamgroups.ports.Cluster` with the rules of
 :mod:`streamgroups.query.starting_offsets`. Source: SEMANTICS G1, S4.
 """
@@ -16,7 +16,7 @@ from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.ports import Cluster
 from streamgroups.positions import Positions
 from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies, OnDataLoss
-from streamgroups.query.starting_offsets import nearest_offsets, resolve, times_asked
+from streamgroups.query.starting_offsets import nearest_offsets, requested_times, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -116,5 +116,5 @@ def _offsets(
             )
         inside = {tp: nearest for tp, (_, nearest) in moved.items()}
         positions = replace(positions, by_partition={**positions.by_partition, **inside})
-    times = times_asked(positions, bounds)
+    times = requested_times(positions, bounds)
     return resolve(positions, bounds, cluster.offsets_at_times(times) if times else {})

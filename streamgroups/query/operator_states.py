@@ -22,9 +22,9 @@ from streamgroups.query.alignment import EventTimes
 from streamgroups.query.operator_time import OperatorTime
 from streamgroups.query.query_ports import BatchStates
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, sum_of_sizes, total
-from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
+from streamgroups.state.state_lookup import Choice, Empty, OnMissingState, Position
 from streamgroups.state.state_time import StateTime
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 
@@ -73,7 +73,7 @@ class OperatorStates(BatchStates):
         location: where state files are.
         group_id: the group of the query.
         run_id: the id of the run.
-        find: finds the state of a position that names none (:func:`streamgroups.state.lookup.choose`).
+        find: finds the state of a position that names none (:func:`streamgroups.state.state_lookup.choose`).
         take_reports: returns the reports of the tasks of a batch.
         now_ms: the time in milliseconds since the epoch.
         on_missing: what happens if no state leads to a position.
@@ -83,7 +83,7 @@ class OperatorStates(BatchStates):
         flushes: whether the operator emits what is still open at the end of a bounded run.
         operators: the operators of the query, in the order in which they process the records.
         is_written: whether the state of a position exists that continues the given one
-            (:func:`streamgroups.state.lookup.is_continued`).
+            (:func:`streamgroups.state.state_lookup.is_continued`).
     """
 
     def __init__(

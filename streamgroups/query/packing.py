@@ -69,15 +69,15 @@ def pack(
     total = sum(map(len, pieces))
     weigh = _Scales(record_bytes)
     worth = max(-(-total // SMALL_TASK_OFFSETS), weigh.tasks_worth(pieces))
-    wanted = min(packing.cores, worth, len(pieces))
+    required = min(packing.cores, worth, len(pieces))
     if packing.max_task_offsets is not None:
         most = packing.max_task_offsets
         pieces = [part for r in pieces for part in split(r, -(-len(r) // most))]
-        wanted = max(wanted, -(-total // most))
+        required = max(required, -(-total // most))
     if packing.min_tasks is not None:
         pieces = _split_to(pieces, packing.min_tasks, weigh)
-        wanted = max(wanted, min(packing.min_tasks, len(pieces)))
-    return _fill(pieces, wanted, packing.max_task_offsets, weigh)
+        required = max(required, min(packing.min_tasks, len(pieces)))
+    return _fill(pieces, required, packing.max_task_offsets, weigh)
 
 
 def with_empty(
@@ -170,11 +170,11 @@ def _split_to(pieces: Sequence[OffsetRange], least: int, weigh: _Scales) -> list
 
 
 def _fill(
-    pieces: Sequence[OffsetRange], wanted: int, max_offsets: int | None, weigh: _Scales
+    pieces: Sequence[OffsetRange], required: int, max_offsets: int | None, weigh: _Scales
 ) -> tuple[tuple[OffsetRange, ...], ...]:
     """Assigns the heaviest piece first, each to the lightest task with enough room, or to a new task."""
-    tasks: list[list[OffsetRange]] = [[] for _ in range(wanted)]
-    weights, offsets = [0.0] * wanted, [0] * wanted
+    tasks: list[list[OffsetRange]] = [[] for _ in range(required)]
+    weights, offsets = [0.0] * required, [0] * required
     for piece in sorted(pieces, key=lambda r: (-weigh(r), r)):
         allowed = [
             i for i, held in enumerate(offsets) if max_offsets is None or not held or held + len(piece) <= max_offsets

@@ -1,6 +1,6 @@
 """Parses the options for starting and ending positions, which are those of Spark's ``kafka`` source.
 
-Called by ``streamgroups_spark.source.options``. Spark's precedence applies: a timestamp for all partitions, then
+Called by ``streamgroups_spark.source.source_options``. Spark's precedence applies: a timestamp for all partitions, then
 timestamps by partition, then offsets. Source: SEMANTICS S4.
 """
 

@@ -1,7 +1,7 @@
 """Further ports of ``streamgroups.query.micro_batches``, so that tests run a query without Spark and Kafka.
 
 Implemented by the clients of ``streamgroups_kafka``, ``streamgroups_spark.bridge.checkpoint_log`` and
-``streamgroups_spark.source.options``. :class:`Resets` and :class:`Times` do nothing; subclasses serve a query that is in
+``streamgroups_spark.source.source_options``. :class:`Resets` and :class:`Times` do nothing; subclasses serve a query that is in
 a group, or tracks event time. Source: SEMANTICS S1-S6.
 """
 
@@ -20,10 +20,10 @@ from streamgroups.groups.subscription import Subscription
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import FirstPositions, Member, Recorder
 from streamgroups.positions import Positions
-from streamgroups.query.admission import Limits
 from streamgroups.query.alignment import EventTimes
 from streamgroups.query.data_loss import LossPolicies
 from streamgroups.query.packing import Packing, pack, with_empty
+from streamgroups.query.trigger_limits import Limits
 from streamgroups.state.figures import BatchFigures
 from streamgroups.state.task_plan import TaskPlan
 
@@ -102,7 +102,7 @@ class GapRecorder(Protocol):
 
 
 class Times:
-    """Receives the progress of event time, if the query tracks it (``streamgroups_spark.source.query_time``)."""
+    """Receives the progress of event time, if the query tracks it (``streamgroups_spark.source.source_watermark``)."""
 
     def check(self) -> None:
         """Checks an imported watermark before the first batch. Only the first call has an effect.
@@ -117,7 +117,7 @@ class Times:
         Called before each batch, with the current membership.
         """
 
-    def looked(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+    def polled(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
         """The end offsets have been read; the last stable offsets if the query reads committed records only."""
 
     def event_times(self) -> EventTimes | None:
@@ -247,7 +247,7 @@ class BatchStates:
 
 
 class QuerySettings(Protocol):
-    """The options that the query engine uses (implemented by ``streamgroups_spark.source.options.SourceOptions``)."""
+    """The options that the query engine uses (implemented by ``streamgroups_spark.source.source_options.SourceOptions``)."""
 
     @property
     def group_id(self) -> str | None: ...

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
 
-from streamgroups.coordination.reset_participant import Hold, ResetParticipant
+from streamgroups.coordination.reset_participant import OwnedPartition, ResetParticipant
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
 from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.groups.commit_metadata import CommitMark
@@ -43,8 +43,8 @@ _BACK_OFF_MS = 30_000
 _T = TypeVar("_T")
 
 
-class MemberPlace:
-    """The place of a query in its group: see :class:`streamgroups.coordination.reset_participant.Place`.
+class ResettableQuery:
+    """The place of a query in its group: see :class:`streamgroups.coordination.reset_participant.ResettableMember`.
 
     Args:
         member: the member of the query.
@@ -72,16 +72,19 @@ class MemberPlace:
         return self._member.member_id
 
     @property
-    def holds(self) -> dict[TopicPartition, Hold]:
+    def owned(self) -> dict[TopicPartition, OwnedPartition]:
         """The partitions that may be planned."""
         membership = self._member.membership
         owned = {tp: membership.owned[tp] for tp in membership.plannable}
-        return {tp: Hold(it.epoch, it.next_offset, it.reset, it.origin is Origin.FOREIGN) for tp, it in owned.items()}
+        return {
+            tp: OwnedPartition(it.epoch, it.next_offset, it.reset, it.origin is Origin.FOREIGN)
+            for tp, it in owned.items()
+        }
 
     def stop(self, partitions: Collection[TopicPartition]) -> None:
         """Does nothing: between two batches nothing is in flight."""
 
-    def move(self, decided: Mapping[TopicPartition, Hold], *, detail: str) -> Collection[TopicPartition]:
+    def move(self, decided: Mapping[TopicPartition, OwnedPartition], *, detail: str) -> Collection[TopicPartition]:
         """Sets new positions, and waits for a bounded time until the group has committed them."""
         places = self._member.membership.plannable
         new = {
@@ -146,27 +149,27 @@ class ResetParticipation(Resets):
             metadata_store, cluster, group_id, lambda id_: MemberEntry(name, id_, now_ms(), None), clock
         )
         self._owner = executor
-        self._place: MemberPlace | None = None
+        self._place: ResettableQuery | None = None
         self._stopped: frozenset[TopicPartition] = frozenset()
         self._next_poll_ms: int | None = None
         self._batches_since_poll = 0
         self._left_alone_until_ms: int | None = None
-        self._next_note_ms: int | None = None
+        self._next_entry_ms: int | None = None
         self._off = False
 
     def listen(self, record: Recorder) -> Recorder:
         """See :meth:`streamgroups.query.query_ports.Resets.listen`. It writes the metadata entries of the member."""
 
-        def heard(event: MemberEvent) -> None:
+        def is_notified(event: MemberEvent) -> None:
             record(event)
             if event.kind is Kind.ASSIGNED:
                 self._owner.start(partial(self._try, self._participant.introduce, None))
 
-        return heard
+        return is_notified
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
         """See :meth:`streamgroups.query.query_ports.Resets.join`."""
-        self._place = MemberPlace(
+        self._place = ResettableQuery(
             member, self._metadata_store, self._group_id, self._record, wait_timeout_ms=self._wait_timeout_ms
         )
         # The connection is established while the member joins.
@@ -196,9 +199,9 @@ class ResetParticipation(Resets):
         """See :meth:`streamgroups.query.query_ports.Resets.began`."""
         self._batches_since_poll += 1
         now_ms = self._clock()
-        if self._next_note_ms is None or now_ms >= self._next_note_ms:
-            self._next_note_ms = now_ms + _ENTRY_INTERVAL_MS
-            self._owner.start(partial(self._try, partial(self._note, batch), None))
+        if self._next_entry_ms is None or now_ms >= self._next_entry_ms:
+            self._next_entry_ms = now_ms + _ENTRY_INTERVAL_MS
+            self._owner.start(partial(self._try, partial(self._write_entries, batch), None))
 
     def close(self) -> None:
         """Closes the metadata store in the background, after the jobs."""
@@ -206,15 +209,15 @@ class ResetParticipation(Resets):
 
     # ---- jobs --------------------------------------------------------------------------------------------------------
 
-    def _connect(self, partitions: Collection[TopicPartition], _place: MemberPlace) -> None:
-        for notes in (members_group_of(self._group_id), resets_group_of(self._group_id)):
-            self._metadata_store.read(notes, partitions)
+    def _connect(self, partitions: Collection[TopicPartition], _place: ResettableQuery) -> None:
+        for group in (members_group_of(self._group_id), resets_group_of(self._group_id)):
+            self._metadata_store.read(group, partitions)
 
-    def _note(self, batch: InFlight, place: MemberPlace) -> None:
+    def _write_entries(self, batch: InFlight, place: ResettableQuery) -> None:
         self._participant.reading_until = {r.topic_partition: r.end_offset for r in batch.ranges}
-        self._participant.note(place, self._participant.known)
+        self._participant.write_entries(place, self._participant.known)
 
-    def _apply(self, place: MemberPlace) -> frozenset[TopicPartition]:
+    def _apply(self, place: ResettableQuery) -> frozenset[TopicPartition]:
         stopped: frozenset[TopicPartition] = frozenset()
 
         def all_move() -> bool:
@@ -231,7 +234,7 @@ class ResetParticipation(Resets):
             )
         return stopped
 
-    def _try(self, job: Callable[[MemberPlace], _T], otherwise: _T) -> _T:
+    def _try(self, job: Callable[[ResettableQuery], _T], otherwise: _T) -> _T:
         if self._place is None or self._off:
             return otherwise
         try:

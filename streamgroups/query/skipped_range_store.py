@@ -33,7 +33,7 @@ class SkippedRangeStore:
     def __init__(self, metadata_store: MetadataStore, group_id: str) -> None:
         self._metadata_store, self._group_id = metadata_store, group_id
 
-    def note(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
+    def record(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
         """Stores the partitions of a replayed batch that the query does not read.
 
         Called before Spark can finish the batch.
@@ -52,7 +52,7 @@ class SkippedRangeStore:
                     f"{e.remedy} The query can be restarted.".strip(),
                 ) from e
 
-    def note_unread(self, batch: BatchOffset) -> None:
+    def record_left_ranges(self, batch: BatchOffset) -> None:
         """Stores that the sink has not read all rows of a batch, which Spark counts as finished.
 
         Raises nothing, because the query fails with the reason. Without the entry, the stored states decide
@@ -72,7 +72,7 @@ class SkippedRangeStore:
     def among(self, batch: BatchOffset, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
         """Those of the partitions that a finished batch has not read, or for which that is unknown."""
         try:
-            noted = self._read(partitions)
+            stored = self._read(partitions)
         except StreamGroupsError as e:
             logger.warning(
                 "Group '%s': the skipped ranges of batch %d in %s could not be read (%s); records without a committed offset are read again.",
@@ -82,14 +82,14 @@ class SkippedRangeStore:
                 e,
             )
             return partitions
-        return [tp for tp, left in noted.items() if fingerprint(batch) in left.batches]
+        return [tp for tp, left in stored.items() if fingerprint(batch) in left.batches]
 
     def _write(self, batch: BatchOffset, left: Collection[TopicPartition]) -> None:
         ends = {r.topic_partition: r.end_offset for r in batch.ranges}
         changed = changes(fingerprint(batch), {tp: tp in left for tp in ends}, self._read(ends))
         if changed:
-            notes = {tp: Committed(ends[tp], it.encode()) for tp, it in changed.items()}
-            self._metadata_store.write(skipped_ranges_group_of(self._group_id), notes)
+            entries = {tp: Committed(ends[tp], it.encode()) for tp, it in changed.items()}
+            self._metadata_store.write(skipped_ranges_group_of(self._group_id), entries)
 
     def _read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, SkippedRanges]:
         read = self._metadata_store.read(skipped_ranges_group_of(self._group_id), sorted(partitions))

@@ -21,10 +21,10 @@ from streamgroups.positions import (
 )
 
 
-def times_asked(positions: Positions, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def requested_times(positions: Positions, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The times to look up, in milliseconds since the epoch, of the partitions whose position is a time."""
-    asked = {tp: positions.of(tp) for tp in partitions}
-    return {tp: p.timestamp_ms for tp, p in asked.items() if isinstance(p, AtTime)}
+    requested = {tp: positions.of(tp) for tp in partitions}
+    return {tp: p.timestamp_ms for tp, p in requested.items() if isinstance(p, AtTime)}
 
 
 def nearest_offsets(
@@ -55,7 +55,7 @@ def resolve(
     Args:
         positions: the positions that the user named.
         bounds: the bounds of every partition to resolve.
-        at_times: the results of the log for :func:`times_asked`.
+        at_times: the results of the log for :func:`requested_times`.
 
     Raises:
         InvalidOption: if an offset is outside the partition, or no record matches a time and that is an error. Also if

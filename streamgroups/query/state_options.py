@@ -1,6 +1,6 @@
 """Parses the options about the states of operators, such as ``stateLocation``.
 
-Called by ``streamgroups_spark.source.options``. Source: SEMANTICS S10, C4.
+Called by ``streamgroups_spark.source.source_options``. Source: SEMANTICS S10, C4.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.added_partitions import OnAddedPartitions
 from streamgroups.option_values import choice
-from streamgroups.state.lookup import OnMissingState
+from streamgroups.state.state_lookup import OnMissingState
 
 STATE_OPTIONS = ("stateLocation", "stateRetention", "onMissingState", "onAddedPartitions")
 _DEFAULT_RETENTION_MS = 3_600_000

@@ -29,7 +29,7 @@ from streamgroups.errors import SavepointDamaged
 from streamgroups.identity import TopicIdentity
 from streamgroups.json_values import items, read_json, string, time_ms, time_ms_or_none, whole
 from streamgroups.partitions import TopicPartition
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 
 FILE = "savepoint.json"
 VERSION = 1

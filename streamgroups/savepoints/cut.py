@@ -15,10 +15,10 @@ from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.commit_metadata import ToolMark, mark_of
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups.state.lookup import Choice, Position, Stored
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Earlier, Named, New, StateOrigin
+from streamgroups.state.state_lookup import Choice, Position, Stored
 
 
 def named_state(position: Position, choice: Choice, group_id: str) -> StateOrigin:
@@ -32,7 +32,7 @@ def named_state(position: Position, choice: Choice, group_id: str) -> StateOrigi
     Raises:
         GroupRejected: if the query reads records before the position to build its first state.
 
-    >>> from streamgroups.state.lookup import Empty
+    >>> from streamgroups.state.state_lookup import Empty
     >>> named_state(Position(TopicPartition("flights", 0), 5, UNNAMED), Empty(5), "board")
     New()
     """

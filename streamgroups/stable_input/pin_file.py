@@ -19,7 +19,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.json_values import elements, items, read_json, string, string_or_none, whole
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 
 VERSION = 1
 _MAX_COLUMNS = 1_000_000

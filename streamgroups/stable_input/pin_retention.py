@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.stable_input.pins import Pin, PinFile
-from streamgroups.state.names import StateFileName
-from streamgroups.state.retention import YOUNG_MS, Retention
+from streamgroups.state.file_names import StateFileName
+from streamgroups.state.state_retention import YOUNG_MS, Retention
 
 __all__ = ["YOUNG_MS", "DeletablePins", "Retention", "deletable"]
 

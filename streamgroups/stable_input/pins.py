@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing, StreamGroupsError
 from streamgroups.partitions import Bounds
-from streamgroups.state.lookup import Choice, Position
+from streamgroups.state.state_lookup import Choice, Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def continuation(position: Position, bounds: Bounds, find: Callable[[Position], 
         find: finds the state of a position, and raises an error if no state leads there.
 
     >>> from streamgroups.partitions import TopicPartition
-    >>> from streamgroups.state.lookup import Empty
+    >>> from streamgroups.state.state_lookup import Empty
     >>> from streamgroups.state.origins import UNNAMED
     >>> target = Position(TopicPartition("flights", 0), 12, UNNAMED)
     >>> continuation(target, Bounds(0, 20), lambda _: Empty(read_from=10))

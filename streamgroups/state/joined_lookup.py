@@ -3,7 +3,7 @@
 Used by ``streamgroups_operators.store`` for the driver. A join drops a left record when no later right record can match it.
 So the state of a left partition is complete only together with a right position that is not before the one of its
 batch. Therefore both states always come from the same file, which one batch has written. Source: SEMANTICS S5, S10,
-W18; :mod:`streamgroups.state.lookup` for one partition.
+W18; :mod:`streamgroups.state.state_lookup` for one partition.
 
 For the positions of both partitions:
 
@@ -28,11 +28,11 @@ from typing import TypeAlias
 
 from streamgroups.errors import StateMissing
 from streamgroups.partitions import TopicPartition
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_topics import PARTNER
-from streamgroups.state.lookup import Choice, Empty, OnMissingState, Position, Stored
 from streamgroups.state.manifest import Manifest, PartitionState
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Earlier, Named, New
+from streamgroups.state.state_lookup import Choice, Empty, OnMissingState, Position, Stored
 
 #: The choices for the left and the right partition.
 Choices: TypeAlias = tuple[Choice, Choice]
@@ -79,7 +79,7 @@ def choose_together(
     found = [
         (manifest.file, one, other)
         for manifest in manifests
-        if (one := _ours(manifest, left)) is not None and (other := _ours(manifest, right)) is not None
+        if (one := _state_of(manifest, left)) is not None and (other := _state_of(manifest, right)) is not None
     ]
     here, there = left.next_offset, right.next_offset
     before = [it for it in found if it[1].next_offset <= here and it[2].next_offset <= there]
@@ -102,7 +102,7 @@ def choose_together(
 _Found: TypeAlias = tuple[StateFileName, PartitionState, PartitionState]
 
 
-def _ours(manifest: Manifest, position: Position) -> PartitionState | None:
+def _state_of(manifest: Manifest, position: Position) -> PartitionState | None:
     state = manifest.state_of(position.topic_partition)
     return None if state is None or state.identity.differs_from(position.identity) else state
 

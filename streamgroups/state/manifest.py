@@ -39,7 +39,7 @@ from streamgroups.json_values import (
     whole_or_none,
 )
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_time import GroupWindows, StateTime
 
 VERSION = 1

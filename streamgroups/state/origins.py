@@ -1,6 +1,6 @@
 """Where the state of a position is: part of each position of a member, and of the metadata of each commit.
 
-Used by :mod:`streamgroups.groups` and by :mod:`streamgroups.state.lookup`. Source: SEMANTICS S10.
+Used by :mod:`streamgroups.groups` and by :mod:`streamgroups.state.state_lookup`. Source: SEMANTICS S10.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_time import GroupWindows, StateTime
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from streamgroups.state.ages import Survey
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_ages import Survey
+from streamgroups.state.file_names import StateFileName
 
 
 class StateFiles(Protocol):

@@ -12,9 +12,9 @@ from typing import Any
 
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.lookup import OnMissingState
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named, New
+from streamgroups.state.state_lookup import OnMissingState
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class RangePlan:
 
     Args:
         range: the range of the batch.
-        state: the state; :class:`~streamgroups.state.lookup.New` is an empty one.
+        state: the state; :class:`~streamgroups.state.state_lookup.New` is an empty one.
         read_from: the first offset to read. Records before the range bring the state to its start, without output.
         identity: the topic of the partition.
         idle_until_ms: if the task reads no offsets of the partition: when it was last observed without available

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamgroups.supervision.failures import Failure
+from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import backoff_ms
 
 #: The wait before the second attempt. Each further wait is twice as long, up to the maximum.

@@ -29,7 +29,7 @@ from streamgroups.errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from streamgroups.supervision.failures import Failure
+from streamgroups.supervision.failure_causes import Failure
 
 #: The next run fails with these at the same place, until the user changes something.
 NEVER_PASS: frozenset[type[StreamGroupsError]] = frozenset(

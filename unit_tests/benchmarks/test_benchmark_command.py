@@ -11,7 +11,7 @@ from benchmarks import command
 from benchmarks.bench import Bench
 from benchmarks.figures import Row, S, compare, median_of
 
-GOOD = compare("good", S, {"us": median_of([1.0]), "them": median_of([2.0])}, ours="us")
+GOOD = compare("good", S, {"us": median_of([1.0]), "them": median_of([2.0])}, own="us")
 NO_BENCH = cast(Bench, None)
 
 

@@ -37,9 +37,9 @@ def test_examples_in_docstrings(name: str) -> None:
 
 
 @given(NUMBERS, NUMBERS, st.sampled_from([RECORDS_PER_S, MS, S]))
-def test_a_ratio_above_one_means_that_we_are_better(ours: float, theirs: float, unit: Unit) -> None:
-    better = ours > theirs if unit.more_is_better else ours < theirs
-    assert (ratio(ours, theirs, unit) > 1) == better or ratio(ours, theirs, unit) == pytest.approx(1)
+def test_a_ratio_above_one_means_that_we_are_better(own: float, other: float, unit: Unit) -> None:
+    better = own > other if unit.more_is_better else own < other
+    assert (ratio(own, other, unit) > 1) == better or ratio(own, other, unit) == pytest.approx(1)
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=9))
@@ -68,7 +68,7 @@ def test_a_percentile_is_of_all_rounds_together() -> None:
 @pytest.mark.parametrize(("unit", "fastest"), [(RECORDS_PER_S, "b"), (MS, "a")])
 def test_the_ratio_is_to_the_fastest_setting_of_a_peer(unit: Unit, fastest: str) -> None:
     found = {"us": median_of([20.0]), "a": median_of([10.0]), "b": median_of([40.0]), "other": median_of([20.0])}
-    rows = compare("read", unit, found, ours="us", alternatives=("a", "b"))
+    rows = compare("read", unit, found, own="us", alternatives=("a", "b"))
     assert rows[0].peer == fastest
     assert rows[0].ratio == 0.5
     slower = next(row for row in rows if row.peer in {"a", "b"} - {fastest})
@@ -78,16 +78,16 @@ def test_the_ratio_is_to_the_fastest_setting_of_a_peer(unit: Unit, fastest: str)
 
 def test_a_setting_that_failed_leaves_the_ratio_to_the_other() -> None:
     found = {"us": median_of([20.0]), "a": Missing("a: it broke"), "b": median_of([40.0])}
-    rows = compare("read", RECORDS_PER_S, found, ours="us", alternatives=("a", "b"))
+    rows = compare("read", RECORDS_PER_S, found, own="us", alternatives=("a", "b"))
     assert [(row.peer, row.ratio) for row in rows] == [("b", 0.5), ("a", None)]
     assert [row.failures for row in rows] == [(), ("a: it broke",)]
 
 
 def test_without_our_figure_there_is_no_ratio() -> None:
-    rows = compare("read", S, {"us": Missing("us: it broke"), "a": median_of([1.0])}, ours="us", alternatives=("a",))
+    rows = compare("read", S, {"us": Missing("us: it broke"), "a": median_of([1.0])}, own="us", alternatives=("a",))
     assert [(row.ratio, row.failures) for row in rows] == [(None, ("us: it broke",))]
 
 
 def test_what_cannot_be_had_is_no_failure() -> None:
-    rows = compare("read", S, {"us": median_of([1.0]), "a": Missing("not installed", is_failure=False)}, ours="us")
+    rows = compare("read", S, {"us": median_of([1.0]), "a": Missing("not installed", is_failure=False)}, own="us")
     assert [(row.ratio, row.failures) for row in rows] == [(None, ())]

@@ -12,7 +12,7 @@ from benchmarks.tables import remarks, rst, terminal_table
 FAST = Row(
     "batch read", RECORDS_PER_S, median_of([9.0, 10.0, 11.0]), "kafka", median_of([5e6, 5.5e6, 4e6]), ratio=2 / 1e6
 )
-SLOW = Row("batch read", RECORDS_PER_S, FAST.ours, "kafka, 20 ms", median_of([4e6]), ratio=None)
+SLOW = Row("batch read", RECORDS_PER_S, FAST.own, "kafka, 20 ms", median_of([4e6]), ratio=None)
 BROKEN = Row("trigger", MS, Missing("us: ValueError: *broken* by |x_"), "kafka", median_of([1.0]), ratio=None)
 ABSENT = Row("join", MS, median_of([1.0]), "kafka", Missing("kafka: it cannot", is_failure=False), ratio=None)
 ROWS = [FAST, SLOW, BROKEN, ABSENT]

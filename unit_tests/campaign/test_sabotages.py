@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamgroups.ledgers import commit
+from streamgroups.ledgers import batch_commit
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, Commit, Fenced
 from streamgroups.partitions import OffsetRange, TopicPartition
 
@@ -44,8 +44,8 @@ SABOTAGES = _sabotages()
     ],
 )
 def test_a_sabotaged_ledger_commits_what_it_should_reject(sabotage: str, position: int, expected: type[Any]) -> None:
-    [(_, wrap)] = SABOTAGES._SABOTAGES[sabotage]["streamgroups.ledgers.commit"]
-    judge = commit.judge
+    [(_, wrap)] = SABOTAGES._SABOTAGES[sabotage]["streamgroups.ledgers.batch_commit"]
+    judge = batch_commit.judge
     assert isinstance(wrap(judge)(BATCH, {P0: position}, {}), expected)
     if position == 30:
         assert isinstance(judge(BATCH, {P0: position}, {}), Fenced)

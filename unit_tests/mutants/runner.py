@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if the score is high enough, 1 if it is not, 2 if the list or the project cannot be used.
     """
     options = _parser().parse_args(arguments)
-    mutants = tuple(m for m in MUTANTS if _is_wanted(m, options.ids, options.area))
+    mutants = tuple(m for m in MUTANTS if _is_required(m, options.ids, options.area))
     if options.list:
         print(*(f"{m.id:<4} {m.area:<15} {m.file}: {m.breaks}" for m in mutants), sep="\n")
         return _PASSED
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _is_wanted(mutant: Mutant, ids: Sequence[str], areas: Sequence[str]) -> bool:
+def _is_required(mutant: Mutant, ids: Sequence[str], areas: Sequence[str]) -> bool:
     return mutant.id in ids or mutant.area in areas or not (ids or areas)
 
 

@@ -12,7 +12,7 @@ from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups.dlq.reduction import REJECTED, fitting, reductions, size_bytes
-from streamgroups.dlq.stored import StoredLetter, stored
+from streamgroups.dlq.stored_letters import StoredLetter, stored
 from streamgroups.message import Message
 from unit_tests.extreme_times import EXTREME_TIMES_MS
 

@@ -21,9 +21,9 @@ from streamgroups.groups.batch_lease import (
     LookedUp,
     LookUp,
     NoBatch,
-    Passed,
     Planned,
     Running,
+    Tick,
     Warn,
     lease_limits,
     step,
@@ -55,7 +55,7 @@ class World:
     def passes(self, ms: int, every_ms: int = 1_000) -> None:
         for _ in range(ms // every_ms):
             self.now_ms += every_ms
-            self.happens(Passed())
+            self.happens(Tick())
 
     def of(self, kind: type[LeaseEffect]) -> list[tuple[int, LeaseEffect]]:
         return [(at, effect) for at, effect in self.effects if isinstance(effect, kind)]
@@ -187,7 +187,7 @@ def test_S8_a_member_leaves_only_for_a_batch_that_is_over_and_joins_again_once(
         elif what == "finish":
             world.happens(Finished(number))
         else:
-            world.happens(Passed())
+            world.happens(Tick())
         new = [effect for _, effect in world.effects[before:]]
         left = [effect for effect in new if isinstance(effect, Leave)]
         if left:

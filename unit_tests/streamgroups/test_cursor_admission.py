@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of, resets_group_of
-from streamgroups.cursors.admission import (
+from streamgroups.cursors.argument_checks import (
     Reading,
     check_group_count,
     check_group_name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
-from streamgroups.cursors.state import PartitionState, group_state
+from streamgroups.cursors.group_state import PartitionState, group_state
 from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.partitions import TopicPartition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.cursors.repeats import MAX_REQUESTS, Repeat, Repeats
+from streamgroups.cursors.repeated_requests import MAX_REQUESTS, Repeat, Repeats
 from streamgroups.partitions import TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

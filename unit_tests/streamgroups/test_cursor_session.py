@@ -6,12 +6,20 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamgroups.cursors.session import Covered, Holding, cover, in_flight, plan_commit, read_from, trim
+from streamgroups.cursors.pending_ranges import (
+    Holding,
+    PendingRange,
+    acknowledge,
+    in_flight,
+    pending_ranges,
+    plan_commit,
+    read_from,
+)
 from streamgroups.partitions import TopicPartition
 
 P0, P1, P2 = TPS = tuple(TopicPartition("flights", p) for p in range(3))
 COVERS = st.dictionaries(st.sampled_from(TPS), st.tuples(st.integers(1, 3), st.integers(0, 50)), max_size=3).map(
-    lambda found: tuple(Covered(tp, *rest) for tp, rest in sorted(found.items()))
+    lambda found: tuple(PendingRange(tp, *rest) for tp, rest in sorted(found.items()))
 )
 HOLDINGS = st.dictionaries(
     st.sampled_from(TPS), st.builds(Holding, st.integers(1, 3), st.integers(0, 50), st.booleans())
@@ -20,14 +28,14 @@ REACHED = st.dictionaries(st.sampled_from(TPS), st.integers(0, 50))
 
 
 def test_G4_a_request_commits_what_the_one_before_it_returned() -> None:
-    plan = plan_commit([Covered(P0, 1, 100)], {P0: Holding(1, 0), P1: Holding(2, 7)})
+    plan = plan_commit([PendingRange(P0, 1, 100)], {P0: Holding(1, 0), P1: Holding(2, 7)})
     assert (plan.next_offsets, plan.gone) == ({P0: 100}, ())
 
 
 def test_G7_what_was_lost_is_not_committed_even_if_it_came_back() -> None:
-    covers = [Covered(P0, 1, 100), Covered(P1, 2, 50)]
-    plan = plan_commit(covers, {P0: Holding(3, 0)})
-    assert (plan.next_offsets, plan.gone) == ({}, tuple(covers))
+    pending = [PendingRange(P0, 1, 100), PendingRange(P1, 2, 50)]
+    plan = plan_commit(pending, {P0: Holding(3, 0)})
+    assert (plan.next_offsets, plan.gone) == ({}, tuple(pending))
 
 
 def test_G11_a_revoked_partition_is_not_read() -> None:
@@ -35,34 +43,36 @@ def test_G11_a_revoked_partition_is_not_read() -> None:
 
 
 def test_a_revoked_partition_can_still_be_committed() -> None:
-    assert plan_commit([Covered(P0, 1, 9)], {P0: Holding(1, 5, releasing=True)}).next_offsets == {P0: 9}
+    assert plan_commit([PendingRange(P0, 1, 9)], {P0: Holding(1, 5, releasing=True)}).next_offsets == {P0: 9}
 
 
 def test_G8_a_cursor_from_before_a_move_reads_from_the_new_place() -> None:
-    assert read_from([Covered(P0, 1, 100)], {P0: Holding(2, 40)}) == {P0: 40}
+    assert read_from([PendingRange(P0, 1, 100)], {P0: Holding(2, 40)}) == {P0: 40}
 
 
 @given(COVERS, HOLDINGS)
-def test_G12_a_commit_never_goes_back(covers: tuple[Covered, ...], holdings: dict[TopicPartition, Holding]) -> None:
-    plan = plan_commit(covers, holdings)
+def test_G12_a_commit_never_goes_back(
+    pending: tuple[PendingRange, ...], holdings: dict[TopicPartition, Holding]
+) -> None:
+    plan = plan_commit(pending, holdings)
     assert all(n > holdings[tp].next_offset for tp, n in plan.next_offsets.items())
     assert not plan.next_offsets.keys() & {c.topic_partition for c in plan.gone}
 
 
 @given(COVERS, HOLDINGS)
 def test_G12_never_a_record_before_the_committed_offset(
-    covers: tuple[Covered, ...], holdings: dict[TopicPartition, Holding]
+    pending: tuple[PendingRange, ...], holdings: dict[TopicPartition, Holding]
 ) -> None:
-    positions = read_from(covers, holdings)
+    positions = read_from(pending, holdings)
     assert set(positions) == {tp for tp, h in holdings.items() if not h.releasing}
     assert all(n >= holdings[tp].next_offset for tp, n in positions.items())
 
 
 @given(COVERS, HOLDINGS, REACHED)
 def test_the_next_cursor_covers_what_is_held_and_not_committed(
-    covers: tuple[Covered, ...], holdings: dict[TopicPartition, Holding], reached: dict[TopicPartition, int]
+    pending: tuple[PendingRange, ...], holdings: dict[TopicPartition, Holding], reached: dict[TopicPartition, int]
 ) -> None:
-    after = cover(covers, holdings, reached)
+    after = pending_ranges(pending, holdings, reached)
     assert all(c.ownership_epoch == holdings[c.topic_partition].ownership_epoch for c in after)
     assert {c.topic_partition: (holdings[c.topic_partition].next_offset, c.next_offset) for c in after} == in_flight(
         after, holdings
@@ -74,16 +84,16 @@ def test_the_next_cursor_covers_what_is_held_and_not_committed(
 
 @given(COVERS, COVERS, st.lists(st.tuples(st.sampled_from(TPS), st.integers(0, 60))))
 def test_G12_trimming_never_covers_more_than_was_handled(
-    before: tuple[Covered, ...], after: tuple[Covered, ...], handled: list[tuple[TopicPartition, int]]
+    before: tuple[PendingRange, ...], after: tuple[PendingRange, ...], handled: list[tuple[TopicPartition, int]]
 ) -> None:
     ends = {c.topic_partition: c for c in after}
     had = {(c.topic_partition, c.ownership_epoch): c.next_offset for c in before}
-    for covered in trim(before, after, handled):
-        tp = covered.topic_partition
+    for pending_range in acknowledge(before, after, handled):
+        tp = pending_range.topic_partition
         last = dict(handled).get(tp)
-        assert covered.ownership_epoch == ends[tp].ownership_epoch
-        assert covered.next_offset <= ends[tp].next_offset
-        assert covered.next_offset <= (had[tp, covered.ownership_epoch] if last is None else last + 1)
+        assert pending_range.ownership_epoch == ends[tp].ownership_epoch
+        assert pending_range.next_offset <= ends[tp].next_offset
+        assert pending_range.next_offset <= (had[tp, pending_range.ownership_epoch] if last is None else last + 1)
 
 
 class OneGroup(RuleBasedStateMachine):
@@ -96,7 +106,7 @@ class OneGroup(RuleBasedStateMachine):
         self.ownership_epochs = 0
         self.owner: int | None = None
         self.holding = Holding(0, 0)
-        self.covers: dict[int, list[tuple[Covered, ...]]] = {1: [()], 2: [()]}
+        self.pending: dict[int, list[tuple[PendingRange, ...]]] = {1: [()], 2: [()]}
         self.given: set[int] = set()
         self.skipped: set[int] = set()
 
@@ -128,29 +138,29 @@ class OneGroup(RuleBasedStateMachine):
     def get(self, count: int, which: int) -> None:
         """A request with the newest cursor, or with an older one: a repeated request."""
         assert self.owner is not None
-        chain = self.covers[self.owner]
-        covers = chain[max(which, -len(chain))]
-        self._commit(covers)
-        position = read_from(covers, self._holdings())[P0]
+        chain = self.pending[self.owner]
+        pending = chain[max(which, -len(chain))]
+        self._commit(pending)
+        position = read_from(pending, self._holdings())[P0]
         assert position >= self.committed
         reached = min(position + count, self.end)
         self.given |= set(range(position, reached))
-        chain.append(cover(covers, self._holdings(), {P0: reached}))
+        chain.append(pending_ranges(pending, self._holdings(), {P0: reached}))
 
     @rule(instance=st.sampled_from([1, 2]), which=st.integers(-3, -1))
     def commit(self, instance: int, which: int) -> None:
-        chain = self.covers[instance]
-        covers = chain[max(which, -len(chain))]
+        chain = self.pending[instance]
+        pending = chain[max(which, -len(chain))]
         holdings = self._holdings() if self.owner == instance else {}
-        assert holdings or not plan_commit(covers, holdings).next_offsets
+        assert holdings or not plan_commit(pending, holdings).next_offsets
         if self.owner == instance:
-            self._commit(covers)
+            self._commit(pending)
 
     def _holdings(self) -> dict[TopicPartition, Holding]:
         return {P0: self.holding}
 
-    def _commit(self, covers: tuple[Covered, ...]) -> None:
-        for tp, n in plan_commit(covers, self._holdings()).next_offsets.items():
+    def _commit(self, pending: tuple[PendingRange, ...]) -> None:
+        for tp, n in plan_commit(pending, self._holdings()).next_offsets.items():
             assert tp == P0
             self.committed = n
             self.holding = Holding(self.holding.ownership_epoch, n)

@@ -10,15 +10,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.cursors.session import Covered
-from streamgroups.cursors.tokens import LIFETIME_MS, Cursor, GroupCursor, PartitionCursor, decode, encode
+from streamgroups.cursors.cursor_tokens import LIFETIME_MS, Cursor, GroupCursor, PartitionCursor, decode, encode
+from streamgroups.cursors.pending_ranges import PendingRange
 from streamgroups.errors import CursorExpired, InvalidCursor
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 
 KEY = b"0123456789abcdef"
 FIVE_MINUTES_MS = 5 * 60 * 1000
-GROUP = GroupCursor("flights", "billing", "worker-1", "5f2c", (Covered(TopicPartition("flights", 0), 3, 100),))
+GROUP = GroupCursor("flights", "billing", "worker-1", "5f2c", (PendingRange(TopicPartition("flights", 0), 3, 100),))
 
 NAMES = st.text(min_size=1, max_size=20)
 CURSORS: st.SearchStrategy[Cursor] = st.one_of(
@@ -38,7 +38,7 @@ CURSORS: st.SearchStrategy[Cursor] = st.one_of(
             NAMES,
             st.lists(
                 st.builds(
-                    Covered,
+                    PendingRange,
                     st.builds(TopicPartition, st.just(stream), st.integers(0, 9999)),
                     st.integers(0, 2**31),
                     st.integers(0, 2**62),

@@ -13,7 +13,7 @@ from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
 from streamgroups.dlq.letter import LETTER, DeadLetter, Origin
 from streamgroups.dlq.limits import LetterCounts, LetterLimits, check_limits, count_letters
 from streamgroups.dlq.record_headers import parse_headers, to_headers
-from streamgroups.dlq.written import missing_letters, with_letters, with_output
+from streamgroups.dlq.written_letters import missing_letters, with_letters, with_output
 from streamgroups.errors import InvalidOption, TooManyDeadLetters
 from streamgroups.partitions import OffsetRange, TopicPartition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroups.doctor.check_results import Finding, State, worst
-from streamgroups.doctor.cluster import Broker, Cluster, ClusterUnreachable, judge_cluster
+from streamgroups.doctor.cluster_checks import Broker, Cluster, ClusterUnreachable, judge_cluster
 
 HERE = Broker(1, "kafka-1:9092")
 WEEK = 10_080

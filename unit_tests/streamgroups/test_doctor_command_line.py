@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from streamgroups.doctor.executors import Executor
+from streamgroups.doctor.executor_checks import Executor
 from streamgroups.errors import InvalidOption
 from streamgroups_cli import _spark_application
 from streamgroups_cli.command_line import app

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from streamgroups.doctor.check_results import Finding, State
-from streamgroups.doctor.executors import Executor, judge_executors
+from streamgroups.doctor.executor_checks import Executor, judge_executors
 
 DRIVER: dict[str, str | None] = {"streamgroups": "1.0", "pyarrow": "18.0"}
 FINE = Executor("node-1", 7, "/opt/python", "3.11.2", DRIVER, reader="native")

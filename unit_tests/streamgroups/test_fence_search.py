@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from streamgroups.checkpoints.restart import OnRestart
-from streamgroups.ledgers import commit, ledger, recovery
+from streamgroups.ledgers import batch_commit, ledger, recovery
 from streamgroups.query import ledger_positions
 from unit_tests.exactly_once_model import WithLedger, WithoutLedger
 from unit_tests.examples import TIMES, sequences
@@ -61,9 +61,9 @@ def _no_resets(partitions: Any, _: Any) -> Any:
         # A batch of a frozen member is written at the same position again.
         (ledger, "is_current", _always),
         # A frozen assignment takes the partition over from the next owner.
-        (commit, "new_epochs", _generation_only),
+        (batch_commit, "new_epochs", _generation_only),
         # The ledger does not contain its resets.
-        (commit, "stored_resets", _no_resets),
+        (batch_commit, "stored_resets", _no_resets),
     ],
     ids=["move", "commit", "take over", "resets"],
 )

@@ -19,10 +19,10 @@ from streamgroups.fakes import FakeLedger, Moment
 from streamgroups.fakes.group import CommitAnswer
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.membership import NewPosition, Origin, Owned
-from streamgroups.ledgers.commit import commit_batch, take_over_partitions
+from streamgroups.ledgers.batch_commit import commit_batch, take_over_partitions
 from streamgroups.ledgers.fences import epoch_partition, fences, new_epochs
 from streamgroups.ledgers.recovery import take_over
-from streamgroups.query.admission import Limits
+from streamgroups.query.trigger_limits import Limits
 from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 P0 = tp(0)
@@ -215,11 +215,11 @@ def test_F2_G8_the_delayed_entry_of_a_frozen_member_does_not_apply_a_reset_again
     alice.batch()
     write, held = store.write, []
 
-    def frozen(group_id: str, notes: Any) -> None:
+    def frozen(group_id: str, entries: Any) -> None:
         if group_id == members_group_of("airline"):
-            held.append((group_id, notes))
+            held.append((group_id, entries))
         else:
-            write(group_id, notes)
+            write(group_id, entries)
 
     store.write = frozen
     world.produce(1)
@@ -232,8 +232,8 @@ def test_F2_G8_the_delayed_entry_of_a_frozen_member_does_not_apply_a_reset_again
     bob.batch()
     world.order(2)
     assert _batches(bob) == [["flights-0[2,11)"]]
-    for group_id, notes in held:
-        write(group_id, notes)
+    for group_id, entries in held:
+        write(group_id, entries)
     world.group.kill("bob")
     carol = Run(world, "carol").start()
     assert _batches(carol) == []
@@ -249,12 +249,12 @@ def test_F2_G8_an_entry_that_cannot_be_written_does_not_apply_a_reset_again() ->
     write = store.write
     reset = world.order(2)
 
-    def down(group_id: str, notes: Any) -> None:
+    def down(group_id: str, entries: Any) -> None:
         if group_id == members_group_of("airline") and any(
-            f'"applied":"{reset}"' in it.metadata for it in notes.values()
+            f'"applied":"{reset}"' in it.metadata for it in entries.values()
         ):
             raise BrokerUnreachable("No response.")
-        write(group_id, notes)
+        write(group_id, entries)
 
     store.write = down
     assert _batches(alice) == [["flights-0[2,10)"]]

@@ -33,8 +33,8 @@ def test_S1_members_of_the_same_topics_are_joined(assignor: str, topics: set[str
 
 @pytest.mark.parametrize("assignor", ["range", "uniform", "a-plugin"])
 def test_S1_any_assignor_of_the_broker_fits(assignor: str) -> None:
-    ours = replace(group({"flights"}, assignor=assignor), type="consumer")
-    check_may_join(ours, FLIGHTS, by_pattern=False, mode=SHARED)
+    own = replace(group({"flights"}, assignor=assignor), type="consumer")
+    check_may_join(own, FLIGHTS, by_pattern=False, mode=SHARED)
 
 
 def test_S4_a_pattern_may_match_more_topics_than_the_others_but_not_fewer() -> None:

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.groups.lag import (
-    FirstUnread,
-    NothingUnread,
+    CountedLag,
+    FirstOfLag,
+    NoLag,
     PartitionError,
     PartitionLag,
-    UnreadRecords,
     total,
 )
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
@@ -24,10 +24,8 @@ def lags(draw: st.DrawFn) -> PartitionLag:
     beginning = draw(OFFSETS)
     end = beginning + draw(OFFSETS)
     committed = draw(st.none() | OFFSETS)
-    first: FirstUnread | None = draw(
-        st.one_of(
-            st.none(), st.just(NothingUnread()), st.builds(StampedOffset, st.integers(beginning, end), st.just(5_000))
-        )
+    first: FirstOfLag | None = draw(
+        st.one_of(st.none(), st.just(NoLag()), st.builds(StampedOffset, st.integers(beginning, end), st.just(5_000)))
     )
     return PartitionLag(TP, committed, Bounds(beginning, end), first)
 
@@ -48,11 +46,11 @@ def test_lag_is_never_negative_and_never_more_than_what_is_there(lag: PartitionL
 
 
 def test_O3_counted_records_count_and_a_bound_is_marked() -> None:
-    counted = PartitionLag(TP, 2, Bounds(0, 10), counted=UnreadRecords(3, open=4))
+    counted = PartitionLag(TP, 2, Bounds(0, 10), counted=CountedLag(3, open=4))
     assert (counted.records, counted.open_records, counted.is_exact) == (3, 4, True)
-    bound = PartitionLag(TP, 2, Bounds(0, 10), counted=UnreadRecords(7, is_exact=False))
+    bound = PartitionLag(TP, 2, Bounds(0, 10), counted=CountedLag(7, is_exact=False))
     assert (bound.records, bound.is_exact) == (7, False)
-    with_first = PartitionLag(TP, 2, Bounds(0, 10), StampedOffset(8, 0), counted=UnreadRecords(7, is_exact=False))
+    with_first = PartitionLag(TP, 2, Bounds(0, 10), StampedOffset(8, 0), counted=CountedLag(7, is_exact=False))
     assert (with_first.records, with_first.is_exact) == (2, False), "offsets before the first record do not count"
     assert not PartitionLag(TP, 2, Bounds(0, 10)).is_exact
     at_end = PartitionLag(TP, 10, Bounds(0, 10))
@@ -69,8 +67,8 @@ def test_the_first_available_record_never_makes_the_lag_larger(lag: PartitionLag
 
 def test_O3_G13_markers_at_the_end_are_no_lag() -> None:
     assert PartitionLag(TP, 9, Bounds(0, 10)).records == 1
-    assert PartitionLag(TP, 9, Bounds(0, 10), NothingUnread()).records == 0
-    assert PartitionLag(TP, 9, Bounds(0, 10), NothingUnread()).time_ms(10_000) == 0
+    assert PartitionLag(TP, 9, Bounds(0, 10), NoLag()).records == 0
+    assert PartitionLag(TP, 9, Bounds(0, 10), NoLag()).time_ms(10_000) == 0
 
 
 def test_a_clock_that_is_ahead_makes_no_negative_lag() -> None:

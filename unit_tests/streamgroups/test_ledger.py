@@ -10,7 +10,7 @@ from hypothesis import given
 
 from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.ledgers.compare_and_swap import (
     AlreadyDone,
     Commit,
@@ -236,6 +236,6 @@ def test_X2_a_batch_that_reads_one_stream_of_a_join_moves_that_one() -> None:
 def test_X2_the_first_group_by_name_keeps_the_entry_of_a_no_data_batch() -> None:
     ledger, batch = ledger_at({}), NoDataBatch("5f2c", 7, 99)
     nothing: dict[str, list[OffsetRange]] = {"flights": [], "fares": []}
-    assert commit_batch(ledger, nothing, "closed", quiet=batch) == CommitGroups({"fares": batch.positions})
-    assert commit_batch(ledger, nothing, "closed", quiet=batch) == AlreadyDone()
+    assert commit_batch(ledger, nothing, "closed", no_data_batch=batch) == CommitGroups({"fares": batch.positions})
+    assert commit_batch(ledger, nothing, "closed", no_data_batch=batch) == AlreadyDone()
     assert ledger.written == ["closed"]

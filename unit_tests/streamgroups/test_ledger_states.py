@@ -11,14 +11,14 @@ from streamgroups.errors import FencedBatch, StateMissing
 from streamgroups.fakes import FakeLedger
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import UNKNOWN
-from streamgroups.ledgers.commit import commit_batch, take_over_partitions
+from streamgroups.ledgers.batch_commit import commit_batch, take_over_partitions
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, CommitGroups, Fenced, RangeStatus, judge
-from streamgroups.ledgers.states import StateChange, changes, fingerprints, state_partition
+from streamgroups.ledgers.ledger_states import StateChange, changes, fingerprints, state_partition
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.lookup import Empty, OnMissingState, Position, choose
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Fingerprinted, Named, New, StateOrigin, fingerprint
+from streamgroups.state.state_lookup import Empty, OnMissingState, Position, choose
 
 P0 = TopicPartition("flights", 0)
 DATA, EMPTY = OffsetRange(P0, 10, 20), OffsetRange(P0, 10, 10)

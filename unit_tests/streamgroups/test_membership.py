@@ -183,10 +183,10 @@ def test_in_any_life_only_owned_and_readable_offsets_are_committed_and_positions
             ranges = [OffsetRange(t, next_offset, next_offset + n) for t, next_offset in m.plannable.items()]
             m = m.plan(InFlight(number, m.readable(ranges)))
         else:
-            stood = {t: o.next_offset for t, o in m.owned.items()}
+            was_at = {t: o.next_offset for t, o in m.owned.items()}
             m, to_commit = m.finish(number)
-            assert to_commit.keys() <= stood.keys()
-            assert all(end >= stood[t] for t, end in to_commit.items())
+            assert to_commit.keys() <= was_at.keys()
+            assert all(end >= was_at[t] for t, end in to_commit.items())
             assert m.in_flight is None
         assert m.releasing <= m.owned.keys()
         assert m.plannable.keys() == m.owned.keys() - m.releasing

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamgroups.errors import FencedBatch, SinkUnreachable
 from streamgroups.fakes import FakeLedger, Moment
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, Commit
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from unit_tests.examples import sequences
@@ -168,7 +168,7 @@ class NoDataBatches(RuleBasedStateMachine):
         if moment is not None:
             self._happens[moment] = _no_answer
         try:
-            commit_batch(self.sink, {"board": ()}, batch, quiet=type(self).known_of(batch))
+            commit_batch(self.sink, {"board": ()}, batch, no_data_batch=type(self).known_of(batch))
             run.is_written = True
         except SinkUnreachable:
             # It crashes there, or it tries again: either way it is judged again.

@@ -68,9 +68,9 @@ def test_S14_unknown_forms_are_compatible() -> None:
 
 
 def test_S14_a_program_has_committed_its_form_if_each_offset_has_it() -> None:
-    ours, others = (CommitMark(False, form=form).encode() for form in (NO_FORM, "windows:minutes"))
-    assert is_committed_by(NO_FORM, [P0, P1], {P0: ours, P1: ours})
-    for missing in ({P0: ours}, {P0: ours, P1: others}, {P0: ours, P1: "by hand"}):
+    own, others = (CommitMark(False, form=form).encode() for form in (NO_FORM, "windows:minutes"))
+    assert is_committed_by(NO_FORM, [P0, P1], {P0: own, P1: own})
+    for missing in ({P0: own}, {P0: own, P1: others}, {P0: own, P1: "by hand"}):
         assert not is_committed_by(NO_FORM, [P0, P1], missing)
 
 

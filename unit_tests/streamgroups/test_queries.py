@@ -80,7 +80,7 @@ def test_O3_a_batch_is_processed_at_spark_s_first_event_and_committed_at_the_nex
     assert [p.committed_offset for p in only_group(queries, 3).partitions] == [10, 4]
     queries.idle("q", "r", 13_000, 13_100)
     assert [(p.committed_offset, p.records) for p in only_group(queries, 14).partitions] == [(25, 0), (4, 0)]
-    assert only(queries, 14).heard_ms == 13_100
+    assert only(queries, 14).last_event_ms == 13_100
 
 
 def test_a_query_has_no_figures_before_its_first_batch_and_none_after_its_end() -> None:

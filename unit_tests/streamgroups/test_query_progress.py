@@ -128,8 +128,8 @@ def test_offsets_may_be_texts_and_rates_may_be_missing() -> None:
     """Spark leaves out rates that are not numbers."""
     offset = {"version": 2, "n": 1, "ranges": {"flights": {"0": [3, 5]}}, "resting": {"flights": {"1": 9}}}
     foreign = {"endOffset": "not json"}
-    ours = {"startOffset": None, "endOffset": json.dumps(offset), "latestOffset": None}
-    batch = {"id": "a", "runId": "b", "batchId": 1, "timestamp": "2013-01-01T00:00:00Z", "sources": [foreign, ours]}
+    own = {"startOffset": None, "endOffset": json.dumps(offset), "latestOffset": None}
+    batch = {"id": "a", "runId": "b", "batchId": 1, "timestamp": "2013-01-01T00:00:00Z", "sources": [foreign, own]}
     progress = read_progress(json.dumps(batch))
     assert (progress.input_rows_per_s, progress.duration_ms, progress.name) == (None, None, None)
     assert progress.sources == (SourceProgress(None, {F0: 3, F1: 9}, {F0: 5, F1: 9}),)

@@ -16,7 +16,7 @@ from streamgroups.fakes import FakeLedger
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.commit_metadata import ToolMark
 from streamgroups.groups.membership import Origin, Owned
-from streamgroups.ledgers.commit import take_over_partitions
+from streamgroups.ledgers.batch_commit import take_over_partitions
 from streamgroups.ledgers.fences import epoch_partition, fence_partitions, fences, stored_resets
 from streamgroups.ledgers.recovery import LedgerDifference, TakeOver, take_over
 from streamgroups.partitions import TopicPartition

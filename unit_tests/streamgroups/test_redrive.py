@@ -23,7 +23,7 @@ from streamgroups.dlq.redrive import (
     state_of,
     transactions,
 )
-from streamgroups.dlq.stored import Foreign, Selection, StoredLetter, stored
+from streamgroups.dlq.stored_letters import Foreign, Selection, StoredLetter, stored
 from streamgroups.errors import InvalidOption
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition

@@ -40,10 +40,10 @@ MAX_BYTES = 4096
 def test_G9_an_entry_is_read_back_and_fits_beside_an_offset(
     name: str, member_id: str, used: int, until: int | None, applied: str, stopped: str
 ) -> None:
-    note = MemberEntry(name, member_id, used, until, applied, stopped)
+    entry = MemberEntry(name, member_id, used, until, applied, stopped)
     for behind in ("", "\0", "\0}", "{", "\x7f"):
-        assert MemberEntry.parse(note.encode() + behind) == note
-    assert len(note.encode().encode()) <= MAX_BYTES
+        assert MemberEntry.parse(entry.encode() + behind) == entry
+    assert len(entry.encode().encode()) <= MAX_BYTES
 
 
 @given(IDS, st.integers(0, 2**62), st.dictionaries(st.text(max_size=249), st.integers(0, 10_000)), st.booleans())
@@ -71,7 +71,7 @@ def reset_request(request_id: str, next_offset: int = 0, *, moves: int = 3, void
     return ResetRequest(request_id, next_offset, {"flights": moves}, void)
 
 
-def note(member_id: str = "alice", *, applied: str = "", stopped: str = "") -> MemberEntry:
+def entry(member_id: str = "alice", *, applied: str = "", stopped: str = "") -> MemberEntry:
     return MemberEntry("the name of all", member_id, 0, None, applied, stopped)
 
 
@@ -96,11 +96,11 @@ def test_F2_the_mark_of_a_commit_shows_the_last_applied_reset_request() -> None:
     without, by_a_tool = CommitMark(exclusive=False).encode(), ToolMark(AppliedReset(4, "b")).encode()
     committed = {P0: Committed(10, shows), P1: Committed(10, without)}
     # An entry can be late, or lost: nothing fences it.
-    assert applied_ids(committed, {P0: note(applied="b"), P1: note(applied="a")}) == {P0: "a", P1: ""}
+    assert applied_ids(committed, {P0: entry(applied="b"), P1: entry(applied="a")}) == {P0: "a", P1: ""}
     # A commit of another client does not show what was applied before it. A tool's change is no request.
     others = {P0: Committed(10, "by hand"), P1: Committed(10, by_a_tool)}
-    assert applied_ids(others, {P0: note(applied="a"), P1: note(applied="a")}) == {P0: "a", P1: "a"}
-    assert applied_ids({}, {P2: note(applied="a")}) == {P2: "a"}
+    assert applied_ids(others, {P0: entry(applied="a"), P1: entry(applied="a")}) == {P0: "a", P1: "a"}
+    assert applied_ids({}, {P2: entry(applied="a")}) == {P2: "a"}
 
 
 def test_S6_a_reset_request_contains_existing_partitions_only() -> None:
@@ -116,7 +116,7 @@ class TestNextStep:
     def step(
         self,
         resets: Mapping[TopicPartition, ResetRequest],
-        notes: Mapping[TopicPartition, MemberEntry],
+        entries: Mapping[TopicPartition, MemberEntry],
         owned: Collection[TopicPartition],
         owners: Mapping[TopicPartition, str] = OWNERS,
         *,
@@ -125,25 +125,25 @@ class TestNextStep:
         counts: Mapping[str, int] = FLIGHTS,
         me: str = "alice",
     ) -> Step:
-        return next_step(resets, notes, applied, owned, group_of(owners, state, "flights"), counts, me=me)
+        return next_step(resets, entries, applied, owned, group_of(owners, state, "flights"), counts, me=me)
 
     def test_S6_no_member_resumes_before_all_have_stopped(self) -> None:
-        entries = {P0: note(stopped="a"), P1: note(stopped="a"), P2: note(stopped="older")}
+        entries = {P0: entry(stopped="a"), P1: entry(stopped="a"), P2: entry(stopped="older")}
         waits = self.step(self.REQUESTS, entries, [P0, P1])
         assert waits == Step({}, frozenset(), {}, {}, {"a": "flights-2 has not paused"})
         assert self.step(self.REQUESTS, entries, [P2]).stop == {P2: "a"}
-        stopped = {**entries, P2: note(stopped="a")}
+        stopped = {**entries, P2: entry(stopped="a")}
         assert self.step(self.REQUESTS, stopped, [P0, P1]) == Step(
             {}, frozenset(), {P0: reset_request("a", 10), P1: reset_request("a", 20)}, {}, {}
         )
 
     def test_S6_every_member_that_has_resumed_had_stopped(self) -> None:
-        entries, applied = {P1: note(stopped="a"), P2: note(stopped="a")}, {P0: "a", P1: "a"}
+        entries, applied = {P1: entry(stopped="a"), P2: entry(stopped="a")}, {P0: "a", P1: "a"}
         assert self.step(self.REQUESTS, entries, [P2], applied=applied).move == {P2: reset_request("a", 30)}
         assert self.step(self.REQUESTS, entries, [P0, P1], applied=applied) == NOTHING
 
     def test_F2_an_entry_that_names_a_request_does_not_show_that_it_is_applied(self) -> None:
-        entries = dict.fromkeys(self.REQUESTS, note(applied="a"))
+        entries = dict.fromkeys(self.REQUESTS, entry(applied="a"))
         assert self.step(self.REQUESTS, entries, [P0, P1]).stop == {P0: "a", P1: "a"}
 
     def test_S6_an_incomplete_reset_request_stops_no_member(self) -> None:
@@ -151,13 +151,13 @@ class TestNextStep:
         missing = {"a": "only 2 of 3 entries for flights exist"}
         assert self.step(resets, {}, [P0, P1]) == Step({}, frozenset(), {}, missing, {})
         # A member that has stopped for it continues, and stores that: the part may come later.
-        stopped = {P0: note(stopped="a"), P1: note("bob", stopped="a")}
+        stopped = {P0: entry(stopped="a"), P1: entry("bob", stopped="a")}
         assert self.step(resets, stopped, [P0, P1]) == Step({}, frozenset([P0]), {}, missing, {})
 
     def test_S6_a_reset_request_with_a_deleted_topic_is_complete_without_it(self) -> None:
         """Its entries are deleted with it."""
         resets = {P0: ResetRequest("a", 10, {"flights": 1, "gone": 4})}
-        assert self.step(resets, {P0: note(stopped="a")}, [P0]).move == resets
+        assert self.step(resets, {P0: entry(stopped="a")}, [P0]).move == resets
         assert self.step(resets, {}, [P0], counts={**FLIGHTS, "gone": 4}).incomplete == {
             "a": "only 0 of 4 entries for gone exist"
         }
@@ -169,21 +169,21 @@ class TestNextStep:
 
     def test_S6_the_last_reset_request_counts(self) -> None:
         again = {tp: reset_request("b", n) for n, tp in enumerate(self.REQUESTS)}
-        stopped_for_the_first = dict.fromkeys(again, note(stopped="a"))
+        stopped_for_the_first = dict.fromkeys(again, entry(stopped="a"))
         assert self.step(again, stopped_for_the_first, [P0]).stop == {P0: "b"}
         void = {tp: reset_request("c", void=True) for tp in self.REQUESTS}
         assert self.step(void, stopped_for_the_first, [P0]) == NOTHING
 
     def test_S6_the_entry_of_a_former_owner_does_not_count_for_the_present_one(self) -> None:
-        stopped = dict.fromkeys(self.REQUESTS, note(stopped="a"))
+        stopped = dict.fromkeys(self.REQUESTS, entry(stopped="a"))
         bobs = {**self.OWNERS, P2: "bob"}
         assert not self.step(self.REQUESTS, stopped, [P0], bobs).move
-        by_bob = {**stopped, P2: note("bob", stopped="a")}
+        by_bob = {**stopped, P2: entry("bob", stopped="a")}
         assert self.step(self.REQUESTS, stopped, [P2], bobs, me="bob").stop == {P2: "a"}
         assert self.step(self.REQUESTS, by_bob, [P0], bobs).move.keys() == {P0}
 
     def test_S6_while_a_group_rebalances_no_member_resumes(self) -> None:
-        stopped = dict.fromkeys(self.REQUESTS, note(stopped="a"))
+        stopped = dict.fromkeys(self.REQUESTS, entry(stopped="a"))
         for state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
             assert self.step(self.REQUESTS, stopped, [P0], state=state).waiting.keys() == {"a"}
         assert self.step(self.REQUESTS, stopped, [P0]).move.keys() == {P0}
@@ -196,20 +196,20 @@ class TestNextStep:
         def waiting(entries: Mapping[TopicPartition, MemberEntry]) -> Mapping[str, str]:
             return next_step(self.REQUESTS, entries, {}, [P0], found.group.describe(), FLIGHTS, me="alice").waiting
 
-        stopped = {P0: note(stopped="a"), P1: note(stopped="a")}
+        stopped = {P0: entry(stopped="a"), P1: entry(stopped="a")}
         # The entry of a former owner does not show that the next one has paused.
-        of_former = {**stopped, P2: note(stopped="a")}
+        of_former = {**stopped, P2: entry(stopped="a")}
         for entries in (stopped, of_former):
             assert waiting(entries) == {"a": "flights-2 has not paused"}
         found.end_batch()
         assert found.group.describe().owners[P2].member_id == "bob"
         assert waiting(of_former) == {"a": "flights-2 has not paused"}
-        assert waiting({**stopped, P2: note("bob", stopped="a")}) == {}
+        assert waiting({**stopped, P2: entry("bob", stopped="a")}) == {}
 
     def test_S6_a_partition_that_no_member_can_read_is_not_waited_for(self) -> None:
         orders = TopicPartition("orders", 0)
         resets = {tp: ResetRequest("a", 10, {"flights": 1, "orders": 1}) for tp in (P0, orders)}
-        stopped, counts = {P0: note(stopped="a")}, {"flights": 1, "orders": 1}
+        stopped, counts = {P0: entry(stopped="a")}, {"flights": 1, "orders": 1}
 
         def step(group: GroupDescription) -> Step:
             return next_step(resets, stopped, {}, [P0], group, counts, me="alice")
@@ -226,7 +226,7 @@ class TestNextStep:
         self, ids: list[str], owned: set[TopicPartition]
     ) -> None:
         applied = {tp: ids[i] for i, tp in enumerate(self.REQUESTS)}
-        entries = {tp: note(stopped=ids[i + 3]) for i, tp in enumerate(self.REQUESTS)}
+        entries = {tp: entry(stopped=ids[i + 3]) for i, tp in enumerate(self.REQUESTS)}
         step = self.step(self.REQUESTS, entries, owned, applied=applied)
         due = {tp for tp in owned if applied[tp] != "a"}
         assert step.stop.keys() == {tp for tp in due if entries[tp].stopped != "a"}

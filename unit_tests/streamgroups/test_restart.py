@@ -15,9 +15,9 @@ from streamgroups.checkpoints.restart import (
     Difference,
     OnRestart,
     Resumption,
+    left_ranges,
     resume_finished,
     resume_unfinished,
-    unread,
 )
 from streamgroups.errors import PositionsDiffer
 from streamgroups.groups.applied_reset import AppliedReset
@@ -85,7 +85,7 @@ def test_S5_after_a_finished_batch(row: Row, policy: OnRestart) -> None:
 #: the batch has not read. ``resume_finished`` then continues at the positions of the group.
 TWO = BatchOffset(3, (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)))
 AT_START, AT_END = (Owned(10), Owned(5)), (Owned(20), Owned(6))
-UNREAD: dict[str, tuple[tuple[Owned, Owned], set[TopicPartition], set[TopicPartition], set[TopicPartition]]] = {
+LEFT_RANGES: dict[str, tuple[tuple[Owned, Owned], set[TopicPartition], set[TopicPartition], set[TopicPartition]]] = {
     "read whole, without a commit": (AT_START, set(), {P0, P1}, set()),
     "read whole": (AT_END, set(), {P0, P1}, set()),
     "read by other members": (AT_END, set(), set(), set()),
@@ -103,17 +103,17 @@ UNREAD: dict[str, tuple[tuple[Owned, Owned], set[TopicPartition], set[TopicParti
 
 
 @pytest.mark.parametrize("policy", OnRestart)
-@pytest.mark.parametrize(("owned", "noted", "written", "expected"), UNREAD.values(), ids=UNREAD.keys())
+@pytest.mark.parametrize(("owned", "recorded", "written", "expected"), LEFT_RANGES.values(), ids=LEFT_RANGES.keys())
 def test_S10_a_batch_that_was_not_read_whole_is_read_again(
     owned: tuple[Owned, Owned],
-    noted: set[TopicPartition],
+    recorded: set[TopicPartition],
     written: set[TopicPartition],
     expected: set[TopicPartition],
     policy: OnRestart,
 ) -> None:
     positions = dict(zip((P0, P1), owned, strict=True))
-    found = unread(
-        TWO, positions, noted, lambda r, it: it == positions[r.topic_partition] and r.topic_partition in written
+    found = left_ranges(
+        TWO, positions, recorded, lambda r, it: it == positions[r.topic_partition] and r.topic_partition in written
     )
     assert found == expected
     if found:

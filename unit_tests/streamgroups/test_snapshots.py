@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
-from streamgroups.groups.lag import FirstUnread, NothingUnread, UnreadRecords
+from streamgroups.groups.lag import CountedLag, FirstOfLag, NoLag
 from streamgroups.monitoring.snapshots import Memory, survey
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
@@ -20,7 +20,7 @@ class Counting(FakeAdmin):
         super().__init__(cluster)
         self.read: list[Mapping[TopicPartition, int]] = []
 
-    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstOfLag]:
         self.read.append(dict(offsets))
         return super().first_records(offsets)
 
@@ -67,7 +67,7 @@ def test_G13_O3_markers_in_the_middle_are_no_lag_however_many_partitions_there_a
     behind, caught_up = survey(admin, admin, ["caught-up", "behind"])
     assert (behind.records, behind.is_exact) == (2, True)
     assert (caught_up.records, caught_up.is_exact) == (1, True)
-    assert caught_up.lags[1].first_unread == NothingUnread()
+    assert caught_up.lags[1].first_record_of_lag == NoLag()
     assert admin.read == [{P0: 1}, {P0: 2}], "there is nothing to read of the other 1,499"
 
 
@@ -101,13 +101,13 @@ def test_O3_what_is_not_counted_is_an_upper_bound() -> None:
 def test_what_was_counted_is_not_counted_again_before_something_is_written() -> None:
     admin, memory = cluster_with_lag(), Memory()
     requested: list[list[str]] = []
-    count = admin.count_unread
+    count = admin.count_lag
 
-    def counting(ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
+    def counting(ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, CountedLag]:
         requested.append([str(r) for r in ranges])
         return count(ranges, limit_bytes)
 
-    admin.count_unread = counting  # type: ignore[method-assign]
+    admin.count_lag = counting  # type: ignore[method-assign]
     for _ in range(2):
         survey(admin, admin, ["a"], memory=memory)
     assert requested == [["flights-0[1,5)"]]

@@ -18,7 +18,7 @@ from streamgroups.stable_input.idempotency import idempotency_key
 from streamgroups.stable_input.pin_file import decode, encode
 from streamgroups.stable_input.pin_retention import Retention, deletable
 from streamgroups.stable_input.pins import Cover, Pin, PinFile, RecordSegment, cover
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from unit_tests.examples import examples
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

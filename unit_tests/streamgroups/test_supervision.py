@@ -13,7 +13,7 @@ from streamgroups.errors import (
     NotAuthorized,
     StreamGroupsError,
 )
-from streamgroups.supervision.failures import Failure
+from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import (
     NEVER_PASS,
     NEVER_PASS_AT_FIRST,

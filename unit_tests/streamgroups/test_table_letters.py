@@ -14,7 +14,7 @@ from hypothesis import given
 from streamgroups.dlq.completion import as_row
 from streamgroups.dlq.letter import DeadLetter, Origin
 from streamgroups.dlq.redrive import State, plan_redrive
-from streamgroups.dlq.stored import TableLetter
+from streamgroups.dlq.stored_letters import TableLetter
 from streamgroups.dlq.table_letters import ForeignRow, TablePurge, letter_of, plan_table_purge, queue_name
 from streamgroups.partitions import TopicPartition
 from unit_tests.letters import LETTER

@@ -17,12 +17,12 @@ from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.history import no_history
-from streamgroups.groups.lag import FirstUnread
+from streamgroups.groups.lag import FirstOfLag
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.reset_participation import ResetParticipation
-from streamgroups_cli.groups import changes as changing
+from streamgroups_cli.groups import apply as changing
 from unit_tests.cli_runner import CommandLine
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))
@@ -85,7 +85,7 @@ def test_the_times_of_a_plan_are_read_again_from_a_slow_broker(
     read = board.admin.first_records
     slow = [P1, P0]
 
-    def with_time_limit(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+    def with_time_limit(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstOfLag]:
         found = read(offsets)
         if slow:
             found.pop(slow.pop(), None)
@@ -403,7 +403,7 @@ def test_deleting_a_group_and_taking_it_back(board: CommandLine) -> None:
 
 
 @pytest.fixture
-def noted(board: CommandLine) -> CommandLine:
+def recorded(board: CommandLine) -> CommandLine:
     """The same group; its members left metadata entries, and it was reset while they were running."""
     board.cluster.commit(members_group_of("board"), {P0: 4}, "{}")
     board.cluster.commit(resets_group_of("board"), {P0: 4}, "{}")
@@ -411,41 +411,43 @@ def noted(board: CommandLine) -> CommandLine:
     return board
 
 
-def test_all_groups_are_reset_without_their_metadata_groups(noted: CommandLine) -> None:
-    result = noted("groups", "reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
-    assert (result.code, committed(noted)) == (0, {P0: 0, P1: 2})
-    assert committed(noted, members_group_of("board")) == committed(noted, resets_group_of("board")) == {P0: 4}
+def test_all_groups_are_reset_without_their_metadata_groups(recorded: CommandLine) -> None:
+    result = recorded("groups", "reset", "--all-groups", "--all-topics", "--to-earliest", "--execute")
+    assert (result.code, committed(recorded)) == (0, {P0: 0, P1: 2})
+    assert committed(recorded, members_group_of("board")) == committed(recorded, resets_group_of("board")) == {P0: 4}
 
 
 @pytest.mark.parametrize("which", ["board", "--all-groups"])
-def test_a_group_is_deleted_with_its_metadata_groups(noted: CommandLine, which: str) -> None:
-    plan = noted("groups", "delete", which)
+def test_a_group_is_deleted_with_its_metadata_groups(recorded: CommandLine, which: str) -> None:
+    plan = recorded("groups", "delete", which)
     assert [line.split()[0] for line in plan.out.splitlines()[1:]] == [
         "board",
         resets_group_of("board"),
         members_group_of("board"),
     ]
     assert "board.streamgroups: metadata groups, deleted with their group" in plan.err
-    result = noted("groups", "delete", which, "--execute")
-    assert (result.code, noted.cluster.group_ids()) == (0, [resets_group_of("else")])
+    result = recorded("groups", "delete", which, "--execute")
+    assert (result.code, recorded.cluster.group_ids()) == (0, [resets_group_of("else")])
     assert "1 group and 2 metadata groups deleted." in result.err
     (undo,) = re.findall(r"The previous offsets are stored in (\S+)", result.err)
     assert [g["group"] for g in json.loads(Path(undo).read_text())["groups"]] == ["board"]
-    assert noted("groups", "import", undo, "--execute").code == 0
-    assert is_restored(noted)
-    assert committed(noted, members_group_of("board")) == {}
+    assert recorded("groups", "import", undo, "--execute").code == 0
+    assert is_restored(recorded)
+    assert committed(recorded, members_group_of("board")) == {}
 
 
-def test_metadata_groups_can_be_deleted_by_name(noted: CommandLine) -> None:
-    assert noted("groups", "delete", resets_group_of("else"), "board", members_group_of("board"), "--execute").code == 0
-    assert noted.cluster.group_ids() == []
+def test_metadata_groups_can_be_deleted_by_name(recorded: CommandLine) -> None:
+    assert (
+        recorded("groups", "delete", resets_group_of("else"), "board", members_group_of("board"), "--execute").code == 0
+    )
+    assert recorded.cluster.group_ids() == []
 
 
 def test_a_metadata_group_stays_while_its_applied_requests_stay(
-    noted: CommandLine, monkeypatch: pytest.MonkeyPatch
+    recorded: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise they would be applied again, by a group that is created under that name later."""
-    delete_groups = noted.admin.delete_groups
+    delete_groups = recorded.admin.delete_groups
 
     def without_reset_requests(group_ids: Collection[str]) -> dict[str, StreamGroupsError]:
         if resets_group_of("board") in group_ids:
@@ -453,14 +455,18 @@ def test_a_metadata_group_stays_while_its_applied_requests_stay(
         return delete_groups(group_ids)
 
     with monkeypatch.context() as patched:
-        patched.setattr(noted.admin, "delete_groups", without_reset_requests)
-        result = noted("groups", "delete", "board", "--execute")
-    assert (result.code, committed(noted)) == (4, {})
-    assert noted.cluster.group_ids() == [members_group_of("board"), resets_group_of("board"), resets_group_of("else")]
+        patched.setattr(recorded.admin, "delete_groups", without_reset_requests)
+        result = recorded("groups", "delete", "board", "--execute")
+    assert (result.code, committed(recorded)) == (4, {})
+    assert recorded.cluster.group_ids() == [
+        members_group_of("board"),
+        resets_group_of("board"),
+        resets_group_of("else"),
+    ]
     assert "1 of 3 groups were deleted. No broker answers. Remove the cause" in result.err
     (rest,) = re.findall(r"delete the others with: streamgroups (groups delete --execute .*)\.", result.err)
-    assert noted(*rest.split()).code == 0
-    assert noted.cluster.group_ids() == [resets_group_of("else")]
+    assert recorded(*rest.split()).code == 0
+    assert recorded.cluster.group_ids() == [resets_group_of("else")]
 
 
 def test_deleting_a_group_in_use_or_a_missing_group_is_rejected_completely(board: CommandLine) -> None:

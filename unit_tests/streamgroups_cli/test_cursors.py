@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from streamgroups.cursors.tokens import LIFETIME_MS, PartitionCursor, encode
+from streamgroups.cursors.cursor_tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups.errors import DataLoss
 from streamgroups.partitions import TopicPartition
-from streamgroups_cli.cursors import client as opening
-from streamgroups_cli.cursors import instance_process
+from streamgroups_cli.cursors import instance_process, opening
 from streamgroups_cli.cursors.paths import signing_key
 from unit_tests.cli_cursors import SESSION, FakeCursors, Instances, now_ms
 from unit_tests.cli_runner import CommandLine

@@ -14,7 +14,7 @@ from streamgroups._version import __version__
 from streamgroups.errors import DataLoss, StreamGroupsError
 from streamgroups_cli.command_line import app
 from streamgroups_cli.exits import ExitCode
-from streamgroups_cli.output import wants_json
+from streamgroups_cli.output import is_json_requested
 from unit_tests.cli_runner import CommandLine
 
 JSON = ["-o", "json"]
@@ -81,8 +81,10 @@ def test_an_error_is_one_object_on_standard_error(
 
 
 def test_a_result_is_the_same_whether_errors_are_json() -> None:
-    assert not wants_json(["groups", "list", "-o", "yaml", "json"])
-    assert all(map(wants_json, (["-o", "JSON"], ["-ojson"], ["-vo", "json"], ["--output", "json"], ["--output=json"])))
+    assert not is_json_requested(["groups", "list", "-o", "yaml", "json"])
+    assert all(
+        map(is_json_requested, (["-o", "JSON"], ["-ojson"], ["-vo", "json"], ["--output", "json"], ["--output=json"]))
+    )
 
 
 def test_what_an_error_is_about_survives_pickling_and_new_words() -> None:

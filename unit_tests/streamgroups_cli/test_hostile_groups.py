@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups import metadata_entries as notes
+from streamgroups import metadata_entries as entries
 from streamgroups.coordination import reset_protocol as board
 from streamgroups.coordination.reset_protocol import members_group_of
-from streamgroups.cursors.admission import readers_of
+from streamgroups.cursors.argument_checks import readers_of
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.monitoring.monitor import Monitor
@@ -29,7 +29,7 @@ INFINITE = '{"v":1,"instance":"m","used":Infinity,"until":null,"applied":"","sto
 @pytest.fixture
 def admin() -> FakeAdmin:
     """A cluster on which group mallory has a member and an entry of its own making."""
-    notes._named.clear()
+    entries._named.clear()
     cluster = FakeCluster(FakeClock(1_000_000))
     for tp in (FLIGHTS, MALLORYS):
         cluster.create_topic(tp.topic, 1)

@@ -133,16 +133,16 @@ def test_lists_can_be_narrowed(board: CommandLine) -> None:
 
 
 @pytest.fixture
-def noted(board: CommandLine) -> CommandLine:
+def recorded(board: CommandLine) -> CommandLine:
     """The same groups; members of the one that stopped left metadata entries, and it was reset while they were running."""
     for name in (members_group_of("stopped"), resets_group_of("stopped")):
         board.cluster.commit(name, {P0: 4}, "{}")
     return board
 
 
-def test_O1_metadata_groups_are_listed_on_request(noted: CommandLine) -> None:
+def test_O1_metadata_groups_are_listed_on_request(recorded: CommandLine) -> None:
     def names(*arguments: str) -> list[str]:
-        return [g["group"] for g in json.loads(noted(*arguments, "-o", "json").out)["groups"]]
+        return [g["group"] for g in json.loads(recorded(*arguments, "-o", "json").out)["groups"]]
 
     assert names("groups", "list") == ["board", "stopped"]
     every = ["board", "board.streamgroups", "stopped", "stopped.streamgroups", "stopped.streamgroups.resets"]
@@ -158,17 +158,17 @@ def test_O1_metadata_groups_are_listed_on_request(noted: CommandLine) -> None:
         ["groups", "watch", "--count", "1"],
     ],
 )
-def test_O1_all_groups_are_those_of_readers(noted: CommandLine, arguments: list[str]) -> None:
-    shown = noted(*arguments).out
+def test_O1_all_groups_are_those_of_readers(recorded: CommandLine, arguments: list[str]) -> None:
+    shown = recorded(*arguments).out
     assert "stopped" in shown
     assert ".streamgroups" not in shown
 
 
-def test_a_metadata_group_can_be_named(noted: CommandLine) -> None:
+def test_a_metadata_group_can_be_named(recorded: CommandLine) -> None:
     name = members_group_of("stopped")
-    (group,) = json.loads(noted("groups", "describe", name, "-o", "json").out)["groups"]
+    (group,) = json.loads(recorded("groups", "describe", name, "-o", "json").out)["groups"]
     assert [p["committed_offset"] for p in group["partitions"]] == [4]
-    assert noted("groups", "export", name).out == "flights,0,4\n"
+    assert recorded("groups", "export", name).out == "flights,0,4\n"
 
 
 def test_only_lag(board: CommandLine) -> None:
@@ -297,11 +297,11 @@ def test_listing_imports_neither_spark_nor_what_spark_needs() -> None:
         ["delete-offsets", "stoped", "--topic", "flights"],
     ],
 )
-def test_a_group_with_a_similar_name_is_in_the_remedy(noted: CommandLine, arguments: list[str]) -> None:
-    result = noted("groups", *arguments)
+def test_a_group_with_a_similar_name_is_in_the_remedy(recorded: CommandLine, arguments: list[str]) -> None:
+    result = recorded("groups", *arguments)
     assert (result.code, result.out) == (1, "")
     assert result.err.endswith("Did you mean 'stopped'? See: streamgroups groups list.\n")
-    assert "Did you mean" not in noted("groups", "describe", "something-else").err
+    assert "Did you mean" not in recorded("groups", "describe", "something-else").err
 
 
 def test_a_missing_address_names_all_ways_to_set_it(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

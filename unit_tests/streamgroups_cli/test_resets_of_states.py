@@ -13,7 +13,7 @@ import pytest
 from streamgroups.groups.commit_metadata import position_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.state.lookup import Position
+from streamgroups.state.state_lookup import Position
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import NOW_MS, P0, P1, States
 from unit_tests.streamgroups_cli.test_changing_groups import Query

@@ -15,9 +15,9 @@ from streamgroups.groups.description import GroupDescription
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import decode, encode
-from streamgroups.state.lookup import OnMissingState, Position, Stored
 from streamgroups.state.manifest import Segment
 from streamgroups.state.origins import Earlier, Named, New
+from streamgroups.state.state_lookup import OnMissingState, Position, Stored
 from streamgroups_operators.locations import operator_files
 from streamgroups_operators.store import Operator, StateStore
 from unit_tests.cli_runner import CommandLine, Result

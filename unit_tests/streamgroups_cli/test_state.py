@@ -10,8 +10,8 @@ import pytest
 
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState, Segment
-from streamgroups.state.names import StateFileName
 from streamgroups_operators.locations import operator_files
 from streamgroups_operators.store import NewState, Operator, StateStore
 from unit_tests.cli_runner import CommandLine

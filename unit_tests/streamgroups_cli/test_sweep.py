@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.groups.unused import OFFSETS_TOPIC, GroupUse, Verdict, judge, partition_of_group
+from streamgroups.groups.unused_groups import OFFSETS_TOPIC, GroupUse, Verdict, judge, partition_of_group
 from streamgroups.partitions import TopicPartition
 from unit_tests.cli_runner import CommandLine
 

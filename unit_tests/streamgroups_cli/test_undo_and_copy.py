@@ -12,9 +12,9 @@ from streamgroups.groups.commit_metadata import CommitMark, ToolMark
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named
-from streamgroups_cli.groups.changes import PARTITIONS_PER_COMMIT
+from streamgroups_cli.groups.apply import PARTITIONS_PER_COMMIT
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

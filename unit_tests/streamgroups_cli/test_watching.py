@@ -19,7 +19,7 @@ from streamgroups.fakes import FakeAdmin
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_cli.groups import watching

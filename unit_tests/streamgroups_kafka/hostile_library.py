@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.arrow_columns import COLUMNS
 
 MAX_ROWS, MAX_BYTES = 200, 20_000
 #: The largest record that the library makes: a value, a key, and a few headers.

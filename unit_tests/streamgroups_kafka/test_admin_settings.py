@@ -12,7 +12,7 @@ import pytest
 from streamgroups.errors import InvalidOption, NotAuthorized
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin import partition_sizes
-from streamgroups_kafka.admin.session_settings import admin_settings
+from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
 
 OAUTH = {

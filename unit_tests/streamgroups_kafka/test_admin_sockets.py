@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from streamgroups.errors import BrokerUnreachable
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 
 

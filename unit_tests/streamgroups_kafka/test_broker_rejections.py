@@ -17,9 +17,9 @@ from streamgroups.errors import RecordRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
-from streamgroups_kafka.transactions import session as transaction_session
+from streamgroups_kafka.transactions import transaction_requests as transaction_session
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import OutputSettings, RejectedRecord, Written, write_records
+from streamgroups_kafka.transactions.task_output import OutputSettings, RejectedRecord, Written, write_records
 from streamgroups_kafka.write.record_batches import BatchSettings
 from unit_tests.examples import examples
 from unit_tests.scripted_brokers import ScriptedBrokers

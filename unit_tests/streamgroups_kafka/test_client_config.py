@@ -59,7 +59,7 @@ def _rejection(options: Mapping[str, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("java", "value", "ours", "expected"),
+    ("java", "value", "from_confluent", "expected"),
     [
         ("request.timeout.ms", "9000", "socket.timeout.ms", "9000"),
         ("fetch.max.wait.ms", "10", "fetch.wait.max.ms", "10"),
@@ -80,8 +80,8 @@ def _rejection(options: Mapping[str, str]) -> str:
         ("Request.Timeout.Ms", "9000", "socket.timeout.ms", "9000"),
     ],
 )
-def test_java_names_become_librdkafkas(java: str, value: str, ours: str, expected: str) -> None:
-    assert ClientConfig.from_options({**SERVERS, java: value}).get(ours) == expected
+def test_java_names_become_librdkafkas(java: str, value: str, from_confluent: str, expected: str) -> None:
+    assert ClientConfig.from_options({**SERVERS, java: value}).get(from_confluent) == expected
 
 
 @pytest.mark.parametrize("name", sorted(java_settings.COMMON | java_settings.FETCHING | java_settings.MEMBERSHIP))

@@ -21,14 +21,14 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.retry import comes_true
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.membership.member import KafkaMember
-from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.member_settings import MemberSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 
 mock = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": "1", "log_level": "0"})
@@ -100,9 +100,11 @@ def test_lines_of_a_member_have_no_secret(caplog: pytest.LogCaptureFixture) -> N
 
 def test_kafka_python_speaks_through_it_in_our_threads_only(caplog: pytest.LogCaptureFixture) -> None:
     take_over_logs_of("ours", ClientLog("b:9092", lambda: 0))
-    theirs = logging.getLogger("kafka.net.manager")
+    to_confluent = logging.getLogger("kafka.net.manager")
     for thread, text in (("kafka-io-ours", "refused"), ("kafka-io-ours", "refused"), ("kafka-io-users", "refused")):
-        record = theirs.makeRecord(theirs.name, logging.ERROR, "", 0, "Connection failed: %s", (text,), None)
+        record = to_confluent.makeRecord(
+            to_confluent.name, logging.ERROR, "", 0, "Connection failed: %s", (text,), None
+        )
         record.threadName = thread
-        theirs.handle(record)
+        to_confluent.handle(record)
     assert caplog.messages == ["Kafka at b:9092: Connection failed: refused", "Connection failed: refused"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups_kafka.probes.cluster import strangeness
+from streamgroups_kafka.probes.cluster_probe import strangeness
 
 GOLDEN = bytes.fromhex((Path(__file__).parents[1] / "golden" / "api_versions_4.1.2.hex").read_text())
 #: The response of brokers before 2.4 to an unsupported version: error 35, then an array in version 0.
@@ -18,11 +18,11 @@ OLD = struct.pack(">ihi3h3h", 1, 35, 2, 9, 0, 5, 18, 0, 2)
 
 
 def judged(response: bytes) -> str:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(response)
-        theirs.shutdown(socket.SHUT_WR)
-        return strangeness(ours)
+    from_confluent, to_confluent = socket.socketpair()
+    with from_confluent, to_confluent:
+        to_confluent.sendall(response)
+        to_confluent.shutdown(socket.SHUT_WR)
+        return strangeness(from_confluent)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_any_bytes(response: bytes) -> None:
 
 
 def test_a_server_that_does_not_respond_is_left_to_librdkafka() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.settimeout(0.01)
-        assert strangeness(ours) == ""
+    from_confluent, to_confluent = socket.socketpair()
+    with from_confluent, to_confluent:
+        from_confluent.settimeout(0.01)
+        assert strangeness(from_confluent) == ""

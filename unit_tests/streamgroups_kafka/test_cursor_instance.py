@@ -14,16 +14,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import MemberEntry, members_group_of
 from streamgroups.coordination.reset_requests import ResetRequests
-from streamgroups.cursors.tokens import GroupCursor
+from streamgroups.cursors.cursor_tokens import GroupCursor
 from streamgroups.errors import BrokerUnreachable, DataLoss, FencedMember
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember, FakeRecords
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch
-from streamgroups_kafka.cursors.member import CursorMember
-from streamgroups_kafka.cursors.positions import TopicIds
-from streamgroups_kafka.cursors.session import InstanceSession, Outside
+from streamgroups_kafka.cursors.instance_member import CursorMember
+from streamgroups_kafka.cursors.instance_session import InstanceSession, Outside
+from streamgroups_kafka.cursors.position_checks import TopicIds
 from unit_tests.examples import sequences
 
 GROUP = "billing"
@@ -81,10 +81,10 @@ class World:
         return found.next_offset if found else 0
 
     def request_reset(self, next_offsets: dict[TopicPartition, int]) -> None:
-        self.resets.give(GROUP, next_offsets, {"flights": len(self.partitions)})
+        self.resets.write(GROUP, next_offsets, {"flights": len(self.partitions)})
 
     def applied(self) -> dict[TopicPartition, str]:
-        return {tp: entry.applied for tp, entry in self.resets.notes(GROUP, self.partitions).items()}
+        return {tp: entry.applied for tp, entry in self.resets.entries(GROUP, self.partitions).items()}
 
     def close(self) -> None:
         for session in self.sessions:
@@ -203,7 +203,7 @@ def test_G6_an_instance_with_a_request_in_progress_is_not_reported_as_gone(new_w
 
     a._outside = replace(a._outside, records=SlowRecords(world.cluster))
     a.get(a.identity, 10)
-    until_ms = world.resets.notes(GROUP, [P0])[P0].until_ms
+    until_ms = world.resets.entries(GROUP, [P0])[P0].until_ms
     assert until_ms is not None
     assert until_ms >= world.clock() + TIMEOUT_MS
 
@@ -223,13 +223,13 @@ def test_G8_the_response_to_an_earlier_commit_does_not_count_for_a_later_one(new
     )
     member.join(1_000)
     world.group.settle()
-    first = member.holds
+    first = member.owned
     assert member.move(first, detail="") == {P0}
     # F3: the first move has begun another ownership epoch.
     assert member.move(first, detail="") == frozenset()
     world.group.rebalancing = True
     with pytest.raises(BrokerUnreachable, match="flights-0"):
-        member.move(member.holds, detail="")
+        member.move(member.owned, detail="")
     member.close()
 
 
@@ -369,7 +369,7 @@ def test_G7_what_a_cursor_covers_is_committed_though_more_was_given(new_world: C
     _, second = a.get(first, 10)
     a.commit(first)
     assert world.committed() == 10
-    assert a.commit(second).covers == ()
+    assert a.commit(second).pending == ()
     assert world.committed() == 20
 
 
@@ -597,7 +597,7 @@ class Group(RuleBasedStateMachine):
     def move(self, data: st.DataObject) -> None:
         ends = self.world.cluster.end_offsets(PARTITIONS)
         where = {tp: data.draw(st.integers(0, end)) for tp, end in ends.items()}
-        self.last_request = self.world.resets.give(GROUP, where, {"flights": len(PARTITIONS)})
+        self.last_request = self.world.resets.write(GROUP, where, {"flights": len(PARTITIONS)})
         for tp, n in where.items():
             self.skipped[tp] |= set(range(n))
 

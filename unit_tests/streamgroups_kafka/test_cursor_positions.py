@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from streamgroups.cursors.tokens import PartitionCursor
+from streamgroups.cursors.cursor_tokens import PartitionCursor
 from streamgroups.errors import DataLoss
 from streamgroups.fakes import FakeClock, FakeCluster
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.cursors.positions import TopicIds, checked, checked_cursor
+from streamgroups_kafka.cursors.position_checks import TopicIds, checked, checked_cursor
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 FIRST = TopicIdentity("fake-cluster", "id-of-flights")

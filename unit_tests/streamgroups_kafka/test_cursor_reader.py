@@ -25,10 +25,10 @@ class Ends:
     def __init__(self) -> None:
         self.of = {P0: 0, P1: 0}
         self.begin = {P0: 0, P1: 0}
-        self.asked = 0
+        self.requested = 0
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        self.asked += 1
+        self.requested += 1
         return {tp: self.of[tp] for tp in partitions}
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -68,7 +68,7 @@ def test_G4_as_many_messages_as_the_limit_and_no_more(reading: Reading) -> None:
     reading.consumer.fetched = deque(records(P0, *range(5)))
     found, batch = reading.read({P0: 0}, 3)
     assert (found, batch.reached) == ([(0, 0), (0, 1), (0, 2)], {P0: 3})
-    assert reading.ends.asked == 0, "what is here is given out without a question"
+    assert reading.ends.requested == 0, "what is here is given out without a question"
     found, batch = reading.read({P0: 3}, 3)
     assert (found, batch.reached) == ([(0, 3), (0, 4)], {P0: 5})
     assert reading.consumer.names("incremental_assign") == ["incremental_assign"], "it is read on where it was left"

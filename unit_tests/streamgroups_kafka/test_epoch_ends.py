@@ -10,7 +10,7 @@ import pytest
 from streamgroups.errors import BrokerUnreachable
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin import epoch_ends as module
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.error_codes import Code
 from unit_tests.scripted_admin import CONFIG, Answers, scripted_session
 

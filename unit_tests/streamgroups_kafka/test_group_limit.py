@@ -9,7 +9,7 @@ import pytest
 
 from streamgroups.coordination.reset_protocol import members_group_of, resets_group_of
 from streamgroups.errors import NotAuthorized
-from streamgroups_kafka.admin import session
+from streamgroups_kafka.admin import connection
 from streamgroups_kafka.admin.group_limit import GroupLimit
 from streamgroups_kafka.client.config import ClientConfig
 
@@ -42,7 +42,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[ClientConfig]:
         opened.append(config)
         raise NotAuthorized("The groups could not be listed.", remedy="Grant Describe.")
 
-    monkeypatch.setattr(session, "AdminSession", connect)
+    monkeypatch.setattr(connection, "AdminSession", connect)
     return opened
 
 

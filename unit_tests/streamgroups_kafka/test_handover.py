@@ -22,7 +22,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.retry import comes_true
 from streamgroups_kafka.membership import consumer_thread as member_thread
 from streamgroups_kafka.membership.member import KafkaMember
-from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.member_settings import MemberSettings
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BATCH = [OffsetRange(P0, 5, 9), OffsetRange(P1, 7, 8)]
@@ -44,8 +44,8 @@ class ScriptedConsumer:
 
     def call_back(self, callback: str, *partitions: TopicPartition) -> None:
         """The group assigns partitions, revokes them, or has assigned them to another member."""
-        theirs = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
-        self.script.put(lambda: self._callbacks[callback](self, theirs))
+        to_confluent = [confluent_kafka.TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        self.script.put(lambda: self._callbacks[callback](self, to_confluent))
 
     def poll(self, timeout_s: float) -> None:
         try:
@@ -54,20 +54,20 @@ class ScriptedConsumer:
             return
         then()
 
-    def committed(self, theirs: list[confluent_kafka.TopicPartition], timeout: float) -> list[Any]:
-        return theirs
+    def committed(self, to_confluent: list[confluent_kafka.TopicPartition], timeout: float) -> list[Any]:
+        return to_confluent
 
     def commit(self, *, offsets: list[confluent_kafka.TopicPartition], asynchronous: bool) -> list[Any]:
         if self.rejections:
             raise KafkaException(KafkaError(self.rejections.pop(0)))
         return offsets
 
-    def incremental_assign(self, _theirs: list[confluent_kafka.TopicPartition]) -> None: ...
+    def incremental_assign(self, _other: list[confluent_kafka.TopicPartition]) -> None: ...
 
-    def incremental_unassign(self, theirs: list[confluent_kafka.TopicPartition]) -> None:
-        self.given_up += [TopicPartition(p.topic, p.partition) for p in theirs]
+    def incremental_unassign(self, to_confluent: list[confluent_kafka.TopicPartition]) -> None:
+        self.given_up += [TopicPartition(p.topic, p.partition) for p in to_confluent]
 
-    def pause(self, _theirs: list[confluent_kafka.TopicPartition]) -> None: ...
+    def pause(self, _other: list[confluent_kafka.TopicPartition]) -> None: ...
 
     def list_topics(self, _topic: str, timeout: float) -> None: ...
 

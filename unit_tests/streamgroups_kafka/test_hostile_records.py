@@ -18,7 +18,7 @@ from streamgroups_kafka.client import flawed_records
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import reader as cursor_reader
 from streamgroups_kafka.cursors.reader import RecordReader
-from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, NewFetcher, ReadSettings
 from streamgroups_kafka.read.native_fetcher import NativeFetcher
 from streamgroups_kafka.read.plain_fetcher import PlainFetcher

@@ -19,8 +19,8 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
-from streamgroups_kafka.client.acls import WRITE, Operations
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
+from streamgroups_kafka.client.missing_acls import WRITE, Operations
 
 RETRY, FENCED, FATAL = CommitVerdict.RETRY_WHILE_OWNED, CommitVerdict.FENCED, CommitVerdict.FATAL
 EVERY_CODE = sorted(
@@ -54,9 +54,9 @@ def _kafka(name: str, *args: object) -> KafkaError:
 )
 def test_codes_become_our_errors(error: type[StreamGroupsError], names: str) -> None:
     for name in names.split():
-        ours = to_streamgroups_error(_kafka(name), "Reading 'flights'")
-        assert type(ours) is error, name
-        assert ours.remedy, name
+        from_confluent = to_streamgroups_error(_kafka(name), "Reading 'flights'")
+        assert type(from_confluent) is error, name
+        assert from_confluent.remedy, name
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,21 @@ def test_codes_become_our_errors(error: type[StreamGroupsError], names: str) -> 
     ],
 )
 def test_a_tls_alert_after_the_handshake(alert: str, error: type[StreamGroupsError]) -> None:
-    ours = to_streamgroups_error(_kafka("_TRANSPORT", f"Receive failed: error:0A:SSL routines::{alert}"), "Reading")
-    assert type(ours) is error
-    assert ("ssl.keystore.location" in (ours.remedy or "")) is (error is NotAuthorized)
+    from_confluent = to_streamgroups_error(
+        _kafka("_TRANSPORT", f"Receive failed: error:0A:SSL routines::{alert}"), "Reading"
+    )
+    assert type(from_confluent) is error
+    assert ("ssl.keystore.location" in (from_confluent.remedy or "")) is (error is NotAuthorized)
 
 
 @pytest.mark.parametrize("name", EVERY_CODE)
 def test_every_code_keeps_its_name_and_pickles(name: str) -> None:
-    ours = to_streamgroups_error(_kafka(name), "Group 'orders'", group="orders", topic="flights")
+    from_confluent = to_streamgroups_error(_kafka(name), "Group 'orders'", group="orders", topic="flights")
 
-    assert str(ours).startswith("Group 'orders': ")
-    assert f"({name}: " in str(ours)
-    assert "{" not in str(ours)
-    assert str(pickle.loads(pickle.dumps(ours))) == str(ours)
+    assert str(from_confluent).startswith("Group 'orders': ")
+    assert f"({name}: " in str(from_confluent)
+    assert "{" not in str(from_confluent)
+    assert str(pickle.loads(pickle.dumps(from_confluent))) == str(from_confluent)
 
 
 @pytest.mark.parametrize(
@@ -143,17 +145,17 @@ def test_the_command_names_each_topic() -> None:
     ],
 )
 def test_a_rejected_token_names_its_provider(text: str) -> None:
-    ours = to_streamgroups_error(_kafka("_AUTHENTICATION", text), "Reading")
-    assert type(ours) is NotAuthorized
-    assert "Check 'kafka.sasl.oauthbearer.token.provider'" in ours.remedy
+    from_confluent = to_streamgroups_error(_kafka("_AUTHENTICATION", text), "Reading")
+    assert type(from_confluent) is NotAuthorized
+    assert "Check 'kafka.sasl.oauthbearer.token.provider'" in from_confluent.remedy
 
 
 def test_an_unknown_code_keeps_its_number_and_is_not_retriable() -> None:
-    ours = to_streamgroups_error(KafkaError(9999, "no known error"), "Committing")
-    assert type(ours) is StreamGroupsError
-    assert "9999" in str(ours)
-    assert "no known error" in str(ours)
-    assert not ours.retriable
+    from_confluent = to_streamgroups_error(KafkaError(9999, "no known error"), "Committing")
+    assert type(from_confluent) is StreamGroupsError
+    assert "9999" in str(from_confluent)
+    assert "no known error" in str(from_confluent)
+    assert not from_confluent.retriable
 
 
 def test_an_unknown_code_that_the_client_calls_retriable_is() -> None:
@@ -161,11 +163,11 @@ def test_an_unknown_code_that_the_client_calls_retriable_is() -> None:
 
 
 def test_the_clients_text_is_redacted() -> None:
-    ours = to_streamgroups_error(
+    from_confluent = to_streamgroups_error(
         _kafka("_AUTHENTICATION", "hunter2 is wrong"), "Login", redact=lambda text: text.replace("hunter2", "***")
     )
-    assert "hunter2" not in str(ours)
-    assert "*** is wrong" in str(ours)
+    assert "hunter2" not in str(from_confluent)
+    assert "*** is wrong" in str(from_confluent)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from streamgroups.groups.lag import UnreadRecords
+from streamgroups.groups.lag import CountedLag
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.admin import lag_counting
 from streamgroups_kafka.admin.batch_headers import AbortedTransaction, CountedBatches, count_records
@@ -88,10 +88,10 @@ class Log:
         until = self.stable if committed else self.end
         return [data for base, last, data in self.batches if last >= at and base < until]
 
-    def truth(self, at: int) -> UnreadRecords:
+    def truth(self, at: int) -> CountedLag:
         """What there is for a reader of committed records, and behind its reach."""
         records = sum(at <= o < self.stable and o not in self.gone for o in self.records)
-        return UnreadRecords(records, sum(o >= max(self.stable, at) for o in self.records))
+        return CountedLag(records, sum(o >= max(self.stable, at) for o in self.records))
 
 
 class Broker:
@@ -137,9 +137,9 @@ class Broker:
         return SimpleNamespace(error_code=0, responses=topics)
 
 
-def counted(broker: Broker, *ranges: OffsetRange, limit_bytes: int = PLENTY) -> dict[TopicPartition, UnreadRecords]:
+def counted(broker: Broker, *ranges: OffsetRange, limit_bytes: int = PLENTY) -> dict[TopicPartition, CountedLag]:
     leaders = dict.fromkeys(broker.logs, 1)
-    return asyncio.run(lag_counting.count_unread(broker, leaders, ranges, limit_bytes))  # type: ignore[arg-type]
+    return asyncio.run(lag_counting.count_lag(broker, leaders, ranges, limit_bytes))  # type: ignore[arg-type]
 
 
 # ---- one log, whatever is in it ----------------------------------------------------------------------------------------
@@ -154,9 +154,9 @@ def test_G13_markers_gaps_and_aborted_records_in_the_middle_are_no_records() -> 
     log.mark(2, commit=False)
     log.write(5, removed=frozenset({0, 1, 4}))
     log.write(1)
-    assert (log.end, log.truth(0)) == (17, UnreadRecords(3 + 2 + 2 + 1))
-    assert counted(Broker({P0: log}), OffsetRange(P0, 0, 17)) == {P0: UnreadRecords(8)}
-    assert counted(Broker({P0: log}), OffsetRange(P0, 1, 17)) == {P0: UnreadRecords(7)}
+    assert (log.end, log.truth(0)) == (17, CountedLag(3 + 2 + 2 + 1))
+    assert counted(Broker({P0: log}), OffsetRange(P0, 0, 17)) == {P0: CountedLag(8)}
+    assert counted(Broker({P0: log}), OffsetRange(P0, 1, 17)) == {P0: CountedLag(7)}
 
 
 def test_O3_records_of_an_open_transaction_and_behind_it_are_distinguished() -> None:
@@ -164,24 +164,24 @@ def test_O3_records_of_an_open_transaction_and_behind_it_are_distinguished() -> 
     log.write(2)
     log.write(3, producer=1)
     log.write(4)
-    assert counted(Broker({P0: log}), OffsetRange(P0, 0, 9)) == {P0: UnreadRecords(2, open=7)}
-    assert counted(Broker({P0: log}), OffsetRange(P0, 6, 9)) == {P0: UnreadRecords(0, open=3)}, "it reads what is open"
+    assert counted(Broker({P0: log}), OffsetRange(P0, 0, 9)) == {P0: CountedLag(2, open=7)}
+    assert counted(Broker({P0: log}), OffsetRange(P0, 6, 9)) == {P0: CountedLag(0, open=3)}, "it reads what is open"
     log.mark(1, commit=True)
-    assert counted(Broker({P0: log}), OffsetRange(P0, 0, 10)) == {P0: UnreadRecords(9)}
+    assert counted(Broker({P0: log}), OffsetRange(P0, 0, 10)) == {P0: CountedLag(9)}
 
 
 def test_G13_where_compaction_has_removed_the_last_records_the_count_comes_to_an_end() -> None:
     log = Log()
     log.write(2)
     log.write(50, removed=frozenset(range(50)))
-    assert counted(Broker({P0: log}), OffsetRange(P0, 0, 52)) == {P0: UnreadRecords(2)}
+    assert counted(Broker({P0: log}), OffsetRange(P0, 0, 52)) == {P0: CountedLag(2)}
 
 
 def test_in_a_batch_with_gaps_the_side_of_records_is_unknown() -> None:
     log = Log()
     log.write(10, removed=frozenset({3, 4}))
     log.write(1)
-    assert counted(Broker({P0: log}), OffsetRange(P0, 8, 11)) == {P0: UnreadRecords(3, is_exact=False)}
+    assert counted(Broker({P0: log}), OffsetRange(P0, 8, 11)) == {P0: CountedLag(3, is_exact=False)}
 
 
 def test_batches_of_any_size_get_through_and_old_formats_are_upper_bounds() -> None:
@@ -190,7 +190,7 @@ def test_batches_of_any_size_get_through_and_old_formats_are_upper_bounds() -> N
         log.write(1, body=1 << 20)
     other = TopicPartition("flights", 1)
     found = counted(Broker({P0: log, other: log}), OffsetRange(P0, 0, 3), OffsetRange(other, 0, 3))
-    assert found == {P0: UnreadRecords(3), other: UnreadRecords(3)}
+    assert found == {P0: CountedLag(3), other: CountedLag(3)}
     old = batch(4, 0, last=4, magic=1)
     assert count_records(old, 2, 9) == CountedBatches(5, 3, is_exact=False)
 
@@ -216,7 +216,7 @@ def test_O3_five_thousand_partitions_that_are_behind_by_a_marker_take_one_reques
     tps = [TopicPartition("flights", p) for p in range(5_000)]
     broker = Broker(dict.fromkeys(tps, log))
     found = counted(broker, *(OffsetRange(tp, 1, 2) for tp in tps), limit_bytes=1 << 20)
-    assert set(found.values()) == {UnreadRecords(0)}
+    assert set(found.values()) == {CountedLag(0)}
     assert (len(found), broker.requests) == (5_000, 1)
 
 
@@ -229,7 +229,7 @@ def test_what_the_limit_leaves_out_is_an_upper_bound_and_the_small_ones_come_fir
     other = TopicPartition("flights", 1)
     broker = Broker({P0: large, other: small})
     found = counted(broker, OffsetRange(P0, 0, 800), OffsetRange(other, 0, 8), limit_bytes=20_000)
-    assert found[other] == UnreadRecords(6)
+    assert found[other] == CountedLag(6)
     assert not found[P0].is_exact
     assert 600 < found[P0].records < 800, "what was read is counted exactly"
     assert broker.bytes_sent < 25_000
@@ -240,7 +240,7 @@ def test_a_partition_that_must_not_be_read_spoils_no_other() -> None:
     log.write(3)
     broker = Broker({P0: log, other: log})
     broker.errors[P0] = 29
-    assert counted(broker, OffsetRange(P0, 0, 3), OffsetRange(other, 0, 3)) == {other: UnreadRecords(3)}
+    assert counted(broker, OffsetRange(P0, 0, 3), OffsetRange(other, 0, 3)) == {other: CountedLag(3)}
 
 
 def test_G17_a_response_with_an_error_as_a_whole_is_not_requested_again() -> None:

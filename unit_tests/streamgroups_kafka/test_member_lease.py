@@ -21,8 +21,8 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.batch_watch import BatchWatch
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.member import KafkaMember
-from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberState, Turn
+from streamgroups_kafka.membership.member_settings import MemberSettings
+from streamgroups_kafka.membership.member_state import MemberState, Turn
 
 PARTITIONS = 4
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -107,7 +107,7 @@ class Watched:
 
     def __init__(self, lease: LeaseLimits | None, *, has_others: bool = True) -> None:
         self.now_s, self.is_done, self.has_others = 100.0, False, has_others
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         settings = MemberSettings(
             "airline", "alice", {}, topics=list, lease=lease, has_others=self._others, is_done=self._done
         )
@@ -119,13 +119,13 @@ class Watched:
         self.watch = BatchWatch(settings, self.state)
 
     def _others(self) -> bool:
-        self.asked.append("others")
+        self.requested.append("others")
         if self.now_s > 10_000:
             raise BrokerUnreachable("away")
         return self.has_others
 
     def _done(self, number: int) -> bool:
-        self.asked.append(f"done {number}")
+        self.requested.append(f"done {number}")
         return self.is_done
 
     def passes(self, s: float) -> Turn:
@@ -158,14 +158,14 @@ def test_S8_alone_or_done_it_stays_whatever_the_batch_takes(has_others: bool, is
     assert it.state.batch_ms == 100_000
     it.state.finish(1)
     assert (it.state.due(), it.state.batch_ms) == ({P0: 9}, None)
-    assert ("done 1" in it.asked) == has_others, "a commit log may be far away: it is read only where it matters"
+    assert ("done 1" in it.requested) == has_others, "a commit log may be far away: it is read only where it matters"
 
 
 def test_S8_without_a_broker_no_member_can_take_over() -> None:
     it = Watched(LEASE)
     it.now_s = 20_000.0
     it.passes(20)
-    assert it.asked
+    assert it.requested
     assert not it.state.is_away
 
 
@@ -202,4 +202,4 @@ def test_without_limits_nothing_is_judged() -> None:
     """Group cursors give messages out for as long as the lease of their instance lasts."""
     it = Watched(None)
     it.passes(100)
-    assert (it.asked, it.state.batch_ms) == ([], None)
+    assert (it.requested, it.state.batch_ms) == ([], None)

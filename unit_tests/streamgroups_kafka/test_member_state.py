@@ -14,11 +14,11 @@ from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import MoveLedger, NewPosition, Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberState, Turn
+from streamgroups_kafka.membership.member_settings import MemberSettings
+from streamgroups_kafka.membership.member_state import MemberState, Turn
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 FAILURE = GroupRejected("no", remedy="no")
@@ -115,10 +115,10 @@ def test_S3_a_lost_partition_is_never_committed_and_its_batch_is_reported(shared
 
 def test_S3_after_a_silence_nothing_is_planned_until_a_commit_is_accepted(shared: Shared) -> None:
     state = shared.state
-    assert shared.turn() is Turn.GO_ON
+    assert shared.turn() is Turn.CONTINUE
     shared.now_s += 3.5
     assert state.membership.plannable == {}, "the query's thread may wake before the owner thread"
-    assert shared.turn() is Turn.GO_ON
+    assert shared.turn() is Turn.CONTINUE
     assert state.due() == {P0: 5, P1: 7}, "positions are committed again, to check the membership"
     shared.now_s += 0.1
     shared.turn()
@@ -294,7 +294,7 @@ def test_waiting_for_the_batch_of_a_hand_over_is_no_silence(shared: Shared) -> N
     for _ in range(5):
         shared.now_s += 2
         shared.state.may_release([P0])
-    assert shared.turn() is Turn.GO_ON
+    assert shared.turn() is Turn.CONTINUE
     assert shared.state.due() == {}
 
 

@@ -26,8 +26,8 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership import consumer_thread as member_thread
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberState
+from streamgroups_kafka.membership.member_settings import MemberSettings
+from streamgroups_kafka.membership.member_state import MemberState
 from unit_tests.scripted_consumer import ScriptedConsumer, Step, failed_fetch
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -44,7 +44,7 @@ class Run:
         self.history = FakeHistory(lambda: 0, "airline", "alice")
         self.settings = MemberSettings("airline", "alice", {}, topics=lambda: ["flights"])
         self.first: dict[TopicPartition, Owned] = {}
-        self.asked_first: list[Collection[TopicPartition]] = []
+        self.requested_first: list[Collection[TopicPartition]] = []
         self.state = self._new_state()
         self.seen: list[object] = []
 
@@ -68,7 +68,7 @@ class Run:
         return None
 
     def _first(self, missing: Collection[TopicPartition]) -> Mapping[TopicPartition, Owned]:
-        self.asked_first.append(missing)
+        self.requested_first.append(missing)
         return {tp: self.first[tp] for tp in missing}
 
     def see(self, poll: Callable[[], object]) -> Step:
@@ -107,14 +107,14 @@ def test_S1_a_member_takes_what_the_group_has_committed_and_fetches_nothing_itse
     assert run.seen == [{P0: Owned(5), P1: Owned(7)}]
     assert run.consumer.paused == {P0, P1}, "tasks fetch; the member would fetch it all a second time"
     assert run.consumer.commits == [], "what the group has is not committed again"
-    assert run.asked_first == []
+    assert run.requested_first == []
 
 
 def test_G2_where_the_group_has_nothing_the_start_is_decided_once_and_committed(run: Run) -> None:
     run.consumer.stored = stored(5)
     run.first = {P1: Owned(3, Origin.STARTING)}
     run.go(run.consumer.assign_all(P0, P1), lambda: None)
-    assert run.asked_first == [[P1]]
+    assert run.requested_first == [[P1]]
     assert run.consumer.commits == [{P1: (3, SHARED_MARK)}]
 
 
@@ -176,11 +176,11 @@ def test_F1_an_owner_has_the_generation_of_its_assignment_and_can_confirm_it(run
         return True
 
     def take_over(
-        said: Mapping[TopicPartition, Owned], owns: Callable[[Collection[TopicPartition]], bool]
+        text: Mapping[TopicPartition, Owned], owns: Callable[[Collection[TopicPartition]], bool]
     ) -> Mapping[TopicPartition, Owned]:
-        assert {it.epoch for it in said.values()} == {7}
+        assert {it.epoch for it in text.values()} == {7}
         assert owns([P1])
-        return {tp: replace(it, epoch=9) for tp, it in said.items()}
+        return {tp: replace(it, epoch=9) for tp, it in text.items()}
 
     run.adapt(is_owner=is_owner, take_over=take_over)
     run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned[P0].epoch))
@@ -210,7 +210,7 @@ def test_G17_a_partition_whose_committed_offset_cannot_be_read_is_read_again(run
     run.consumer.unreadable.extend([{P1: KafkaError.UNSTABLE_OFFSET_COMMIT}, {P0: KafkaError.NOT_COORDINATOR}])
     assert run.go(run.consumer.assign_all(P0, P1), run.see(lambda: run.state.membership.owned)) is None
     assert run.seen == [{P0: Owned(5), P1: Owned(7)}]
-    assert (run.asked_first, run.consumer.commits) == ([], [])
+    assert (run.requested_first, run.consumer.commits) == ([], [])
 
 
 def test_G17_a_partition_whose_committed_offset_is_denied_fails_the_member(run: Run) -> None:
@@ -221,7 +221,7 @@ def test_G17_a_partition_whose_committed_offset_is_denied_fails_the_member(run: 
     assert isinstance(error, NotAuthorized)
     assert "flights-1" in error.what
     assert "Grant Read on Topic 'flights'" in (error.remedy or "")
-    assert (run.asked_first, run.consumer.commits) == ([], [])
+    assert (run.requested_first, run.consumer.commits) == ([], [])
 
 
 def test_a_pattern_without_a_topic_is_an_assignment_of_nothing(run: Run) -> None:

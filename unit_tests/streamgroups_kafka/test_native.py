@@ -16,7 +16,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.native_fetcher import NativeFetcher, WarmClients
 from unit_tests.requirements import without
@@ -162,12 +162,12 @@ def test_an_empty_batch(extension: Any) -> None:
 def test_a_few_clients_are_kept_and_not_for_long(extension: Any) -> None:
     warm = WarmClients(most=2, idle_s=3_600)
     first = warm.take(NOWHERE, {})
-    warm.give(NOWHERE, first, {})
+    warm.release(NOWHERE, first, {})
     assert warm.take(NOWHERE, {}) is first
-    warm.give(NOWHERE, first, {})
+    warm.release(NOWHERE, first, {})
     for name in ("a", "b"):
         config = (*NOWHERE, ("client.id", name))
-        warm.give(config, warm.take(config, {}), {})
+        warm.release(config, warm.take(config, {}), {})
     assert len(warm) == 2
     with pytest.raises(ValueError, match="closed"):
         first.stop()
@@ -175,7 +175,7 @@ def test_a_few_clients_are_kept_and_not_for_long(extension: Any) -> None:
     assert len(warm) == 2
     hasty = WarmClients(most=2, idle_s=0)
     client = hasty.take(NOWHERE, {})
-    hasty.give(NOWHERE, client, {})
+    hasty.release(NOWHERE, client, {})
     hasty.close_idle()
     assert len(hasty) == 0
     with pytest.raises(ValueError, match="closed"):
@@ -188,11 +188,11 @@ def test_S11_a_kept_client_is_not_used_for_a_recreated_topic(extension: Any) -> 
     """It has fetched records of the earlier topic, behind the ranges that were read."""
     warm = WarmClients(most=2, idle_s=3_600)
     client = warm.take(NOWHERE, {"flights": "id-1"})
-    warm.give(NOWHERE, client, {"flights": "id-1"})
+    warm.release(NOWHERE, client, {"flights": "id-1"})
     of_gates: dict[str, str | None] = {"gates": "id-9"}
     assert warm.take(NOWHERE, of_gates) is client
     assert of_gates == {"gates": "id-9", "flights": "id-1"}
-    warm.give(NOWHERE, client, of_gates)
+    warm.release(NOWHERE, client, of_gates)
     for ids in ({"flights": "id-2"}, {"flights": None}, {"gates": "id-8"}):
         other = warm.take(NOWHERE, ids)
         assert other is not client

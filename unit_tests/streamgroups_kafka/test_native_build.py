@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups.doctor.installation import Reader, judge_reader
+from streamgroups.doctor.installation_checks import Reader, judge_reader
 from streamgroups_kafka import native
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from streamgroups.errors import BrokerUnreachable
-from streamgroups_kafka.admin import session
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin import connection
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 
 
@@ -25,6 +25,6 @@ def test_a_command_does_not_wait(config: ClientConfig) -> None:
 
 
 def test_a_query_waits_until_the_timeout(config: ClientConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_RETRY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(connection, "_RETRY_TIMEOUT_S", 0.05)
     with pytest.raises(BrokerUnreachable, match=r"could not be reached within 0.2 s. No broker can be reached."):
         AdminSession(config, timeout_s=0.2)

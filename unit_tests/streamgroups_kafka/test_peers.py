@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamgroups.errors import NotAuthorized
-from streamgroups_kafka.admin.session_settings import admin_settings
+from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.client_credentials import ClientCredentials
 from streamgroups_kafka.client.config import ClientConfig
 

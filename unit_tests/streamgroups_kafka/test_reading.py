@@ -25,7 +25,7 @@ from streamgroups_kafka.admin import metadata_store as metadata_store_of_kafka
 from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.read import plain_fetcher, range_reader
-from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import PartitionError, ReadSettings
 from streamgroups_kafka.read.plain_fetcher import PlainFetcher
 from streamgroups_kafka.read.range_reader import read_ranges
@@ -179,7 +179,7 @@ class Fetched:
     def __init__(self, *steps: tuple[bool, Sequence[PartitionError]], bounds: tuple[int, int] = (0, 5)) -> None:
         self.steps, self._bounds = deque(steps), bounds
         self.ranges: dict[TopicPartition, OffsetRange] = {}
-        self.went_on: list[tuple[TopicPartition, int]] = []
+        self.continued: list[tuple[TopicPartition, int]] = []
         self.closed = False
         self.__name__ = "Fetched"
 
@@ -209,7 +209,7 @@ class Fetched:
         del self.ranges[topic_partition]
 
     def seek(self, topic_partition: TopicPartition, next_offset: int) -> None:
-        self.went_on.append((topic_partition, next_offset))
+        self.continued.append((topic_partition, next_offset))
 
     def bounds(self, topic_partition: TopicPartition) -> tuple[int, int]:
         return self._bounds
@@ -252,7 +252,7 @@ def test_S4_what_is_gone_is_data_loss(
 
 
 @pytest.mark.parametrize(
-    ("first", "end", "bounds", "went_on"),
+    ("first", "end", "bounds", "continued"),
     [(5, 9, (0, 5), []), (0, 3, (4, 9), []), (0, 4, (4, 9), []), (0, 9, (4, 9), [(P0, 4)])],
     ids=["at the end", "all gone", "all gone to its end", "the first part is gone"],
 )
@@ -262,9 +262,9 @@ def test_S4_deleted_records_are_skipped_if_the_user_permits_it(
     first: int,
     end: int,
     bounds: tuple[int, int],
-    went_on: list[tuple[TopicPartition, int]],
+    continued: list[tuple[TopicPartition, int]],
 ) -> None:
-    assert go(Fetched(GONE, bounds=bounds), OffsetRange(P0, first, end), fail=False).went_on == went_on
+    assert go(Fetched(GONE, bounds=bounds), OffsetRange(P0, first, end), fail=False).continued == continued
     assert "The missing records are skipped (onDataLoss=skip)" in caplog.text
 
 
@@ -306,7 +306,7 @@ def test_S7_a_task_records_the_gap_that_it_finds(
 
 
 def test_S4_records_that_a_former_leader_does_not_have_are_requested_again(go: Callable[..., Fetched]) -> None:
-    assert go(Fetched(GONE, bounds=(0, 9)), OffsetRange(P0, 5, 9)).went_on == [(P0, 5)]
+    assert go(Fetched(GONE, bounds=(0, 9)), OffsetRange(P0, 5, 9)).continued == [(P0, 5)]
 
 
 def test_G17_bounds_that_a_former_leader_does_not_return_are_requested_again(
@@ -320,7 +320,7 @@ def test_G17_bounds_that_a_former_leader_does_not_return_are_requested_again(
         return 0, 9
 
     monkeypatch.setattr(Fetched, "bounds", bounds)
-    assert go(Fetched(GONE), OffsetRange(P0, 5, 9)).went_on == [(P0, 5)]
+    assert go(Fetched(GONE), OffsetRange(P0, 5, 9)).continued == [(P0, 5)]
     answers.append(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(NotAuthorized, match="Grant Read on Topic 'flights'"):
         go(Fetched(GONE), OffsetRange(P0, 5, 9))

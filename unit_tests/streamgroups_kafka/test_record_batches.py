@@ -143,7 +143,7 @@ def test_what_is_finer_than_a_millisecond_is_cut_off(using: str) -> None:
 
 
 def test_columns_without_a_type_and_other_columns(using: str) -> None:
-    rows = one_column(pa.nulls(2), key=pa.nulls(2), headers=pa.nulls(2), timestamp=pa.nulls(2), note=[1, 2])
+    rows = one_column(pa.nulls(2), key=pa.nulls(2), headers=pa.nulls(2), timestamp=pa.nulls(2), entry=[1, 2])
     (made,) = encode(rows, BatchSettings(), topic="t", now_ms=9)
     assert decoded(made) == [(0, 9, None, None, [])] * 2
 

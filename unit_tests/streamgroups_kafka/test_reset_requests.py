@@ -11,7 +11,7 @@ from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import GroupRejected
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.partitions import TopicPartition
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -25,25 +25,25 @@ def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-def book(cluster: FakeCluster) -> ResetRequests:
+def requests(cluster: FakeCluster) -> ResetRequests:
     return ResetRequests(AdminMetadataStore(FakeAdmin(cluster)), FakeClock(0))
 
 
 def test_G8_a_step_that_a_broker_would_not_store_is_rejected_before_anything_is_written(
-    cluster: FakeCluster, book: ResetRequests
+    cluster: FakeCluster, requests: ResetRequests
 ) -> None:
     """Each partition's request names all topics of the step; a broker stores 4,096 bytes beside an offset."""
     topics = {f"{'a-long-name' * 5}-{i}": 1 for i in range(100)}
     where = {TopicPartition(topic, 0): 0 for topic in topics}
     with pytest.raises(GroupRejected, match="100 topics are too many for one reset request"):
-        book.give("airline", where, topics)
+        requests.write("airline", where, topics)
     assert cluster.committed(resets_group_of("airline"), where) == {}
     assert cluster.committed(members_group_of("airline"), where) == {}
 
 
 @pytest.mark.parametrize(("size", "fits"), [(4_095, True), (4_096, False)])
 def test_G8_the_largest_step_that_a_broker_stores(
-    cluster: FakeCluster, book: ResetRequests, size: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, requests: ResetRequests, size: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka commits the NUL that ends a text, and the broker counts it."""
     longest_id = f"{2**63 - 1:x}"
@@ -56,43 +56,43 @@ def test_G8_the_largest_step_that_a_broker_stores(
     for topic in topics:
         cluster.create_topic(topic)
     if fits:
-        book.give("airline", where, topics)
+        requests.write("airline", where, topics)
         return
     with pytest.raises(GroupRejected, match="20 topics are too many"):
-        book.give("airline", where, topics)
+        requests.write("airline", where, topics)
 
 
-def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(book: ResetRequests) -> None:
+def test_G8_what_was_not_done_yet_becomes_part_of_the_next_step(requests: ResetRequests) -> None:
     counts = {"flights": 2}
-    book.give("airline", {P0: 5}, counts)
-    number = book.give("airline", {P1: 7}, counts)
-    waiting = book.waiting("airline", [P0, P1])
+    requests.write("airline", {P0: 5}, counts)
+    number = requests.write("airline", {P1: 7}, counts)
+    waiting = requests.waiting("airline", [P0, P1])
     assert {tp: (order.id, order.next_offset) for tp, order in waiting.items()} == {P0: (number, 5), P1: (number, 7)}
 
 
-def test_C3_what_was_not_done_yet_keeps_the_state_that_it_names(book: ResetRequests) -> None:
+def test_C3_what_was_not_done_yet_keeps_the_state_that_it_names(requests: ResetRequests) -> None:
     counts, named = {"flights": 2}, Named(StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42), 5)
-    book.give("airline", {P0: 5}, counts, {P0: named})
-    book.give("airline", {P1: 7}, counts)
-    assert {tp: it.state for tp, it in book.waiting("airline", [P0, P1]).items()} == {P0: named, P1: UNNAMED}
-    book.give("airline", {P0: 5}, counts)
-    assert book.waiting("airline", [P0])[P0].state == UNNAMED
+    requests.write("airline", {P0: 5}, counts, {P0: named})
+    requests.write("airline", {P1: 7}, counts)
+    assert {tp: it.state for tp, it in requests.waiting("airline", [P0, P1]).items()} == {P0: named, P1: UNNAMED}
+    requests.write("airline", {P0: 5}, counts)
+    assert requests.waiting("airline", [P0])[P0].state == UNNAMED
 
 
-def test_G8_what_was_cancelled_is_not_waited_for(book: ResetRequests) -> None:
-    book.give("airline", {P0: 5}, {"flights": 2})
-    book.cancel("airline", [P0, P1])
-    assert book.waiting("airline", [P0, P1]) == {}
+def test_G8_what_was_cancelled_is_not_waited_for(requests: ResetRequests) -> None:
+    requests.write("airline", {P0: 5}, {"flights": 2})
+    requests.cancel("airline", [P0, P1])
+    assert requests.waiting("airline", [P0, P1]) == {}
 
 
-def test_G8_a_request_remains_valid_until_a_commit_replaces_it(book: ResetRequests) -> None:
-    number = book.give("airline", {P0: 5, P1: 7}, {"flights": 2})
+def test_G8_a_request_remains_valid_until_a_commit_replaces_it(requests: ResetRequests) -> None:
+    number = requests.write("airline", {P0: 5, P1: 7}, {"flights": 2})
     seen: list[int] = []
 
     def rejected() -> None:
         raise GroupRejected("Group 'airline' has members.")
 
-    assert not book.replace("airline", [P0, P1], rejected)
-    assert {it.id for it in book.waiting("airline", [P0, P1]).values()} == {number}
-    assert book.replace("airline", [P0, P1], lambda: seen.append(len(book.waiting("airline", [P0, P1]))))
-    assert (seen, book.waiting("airline", [P0, P1])) == ([2], {})
+    assert not requests.replace("airline", [P0, P1], rejected)
+    assert {it.id for it in requests.waiting("airline", [P0, P1]).values()} == {number}
+    assert requests.replace("airline", [P0, P1], lambda: seen.append(len(requests.waiting("airline", [P0, P1]))))
+    assert (seen, requests.waiting("airline", [P0, P1])) == ([2], {})

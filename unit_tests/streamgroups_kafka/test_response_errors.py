@@ -25,7 +25,7 @@ from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.error_codes import Code
-from streamgroups_kafka.client.partitions import committed_offsets
+from streamgroups_kafka.client.partition_conversion import committed_offsets
 from streamgroups_kafka.client.responses import REQUESTS, PartRejected, Request
 from streamgroups_testkit import reading
 from unit_tests.scripted_admin import CONFIG, Answers, ScriptedAdmin, metadata, scripted_session

@@ -15,7 +15,7 @@ from streamgroups.fakes import FakeClock
 from streamgroups.tokens import OAuthBearerToken
 from streamgroups_kafka.client.client_credentials import ClientCredentials
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.client.tokens import TokenSource
+from streamgroups_kafka.client.token_providers import TokenSource
 
 LIFE_MS = 100_000
 

@@ -6,7 +6,7 @@ import pytest
 from kafka.errors import for_code
 
 from streamgroups_kafka.client.error_codes import Code
-from streamgroups_kafka.transactions.errors import ELSEWHERE, VERDICTS, Step, Verdict, verdict
+from streamgroups_kafka.transactions.transaction_errors import ELSEWHERE, VERDICTS, Step, Verdict, verdict
 
 DONE, RETRY, ABORT, FENCED, FATAL = Verdict.DONE, Verdict.RETRY, Verdict.ABORT, Verdict.FENCED, Verdict.FATAL
 FIND, INIT, ADD, PRODUCE = Step.FIND_COORDINATOR, Step.INIT_PRODUCER_ID, Step.ADD_PARTITIONS, Step.PRODUCE

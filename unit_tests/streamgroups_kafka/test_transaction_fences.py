@@ -24,8 +24,8 @@ from streamgroups.fakes import FakeCluster
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import Written
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.task_output import Written
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_spark.messages.batch import BatchWritten
 from streamgroups_spark.sinks import group_offsets
@@ -33,7 +33,7 @@ from streamgroups_spark.sinks import kafka as kafka_sink
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
-from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.sinks.sink_options import parse_sink
 from unit_tests.exactly_once_model import (
     EXCLUSIVE,
     PARTITIONS,
@@ -61,7 +61,7 @@ class _KilledError(Exception):
 class _GroupOffsets:
     """A :class:`~unit_tests.exactly_once_model.Method` that keeps no ledger: the group's offsets are in the transaction."""
 
-    keeps_ledger: ClassVar[bool] = False
+    has_ledger: ClassVar[bool] = False
 
     def commit(self, *_: object) -> None:
         raise AssertionError("the sink commits")

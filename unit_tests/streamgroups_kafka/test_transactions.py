@@ -22,9 +22,9 @@ from streamgroups.ports import Committed
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.transactions import session as transaction_session
+from streamgroups_kafka.transactions import transaction_requests as transaction_session
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_kafka.write.encoder import EncodedBatch
 from unit_tests.scripted_brokers import ScriptedBrokers

@@ -24,10 +24,10 @@ from streamgroups.errors import StreamGroupsError, TransactionFailed
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
-from streamgroups_kafka.transactions import output, session
+from streamgroups_kafka.transactions import task_output, transaction_requests
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import OutputSettings, write_records
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.task_output import OutputSettings, write_records
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_kafka.write import first_cut
 from streamgroups_kafka.write.record_batches import BatchSettings
 from unit_tests.examples import sequences
@@ -130,7 +130,7 @@ def both(
     """Runs two attempts of a task with these rows; returns their errors and the brokers."""
     brokers = SequencedBrokers(out=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "AdminSession", brokers)
+        patch.setattr(transaction_requests, "AdminSession", brokers)
         begun: OpenTransaction = Transactions(CONFIG, "streamgroups-board").begin()
         turns = Turns(order)
         brokers.before_each = turns.step
@@ -150,7 +150,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def distinct_numbers(patch: pytest.MonkeyPatch, numbers: Sequence[int]) -> None:
     """The random numbers of the attempts. Their cuts differ, because first batches have more records than 8."""
-    patch.setattr(output, "random_number", iter(numbers).__next__)
+    patch.setattr(task_output, "random_number", iter(numbers).__next__)
 
 
 @pytest.mark.parametrize("of_batch", [40, 10])
@@ -161,7 +161,7 @@ def test_X2_the_second_of_two_attempts_that_meet_is_rejected(of_batch: int) -> N
     """
     rows = [(0, f"record {i:02}") for i in range(40)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output, "_CHUNK_BYTES", 1)
+        patch.setattr(task_output, "_CHUNK_BYTES", 1)
         distinct_numbers(patch, (3, 5))
         order = [0] * 4 + [1] * 6 + [0] * 4 + [1] * 9
         (first, second), brokers = both(rows, rows[20:] + rows[:20], of_batch, iter(order))
@@ -186,7 +186,7 @@ def test_X2_no_order_of_steps_mixes_two_attempts(
     seed.shuffle(other)
     order = (me for _ in range(100) for me in [seed.randrange(2)] * seed.randrange(1, 4))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output, "_CHUNK_BYTES", 600)
+        patch.setattr(task_output, "_CHUNK_BYTES", 600)
         distinct_numbers(patch, numbers)
         errors, brokers = both(rows, other, of_batch, order)
     assert all(e is None or isinstance(e, TransactionFailed) for e in errors)
@@ -198,8 +198,8 @@ def test_an_attempt_without_another_writes_all_its_records_in_order() -> None:
     rows = [(i % 3, f"record {i:03}") for i in range(200)]
     brokers = SequencedBrokers(out=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "AdminSession", brokers)
-        patch.setattr(output, "_CHUNK_BYTES", 600)
+        patch.setattr(transaction_requests, "AdminSession", brokers)
+        patch.setattr(task_output, "_CHUNK_BYTES", 600)
         begun = Transactions(CONFIG, "streamgroups-board").begin()
         written = write_records(records(rows, 10), CONFIG, SETTINGS, begun, task=0)
     assert written.records == 200
@@ -214,7 +214,7 @@ def test_an_attempt_without_another_writes_all_its_records_in_order() -> None:
 def test_a_single_batch_is_not_cut(transactional: bool) -> None:
     brokers = SequencedBrokers(out=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "AdminSession", brokers)
+        patch.setattr(transaction_requests, "AdminSession", brokers)
         begun = Transactions(CONFIG, "streamgroups-board").begin() if transactional else None
         write_records(records([(0, "a"), (0, "b"), (1, "c")], 10), CONFIG, SETTINGS, begun, task=0)
     assert [len(raws) for raws in brokers.log.values()] == [1, 1]
@@ -225,8 +225,8 @@ def test_few_records_wait_for_more_before_the_first_batch_of_their_partition() -
     rows = [(0, "rare 1"), *((1, f"{i:03}") for i in range(200)), (0, "rare 2"), *((1, f"{i:03}") for i in range(50))]
     brokers = SequencedBrokers(out=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "AdminSession", brokers)
-        patch.setattr(output, "_CHUNK_BYTES", 600)
+        patch.setattr(transaction_requests, "AdminSession", brokers)
+        patch.setattr(task_output, "_CHUNK_BYTES", 600)
         begun = Transactions(CONFIG, "streamgroups-board").begin()
         write_records(records(rows, 10), CONFIG, SETTINGS, begun, task=0)
     assert brokers.batches[TopicPartition("out", 0)] == [(0, 2)]

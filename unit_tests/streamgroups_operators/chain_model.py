@@ -12,16 +12,16 @@ from streamgroups.event_time.aggregates import parse_aggregate
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.windows import EventTime, Hopping, Session, Shape, Windowing, released_ms
 from streamgroups.partitions import OffsetRange
-from streamgroups.state.lookup import Position, Stored
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan, decode, encode
 from streamgroups_operators.operator import StatefulOperator
 from streamgroups_operators.shared_files import SharedFiles
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows.definition import state_schema
+from streamgroups_operators.windows.window_definition import state_schema
 from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.streamgroups_operators.window_model import P0, START_MS, TOPIC, Record, Row, batch, watermarks
 
@@ -130,15 +130,15 @@ class Chain:
         range_plan = RangePlan(OffsetRange(P0, first, end), state, read_from, TOPIC, idle_until_ms)
         plan = TaskPlan("", "billing", now_ms, "1f3a9c2b7d10", self.attempts, (range_plan,), operators=operators)
         file = plan.file(self.attempts)
-        ours = self._task(self.first, plan)
+        own = self._task(self.first, plan)
         for at in range(read_from, end, chunk):
-            ours.add_watermarks(watermarks(records, at if at == read_from else at + chunk, min(at + 2 * chunk, end)))
-            ours.add(batch(records[at : min(at + chunk, end)], at))
-        manifest, output = ours.finish(file)
+            own.add_watermarks(watermarks(records, at if at == read_from else at + chunk, min(at + 2 * chunk, end)))
+            own.add(batch(records[at : min(at + chunk, end)], at))
+        manifest, output = own.finish(file)
         rows = [row for table in output for row in table.to_pylist()]
         if dies_between:
             return [], []
-        found, second_state = self._behind(plan, rows, ours.released, file)
+        found, second_state = self._behind(plan, rows, own.released, file)
         if is_killed:
             return [], []
         it = manifest.state_of(P0)
@@ -148,12 +148,12 @@ class Chain:
         return [row for row in rows if row["offset"] >= first], found
 
     def _behind(self, plan: TaskPlan, rows: list[Row], released: Sequence[ProducerWatermarks], file: StateFileName) -> tuple[list[Row], object]:  # fmt: skip
-        theirs = self._task(self.second, plan)
-        theirs.add_watermarks(released)
+        other = self._task(self.second, plan)
+        other.add_watermarks(released)
         results = [row for row in rows if row["pane"] != "dead letter"]
         for at in range(0, len(results), 3):
-            theirs.add(self._records(results[at : at + 3]))
-        manifest, output = theirs.finish(file)
+            other.add(self._records(results[at : at + 3]))
+        manifest, output = other.finish(file)
         return [row for table in output for row in table.to_pylist()], manifest.state_of(P0)
 
     def _records(self, results: list[Row]) -> pa.RecordBatch:

@@ -12,11 +12,11 @@ import pyarrow as pa
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.id_filters import bucket_length_ms
-from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan
-from streamgroups_operators.dedup.operator import COUNTS, DedupOperator
+from streamgroups_operators.dedup.dedup_operator import COUNTS, DedupOperator
 from streamgroups_operators.dedup.seen_ids import forget_filters
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
@@ -141,10 +141,10 @@ class Query:
         self.state, self.next_offset = Named(manifest.file, end), end
         return manifest, offsets
 
-    def seek(self, offset: int, *, keeps: bool = False) -> int:
+    def seek(self, offset: int, *, kept: bool = False) -> int:
         """Continues at an offset that a tool has set. Returns the first offset to read."""
         store, position = StateStore(self.scope, self.files), Position(P0, offset, Unnamed(), TOPIC)
-        choice = store.find_kept(position) if keeps else store.find(position)
+        choice = store.find_kept(position) if kept else store.find(position)
         self.state = Named(choice.file, choice.state.next_offset) if isinstance(choice, Stored) else New()
         self.next_offset = offset
         return min(offset, choice.read_from)

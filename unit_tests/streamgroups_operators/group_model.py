@@ -16,12 +16,12 @@ from streamgroups.event_time.watermark import Watermark, oldest
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.query.batch_admission import BatchAdmission
+from streamgroups.query.batch_ranges import BatchAdmission
 from streamgroups.query.group_time import GroupTime, watermark_of
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.state.figures import StateSize
-from streamgroups.state.lookup import Choice, Position
 from streamgroups.state.origins import UNNAMED, New
+from streamgroups.state.state_lookup import Choice, Position
 from streamgroups.state.task_plan import TaskPlan, decode, encode
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates

@@ -14,12 +14,12 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.joined_lookup import is_together
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups.state.lookup import Empty, OnMissingState, Position
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
+from streamgroups.state.state_lookup import Empty, OnMissingState, Position
 from streamgroups.state.task_plan import RangePlan, TaskPlan
-from streamgroups_operators.joins.definition import How, JoinOperator
-from streamgroups_operators.joins.task_states import JoinTaskStates
+from streamgroups_operators.joins.join_definition import How, JoinOperator
+from streamgroups_operators.joins.join_states import JoinTaskStates
 from streamgroups_operators.store import Operator, StateStore, StoredStates
 from unit_tests.fake_state_files import FakeStateFiles
 
@@ -112,7 +112,7 @@ def _row(side: int, offset: int, record: Record, *, is_late: bool = False) -> Ro
 
 
 def _single(side: int, offset: int, record: Record, how: How) -> list[Row]:
-    return [_row(side, offset, record)] if how.keeps[side] else []
+    return [_row(side, offset, record)] if how.emits_unmatched[side] else []
 
 
 @dataclass

@@ -12,7 +12,7 @@ from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Hopping
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows.definition import state_schema
+from streamgroups_operators.windows.window_definition import state_schema
 from unit_tests.streamgroups_operators.window_model import (
     AGGREGATES,
     RECORDS,

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.shapes import Scope
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
 from streamgroups.partitions import TopicPartition
 from streamgroups_operators import bounded

@@ -14,10 +14,10 @@ from hypothesis import given
 
 from streamgroups.errors import StateDamaged, StateMissing
 from streamgroups.json_values import MAX_TIME_MS
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.id_filters import shape_of
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import New
-from streamgroups.state.retention import Retention, deletable
+from streamgroups.state.state_retention import Retention, deletable
 from streamgroups_operators.bounded import BoundedRecords
 from streamgroups_operators.dedup.bloom_filter import BloomFilter
 from streamgroups_operators.dedup.ids import Ids, contained, in_order
@@ -126,7 +126,7 @@ def test_X5_ids_that_a_reset_keeps_are_those_of_committed_batches(
         manifest, _ = query.advance(records, committed)
         assert manifest.states[0].due_ms is None
         kept = committed
-    model, read_from = Reference(), query.seek(target, keeps=True)
+    model, read_from = Reference(), query.seek(target, kept=True)
     for record in records[: max(kept, target)]:
         model.returns(record)
     assert not kept or read_from == min(kept, target)

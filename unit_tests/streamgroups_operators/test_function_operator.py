@@ -16,9 +16,9 @@ from hypothesis import given
 from streamgroups.errors import FunctionFailed, StateMismatch
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.function_operator import FunctionOperator, StateFunction
 from streamgroups_operators.keys import newest_rows, rows_of_keys
@@ -337,7 +337,7 @@ def _raise(_state: pa.Table, _output: pa.Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         (_raise, "has raised ZeroDivisionError: division by zero"),
         (lambda state, output: state, "has returned Table.*Return a tuple of two pyarrow.Table"),
@@ -362,11 +362,11 @@ def _raise(_state: pa.Table, _output: pa.Table) -> None:
     ],
 )
 def test_S10_the_error_of_a_function_names_it_and_its_records(
-    change: Callable[[pa.Table, pa.Table], Any], said: str
+    change: Callable[[pa.Table, pa.Table], Any], text: str
 ) -> None:
     query = Query(replace(COLLECT, function=returning(change)))
     records = [Record("z", 1, 1)] * 5 + [Record("a", 1, 5), Record("b", 1, 5)]
-    with pytest.raises(FunctionFailed, match=said) as e:
+    with pytest.raises(FunctionFailed, match=text) as e:
         query.run(records, 5, 7)
     assert str(e.value).startswith("The function 'broken' of operator 'board' has ")
     assert "the records of partition 0 from offset 5 to 6." in str(e.value)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import given
 
-from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.watermark import At
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import Hopping
 from streamgroups.partitions import TopicPartition
-from streamgroups.query.admission import UNLIMITED, Limits
-from streamgroups.query.batch_admission import BatchAdmission
+from streamgroups.query.batch_ranges import BatchAdmission
+from streamgroups.query.trigger_limits import UNLIMITED, Limits
 from unit_tests.streamgroups_operators.group_model import GroupModel, GroupQuery
 from unit_tests.streamgroups_operators.window_model import START_MS, Record, by_event_time
 

@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import At, NotYet, oldest
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import Hopping, Session, Shape
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.origins import Named

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from streamgroups.errors import StateMismatch, StateMissing
 from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.partitions import OffsetRange
-from streamgroups.state.lookup import Position
 from streamgroups.state.origins import UNNAMED, New
+from streamgroups.state.state_lookup import Position
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.inspection import inspect
-from streamgroups_operators.joins.definition import How
-from streamgroups_operators.joins.task_states import JoinTaskStates
+from streamgroups_operators.joins.join_definition import How
+from streamgroups_operators.joins.join_states import JoinTaskStates
 from streamgroups_operators.store import Operator, StateStore, StoredStates
 from unit_tests.examples import sequences
 from unit_tests.extreme_times import EXTREME_TIMES_US

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 
 from streamgroups.event_time.event_shapes import EventShape
-from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import Hopping
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.manifest import PartitionState
 from streamgroups.state.origins import Named
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows import carried, panes
+from streamgroups_operators.windows import panes, shared_partials
 from streamgroups_operators.windows.edges import OPEN_EDGES, match
 from unit_tests.streamgroups_operators.group_model import GroupModel, GroupQuery
 from unit_tests.streamgroups_operators.lifetime_model import EventReference, of_events
@@ -99,8 +99,8 @@ def test_W19_however_batches_cut_the_records_the_results_are_the_same(
     few = data.draw(st.sampled_from([1, 10, 1_000]))
     with (
         patch.object(panes, "_MERGE_ROWS", few),
-        patch.object(carried, "_MERGE_ROWS", few),
-        patch.object(carried, "MAX_DUE_ROWS", data.draw(st.sampled_from([1, 20, 100_000]))),
+        patch.object(shared_partials, "_MERGE_ROWS", few),
+        patch.object(shared_partials, "MAX_DUE_ROWS", data.draw(st.sampled_from([1, 20, 100_000]))),
     ):
         manifest, rows = run_batches(query, records, data, max_cuts=12)
         while manifest.states[0].due_ms is not None:
@@ -193,7 +193,7 @@ def test_W19_a_long_interval_is_one_row_of_the_state() -> None:
 def test_W19_after_a_jump_of_the_watermark_each_batch_emits_a_part_of_the_windows() -> None:
     query = Query(of_events(INTERVAL, TENS))
     query.step([Record(0, until=1_000)])
-    with patch.object(carried, "MAX_DUE_ROWS", 40):
+    with patch.object(shared_partials, "MAX_DUE_ROWS", 40):
         state, rows = query.step([Record(995), Record(1_200, "z")])
         assert (len(rows), state.due_ms) == (40, START_MS)
         # The records of a batch do not change the windows that wait.

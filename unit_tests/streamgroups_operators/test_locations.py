@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption, StateUnreachable
 from streamgroups.path_names import is_hashed, name_of, path_part
-from streamgroups.state.ages import Survey
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_ages import Survey
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.locations import groups_at, operator_files, operators_at, shown
 from unit_tests.examples import examples
@@ -144,7 +144,7 @@ def test_S10_a_state_file_survives_a_crash_of_the_machine(tmp_path: Path, monkey
     renamed: list[int] = []
     fsync, replace = os.fsync, os.replace
 
-    def note(number: int) -> None:
+    def entry(number: int) -> None:
         synced.append(os.readlink(f"/proc/self/fd/{number}"))
         fsync(number)
 
@@ -152,7 +152,7 @@ def test_S10_a_state_file_survives_a_crash_of_the_machine(tmp_path: Path, monkey
         renamed.append(len(synced))
         replace(old, new)
 
-    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fsync", entry)
     monkeypatch.setattr(os, "replace", rename)
     files = operator_files(str(tmp_path / "state"), "billing", "windows")
     directory = tmp_path / "state" / "billing" / "windows"

@@ -15,7 +15,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input.idempotency import COLUMN, idempotency_key
 from streamgroups.stable_input.pin_retention import Retention
 from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.pin_store import PinStore, check_location, pin_files
 from streamgroups_operators.pinned_records import read_records, write_records
 from unit_tests.fake_state_files import FakeStateFiles
@@ -177,14 +177,14 @@ def test_old_pins_and_their_records_are_deleted() -> None:
         of_effect.write(pin_file(file, RecordSegment(file, 0, 1)))
     for files in (pins, records):
         files.written_ms = {file: file.planned_ms for file in files.contents}
-    asked = []
+    requested = []
 
     def committed(partitions: object) -> dict[TopicPartition, int]:
-        asked.append(partitions)
+        requested.append(partitions)
         return {P0: 10}
 
     assert of_effect.collect(committed, {P0: TOPIC}, Retention(600_000), NOW_MS) == 3
-    assert (pins.list().keys(), records.list().keys(), asked) == ({new}, {new}, [{P0}])
+    assert (pins.list().keys(), records.list().keys(), requested) == ({new}, {new}, [{P0}])
 
 
 def test_an_invalid_location_is_rejected() -> None:

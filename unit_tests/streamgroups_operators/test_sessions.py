@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 
 from streamgroups.event_time.windows import Session
-from streamgroups_operators.windows.merging import _in_order, _needs_order, _touching
+from streamgroups_operators.windows.pane_merging import _in_order, _needs_order, _touching
 from unit_tests.streamgroups_operators.window_model import Query, Record, brief, by_event_time, dead
 
 NEVER = np.iinfo(np.int64).min // 2

@@ -7,11 +7,11 @@ import pytest
 
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.lookup import Position, Stored
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named
-from streamgroups.state.retention import Retention
+from streamgroups.state.state_lookup import Position, Stored
+from streamgroups.state.state_retention import Retention
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.shared_files import SharedFiles, collect_all
 from streamgroups_operators.store import NewState, Operator, StateStore

@@ -14,10 +14,10 @@ from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import StateSize
-from streamgroups.state.lookup import Empty, OnMissingState, Position, Stored
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState, Segment
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.state_lookup import Empty, OnMissingState, Position, Stored
 from streamgroups_operators.file_format import pack, unpack
 from streamgroups_operators.inspection import inspect
 from streamgroups_operators.store import NewState, Operator, StateStore
@@ -135,12 +135,12 @@ def test_S11_the_state_of_another_definition_group_or_operator_is_rejected() -> 
     files = FakeStateFiles()
     StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[rows(x=1)])])
     position = Position(P0, 5, Named(file(1), 5), TOPIC)
-    for other, said in (
+    for other, text in (
         (Operator("billing", "windows", "sum(n)", SCHEMA), "another definition: count"),
         (Operator("orders", "windows", "count(*)", SCHEMA), "belongs to operator 'windows' of group 'billing'"),
         (Operator("billing", "delays", "count(*)", SCHEMA), "belongs to operator 'windows' of group 'billing'"),
     ):
-        with pytest.raises(StateMismatch, match=said):
+        with pytest.raises(StateMismatch, match=text):
             StateStore(other, files).find(position)
 
 

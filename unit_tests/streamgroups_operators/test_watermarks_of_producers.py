@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
-from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.watermark import At
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import Hopping, ProcessingTime, Session, Shape, Windowing
 from streamgroups.state.origins import New
 from streamgroups.state.state_time import GroupWindows, StateTime

@@ -49,8 +49,8 @@ def test_W13_windows_of_windows_do_not_depend_on_batches(
     reference = Reference(first, DELAY_MS)
     for record in records:
         reference.add(record)
-    ours: set[Result] = set()
-    theirs: set[Result] = set()
+    own: set[Result] = set()
+    other: set[Result] = set()
     for offset, what, chunk in [*steps, (len(records), "", 5)]:
         offset = min(offset, len(records))
         if what == "reset":
@@ -58,11 +58,11 @@ def test_W13_windows_of_windows_do_not_depend_on_batches(
             continue
         end = max(offset, chain.next_offset)
         rows, found = chain.run(records, end, chunk=chunk, is_killed=what == "killed", dies_between=what == "between")
-        ours |= results([it for it in rows if it["pane"] != "dead letter"])
-        theirs |= results(found)
-    assert ours == set(reference.results)
+        own |= results([it for it in rows if it["pane"] != "dead letter"])
+        other |= results(found)
+    assert own == set(reference.results)
     of = (lambda it: it[1]) if time == "start" else (lambda it: it[2] - 1)
-    assert theirs == chained(reference, second, of)
+    assert other == chained(reference, second, of)
 
 
 def test_W13_hopping_windows_release_the_start_of_the_earliest_open_one() -> None:

@@ -21,14 +21,14 @@ from streamgroups.event_time.window_states import WindowStates, advance, expire
 from streamgroups.event_time.windows import EventTime, ProcessingTime, Session, Shape, Window, Windowing
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.origins import Named, New, Unnamed
+from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan, decode, encode
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows.definition import state_schema
+from streamgroups_operators.windows.window_definition import state_schema
 from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.window_rules import Adjusted, Counted, DeadLetter, Interval, place
 
@@ -119,7 +119,7 @@ class Reference:
         for window in placed.windows:
             joined = [self.panes.pop((record.key, w.start_ms, w.end_ms), ([], 0)) for w in {window, *placed.merged}]
             values = [value for of_joined, _ in joined for value in of_joined]
-            late = sum(it for _, it in joined) + (is_late or window in placed.refined)
+            late = sum(it for _, it in joined) + (is_late or window in placed.updated)
             self.panes[record.key, window.start_ms, window.end_ms] = [*values, record.value], late
 
     def _advance(self, watermark: At) -> None:

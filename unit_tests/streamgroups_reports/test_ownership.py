@@ -150,7 +150,7 @@ def test_the_axis_has_a_handful_of_labels_whatever_the_length(seconds: int) -> N
 
 
 def test_marks_at_one_moment_do_not_hide_each_other() -> None:
-    marks = [Mark(5_000, MarkKind.NOTE, f"a rather long remark {i}") for i in range(3)]
+    marks = [Mark(5_000, MarkKind.ANNOTATION, f"a rather long remark {i}") for i in range(3)]
     words = re.findall(r'y="(\d+)" class="word', timeline(HISTORY, marks))
     assert len(set(words)) == 3
 
@@ -166,7 +166,7 @@ def test_it_is_well_formed_and_inside_its_frame() -> None:
 
 def test_names_are_escaped_and_nothing_is_loaded() -> None:
     hostile = [event(1_000, "<script>alert(1)</script>", Kind.ASSIGNED, {P0: 0})]
-    html = page(hostile, title="<b>", intro="<i>", marks=[Mark(1_500, MarkKind.NOTE, "<u>")])
+    html = page(hostile, title="<b>", intro="<i>", marks=[Mark(1_500, MarkKind.ANNOTATION, "<u>")])
     assert not re.search(r"<(script|b|i|u)>", html)
     assert not re.search(r"https?://|@import|\burl\((?!#)|\bsrc=|<link", html)
 

@@ -331,10 +331,10 @@ def test_a_number_has_ten_bytes_at_most(number: bytes, expected: int | None, tex
     good = (encoded + b"\x02\x00\x00", ({"text": text, "number": 1, "length": b"", "place": None}, None))
     values = [encoded + number + b"\x00\x00", good[0]]
     found = None if expected is None else {"text": text, "number": expected, "length": b"", "place": None}
-    wanted = [(found, None if found else "Malformed"), good[1]]
-    assert outcome(decode_avro(pa.array(values, pa.binary()), own, None)) == wanted
+    required = [(found, None if found else "Malformed"), good[1]]
+    assert outcome(decode_avro(pa.array(values, pa.binary()), own, None)) == required
     with_ids = [header(1) + it for it in values]
-    assert outcome(decode_avro(pa.array(with_ids, pa.binary()), own, Registry(own))) == wanted
+    assert outcome(decode_avro(pa.array(with_ids, pa.binary()), own, Registry(own))) == required
     # Lengths, and indexes of branches.
     for at in (b"\x02" + number, b"\x02\x00" + number):
         assert outcome(decode_avro(pa.array([encoded + at], pa.binary()), own, None)) == [(None, "Malformed")]

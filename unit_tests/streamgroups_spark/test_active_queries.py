@@ -18,7 +18,7 @@ from streamgroups_spark.bridge.punctuation_options import options_of
 from streamgroups_spark.internals.logical_operators import COMBINING, JOIN, KNOWN, MOVING, ROW_BY_ROW, STATEFUL
 from streamgroups_spark.messages.query import FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
-from streamgroups_spark.source.program import form_of_query
+from streamgroups_spark.source.program_form import form_of_query
 
 
 class Seq(list[Any]):
@@ -192,7 +192,7 @@ class Jvm:
         self.queries[name].committedOffsets().get = lambda of: offset if of is source else nothing
 
 
-def facts(name: str | None, *operators: str, is_read_once: bool = True, knows_query: bool = True) -> QueryFacts:
+def facts(name: str | None, *operators: str, is_read_once: bool = True, has_query: bool = True) -> QueryFacts:
     checkpoint = None if name is None else f"file:/checkpoints/{name}"
     # The sinks of the other matching queries do not count.
     output = None if name is None else ""
@@ -202,7 +202,7 @@ def facts(name: str | None, *operators: str, is_read_once: bool = True, knows_qu
         is_read_once=is_read_once,
         trigger=TRIGGER,
         output=output,
-        query_id=f"id-of-{name}" if knows_query else None,
+        query_id=f"id-of-{name}" if has_query else None,
     )
 
 
@@ -236,9 +236,9 @@ def test_S9_where_processes_are_not_to_be_found_the_group_counts(jvm: Jvm, missi
     jvm.missing = missing
     jvm.start("other", over("Aggregate", scan(group_id="other")), jvm.source(None))
     jvm.start("plain", over("Project", scan()), jvm.source(None))
-    assert jvm.answer(11) == facts("plain", is_read_once=False, knows_query=False)
+    assert jvm.answer(11) == facts("plain", is_read_once=False, has_query=False)
     jvm.start("counted", over("Aggregate", scan()), jvm.source(None))
-    assert jvm.answer(11) == facts(None, "Aggregate", is_read_once=False, knows_query=False), (
+    assert jvm.answer(11) == facts(None, "Aggregate", is_read_once=False, has_query=False), (
         "one too many is rejected rather than one too few"
     )
 

@@ -201,7 +201,7 @@ def test_X1_a_batch_reads_its_entry_and_the_one_before_it(checkpoint: Callable[.
     logged_batch(location, 1)
     assert reads == ["1", "0"]
     reads.clear()
-    assert logged_batch(location).quiet is not None
+    assert logged_batch(location).no_data_batch is not None
     assert reads == ["offsets", "2", "1", "state", "metadata"]
 
 
@@ -213,20 +213,22 @@ class TestNoDataBatches:
         location = checkpoint([END, None], [END, TIME], [warmed_up, TIME], [warmed_up, TIME], state=True)
         seen = [info(location, session, batch_id) for batch_id in (1, 2, 3)]
         assert [(it.sources, it.is_written) for it in seen] == [((), False)] * 3
-        assert [(it.quiet.query_id, it.quiet.batch_id) for it in seen if it.quiet] == [("5f2c", n) for n in (1, 2, 3)]
+        assert [(it.no_data_batch.query_id, it.no_data_batch.batch_id) for it in seen if it.no_data_batch] == [
+            ("5f2c", n) for n in (1, 2, 3)
+        ]
         assert {it.partitions for it in seen} == {tuple(r.topic_partition for r in RANGES)}
 
     def test_are_of_no_interest_without_state(self, session: str, checkpoint: Callable[..., str]) -> None:
         """They have no output then, and recording them needs no permissions."""
-        assert info(checkpoint([END], [END]), session).quiet is None
+        assert info(checkpoint([END], [END]), session).no_data_batch is None
 
     def test_differ_by_what_is_logged_of_them(self, session: str, checkpoint: Callable[..., str]) -> None:
         location = checkpoint([END], [END], state=True)
-        first = info(location, session).quiet
+        first = info(location, session).no_data_batch
         log = Path(location) / "offsets" / "1"
         log.write_text(log.read_text().replace("7", "8", 1))
         assert first is not None
-        assert info(location, session).quiet not in (None, first)
+        assert info(location, session).no_data_batch not in (None, first)
 
     def test_are_not_those_in_which_one_source_continues(self, session: str, checkpoint: Callable[..., str]) -> None:
         """The other one receives no request: after a restart Spark has not called it yet."""
@@ -234,7 +236,7 @@ class TestNoDataBatches:
         before = encode(BatchOffset(2, RANGES))
         with source(session, FACTS):
             seen = info(checkpoint([before, other], [END, other]), session)
-        assert (seen.sources, seen.quiet) == ((FACTS,), None)
+        assert (seen.sources, seen.no_data_batch) == ((FACTS,), None)
 
     def test_are_distinguished_by_a_checkpoint_with_an_id(self, session: str, checkpoint: Callable[..., str]) -> None:
         location = checkpoint([END], [END], state=True)

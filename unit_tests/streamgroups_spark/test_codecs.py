@@ -36,7 +36,7 @@ SCHEMA = '{"type": "record", "name": "Flight", "fields": [{"name": "delay", "typ
 def test_a_codec_is_pickled_with_the_check_of_the_library(codec: object) -> None:
     pickled = cloudpickle.dumps(codec)
     assert pickle.loads(pickled) == codec
-    assert b"streamgroups_spark.internals.shipping" in pickled
+    assert b"streamgroups_spark.internals.pickle_checks" in pickled
 
 
 def test_P4_a_codec_in_a_worker_requests_the_schemas_of_values() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.source.columns import header_times, read_schema, with_columns
 

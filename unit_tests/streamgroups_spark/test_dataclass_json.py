@@ -19,7 +19,7 @@ from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, Wai
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_spark.bridge.dataclass_json import from_json, to_json

@@ -14,7 +14,7 @@ from streamgroups.dlq.record_headers import parse_headers
 from streamgroups.errors import RecordRejected, TooManyDeadLetters
 from streamgroups.partitions import TopicPartition
 from streamgroups_spark.sinks.letters import good_rows as splitting
-from streamgroups_spark.sinks.letters.good_rows import Split, failures_in, query_of
+from streamgroups_spark.sinks.letters.good_rows import GoodRows, failures_in, query_of
 from streamgroups_spark.sinks.letters.of_batch import as_records, as_rows, letter_schema, staged
 from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
 from unit_tests.extreme_times import EXTREME_TIMES_MS, EXTREME_TIMES_US, extreme_timestamps
@@ -35,11 +35,11 @@ def rows(*steps: str | None) -> pa.RecordBatch:
 
 
 def test_rows_of_a_task_are_split() -> None:
-    split = Split(iter([rows(None, "a", None), rows(None), rows("b", "c")]))
+    split = GoodRows(iter([rows(None, "a", None), rows(None), rows("b", "c")]))
     assert [batch.to_pydict() for batch in split] == [{"value": [0, 2]}, {"value": [0]}, {"value": []}]
     found = split.letters(3, "board")
     assert found is not None
-    other = Split(iter([rows("d")]))
+    other = GoodRows(iter([rows("d")]))
     list(other)
     first = other.letters(1, "board")
     assert first is not None
@@ -52,7 +52,7 @@ def test_rows_of_a_task_are_split() -> None:
 
 
 def test_a_task_without_letters_returns_none() -> None:
-    split = Split(iter([rows(None)]))
+    split = GoodRows(iter([rows(None)]))
     assert len(list(split)) == 1
     assert split.letters(0, "board") is None
 
@@ -65,7 +65,7 @@ def test_the_letters_of_a_task_fit_into_memory(monkeypatch: pytest.MonkeyPatch) 
             yield rows(*["a" * 1_000] * 100)
 
     with pytest.raises(TooManyDeadLetters, match="larger than 1 MiB"):
-        list(Split(endless()))
+        list(GoodRows(endless()))
 
 
 def test_letters_become_records() -> None:
@@ -111,7 +111,7 @@ def test_a_letter_names_its_query(description: str | None, query: str) -> None:
 
 
 def test_a_letter_can_have_any_time() -> None:
-    split = Split(iter(()))
+    split = GoodRows(iter(()))
     steps = pa.array(["s"] * len(EXTREME_TIMES_US))
     details = pa.array([[]] * len(steps), FAILURE.field("details").type)
     split.add(pa.StructArray.from_arrays([steps, details, extreme_timestamps()], fields=list(FAILURE)))
@@ -134,7 +134,7 @@ def test_a_letter_can_have_texts_of_any_bytes() -> None:
         ],
         fields=list(FAILURE_TYPE),
     )
-    split = Split(iter(()))
+    split = GoodRows(iter(()))
     split.add(column)
     letters = split.letters(0, "q")
     assert letters is not None

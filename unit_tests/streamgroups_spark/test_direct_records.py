@@ -21,10 +21,10 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.bridge import handoff
 from streamgroups_spark.bridge.direct import Conversion, DirectColumn, DirectRecords, kept_rows, pass_on
 from streamgroups_spark.bridge.rpc import task_directory_of
-from streamgroups_spark.bridge.stage_name import PassedColumns
+from streamgroups_spark.bridge.stage_name import DirectColumns
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.session import new_session
-from streamgroups_spark.source.query_states import passed_columns
+from streamgroups_spark.source.stage_states import direct_columns
 from streamgroups_spark.state import stage, stage_task
 from streamgroups_spark.state.stage import StateStage
 from unit_tests.streamgroups_spark.test_state_stage import APPLICATION, COUNT, P0, P1, Reported, plan, run
@@ -103,10 +103,10 @@ def processed(
     channel = Reported()
     operator = replace(COUNT, schema=pa.schema([("k0", pa.binary()), *list(COUNT.schema)[1:]]))
     output = pa.schema([field.with_type(pa.binary()) if field.name == "k0" else field for field in COUNT.output])
-    rows = pass_on(batches, direct.passed, ROWS, session, APPLICATION)
+    rows = pass_on(batches, direct.direct_columns, ROWS, session, APPLICATION)
     rows = iter(list(rows)) if has_read else rows
-    ours = StateStage(replace(operator, output=output), session, APPLICATION, channel, direct=direct)  # type: ignore[arg-type]
-    found = [row for batch in ours(by_spark(it) for it in rows) for row in batch.to_pylist()]
+    own = StateStage(replace(operator, output=output), session, APPLICATION, channel, direct=direct)  # type: ignore[arg-type]
+    found = [row for batch in own(by_spark(it) for it in rows) for row in batch.to_pylist()]
     return found, channel
 
 
@@ -116,7 +116,7 @@ def left(session: str) -> list[str]:
 
 @pytest.mark.parametrize("has_read", [False, True])
 def test_S10_records_pass_by_spark_which_counts_them(tmp_path: Path, session: str, has_read: bool) -> None:
-    handoff.give(
+    handoff.write_plan(
         session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 9), OffsetRange(P1, 0, 2)), is_direct=True)
     )
     rows, channel = processed(session, [read(P0, 5, 1, 2, 15), read(P0, 8, 21), read(P1, 0, 3, 14)], has_read=has_read)
@@ -129,18 +129,18 @@ def test_S10_records_pass_by_spark_which_counts_them(tmp_path: Path, session: st
 
 def test_S10_spark_receives_the_event_time_and_no_other_column(session: str) -> None:
     batch = read(P0, 5, 1, 2)
-    rows = next(pass_on([batch], DIRECT.passed, ROWS, session, APPLICATION))
+    rows = next(pass_on([batch], DIRECT.direct_columns, ROWS, session, APPLICATION))
     assert rows.schema == ROWS
     assert rows["timestamp"] == batch["timestamp"]
     assert all(rows[it].null_count == 2 for it in ROWS.names if it not in ("timestamp", "partition"))
-    [passed] = handoff.Handoff(session, APPLICATION, 42).take_records()
-    assert passed == batch
+    [direct_columns] = handoff.Handoff(session, APPLICATION, 42).take_records()
+    assert direct_columns == batch
     assert left(session) == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 1_000, 65_536])
 def test_S10_each_record_is_one_row(session: str, size: int) -> None:
-    [rows] = pass_on([read(P0, 0, *range(size))], DIRECT.passed, ROWS, session, APPLICATION)
+    [rows] = pass_on([read(P0, 0, *range(size))], DIRECT.direct_columns, ROWS, session, APPLICATION)
     assert rows.num_rows == size
     rows.validate(full=True)
     [records] = handoff.Handoff(session, APPLICATION, 42).take_records()
@@ -151,7 +151,7 @@ def test_S10_each_record_is_one_row(session: str, size: int) -> None:
 def test_S10_spark_keeps_few_rows_with_the_earliest_and_the_latest_event_time(session: str) -> None:
     times_ms = [50 + i % 7 for i in range(20_000)]
     times_ms[501], times_ms[777] = 1, 999
-    [rows] = pass_on([read(P0, 0, *times_ms)], DIRECT.passed, ROWS, session, APPLICATION)
+    [rows] = pass_on([read(P0, 0, *times_ms)], DIRECT.direct_columns, ROWS, session, APPLICATION)
     kept = rows.filter(rows["partition"].is_valid())
     assert kept.num_rows <= 2_502
     found_ms = pc.divide(kept["timestamp"].cast(pa.int64()), 1_000)
@@ -163,7 +163,7 @@ def test_S10_spark_keeps_rows_by_the_size_of_the_records(session: str) -> None:
         batch = read(P0, 0, *[1] * 8_000)
         keys = pa.array([b"k" * size_bytes] * 8_000, pa.binary())
         batch = batch.set_column(batch.schema.get_field_index("key"), "key", keys)
-        [rows] = pass_on([batch], DIRECT.passed, ROWS, session, APPLICATION)
+        [rows] = pass_on([batch], DIRECT.direct_columns, ROWS, session, APPLICATION)
         return rows.num_rows - int(rows["partition"].null_count)
 
     assert [count(it) for it in (1, 90, 300, 2_000)] == [1_000, 1_000, 2_667, 8_000]
@@ -171,15 +171,15 @@ def test_S10_spark_keeps_rows_by_the_size_of_the_records(session: str) -> None:
 
 @pytest.mark.parametrize("has_read", [False, True])
 def test_S10_a_lost_record_fails_the_task(tmp_path: Path, session: str, has_read: bool) -> None:
-    handoff.give(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 8)), is_direct=True))
+    handoff.write_plan(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 8)), is_direct=True))
     channel = Reported()
-    ours = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
-    rows = pass_on([read(P0, 5, 1, 2, 15)], DIRECT.passed, ROWS, session, APPLICATION)
+    own = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
+    rows = pass_on([read(P0, 5, 1, 2, 15)], DIRECT.direct_columns, ROWS, session, APPLICATION)
     rows = iter(list(rows)) if has_read else rows
     with pytest.raises(
         StreamGroupsError, match="has received 1 rows from Spark, but the reader of its task has passed 2"
     ):
-        list(ours(by_spark(it).slice(1) for it in rows))
+        list(own(by_spark(it).slice(1) for it in rows))
     assert left(session) == []
     assert channel.reports == [], "no position can name the state"
 
@@ -201,15 +201,17 @@ def test_S10_a_small_batch_does_not_wait_for_the_rows_of_spark(
     found: list[pa.RecordBatch] = []
 
     def read_later() -> None:
-        handoff.give(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 9)), is_direct=True))
-        found.extend(pass_on([read(P0, 5, 1, 2, 15), read(P0, 8, 31)], DIRECT.passed, ROWS, session, APPLICATION))
+        handoff.write_plan(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 9)), is_direct=True))
+        found.extend(
+            pass_on([read(P0, 5, 1, 2, 15), read(P0, 8, 31)], DIRECT.direct_columns, ROWS, session, APPLICATION)
+        )
 
     channel, states = Reported(), list[bool]()
-    ours = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
+    own = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
     reader = threading.Thread(target=read_later)
     reader.start()
     rows = [
-        row for it in ours(passed_by_spark(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()
+        row for it in own(passed_by_spark(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()
     ]
     reader.join()
     assert states == [True], "the states are written before the first row of Spark"
@@ -223,12 +225,12 @@ def test_S10_a_large_batch_takes_its_records_with_the_rows_of_spark(
 ) -> None:
     monkeypatch.setattr(stage_task, "_WAIT_S", 60)
     monkeypatch.setattr(stage_task, "_SMALL_OFFSETS", 3)
-    handoff.give(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 9)), is_direct=True))
-    found = list(pass_on([read(P0, 5, 1, 2, 15), read(P0, 8, 31)], DIRECT.passed, ROWS, session, APPLICATION))
+    handoff.write_plan(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 9)), is_direct=True))
+    found = list(pass_on([read(P0, 5, 1, 2, 15), read(P0, 8, 31)], DIRECT.direct_columns, ROWS, session, APPLICATION))
     states = list[bool]()
-    ours = StateStage(COUNT, session, APPLICATION, Reported(), direct=DIRECT)  # type: ignore[arg-type]
+    own = StateStage(COUNT, session, APPLICATION, Reported(), direct=DIRECT)  # type: ignore[arg-type]
     rows = [
-        row for it in ours(passed_by_spark(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()
+        row for it in own(passed_by_spark(found, lambda: states.append(written(tmp_path)))) for row in it.to_pylist()
     ]
     assert states == [False]
     assert [(row["start"], row["r0"]) for row in rows] == [(0, 2), (10, 1)]
@@ -236,34 +238,34 @@ def test_S10_a_large_batch_takes_its_records_with_the_rows_of_spark(
 
 def test_S10_the_operator_of_a_warm_up_does_not_wait_for_a_plan(session: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_task, "_WAIT_S", 60)
-    assert list(pass_on([], DIRECT.passed, ROWS, session, APPLICATION)) == []
-    ours = StateStage(COUNT, session, APPLICATION, Reported(), direct=DIRECT)  # type: ignore[arg-type]
+    assert list(pass_on([], DIRECT.direct_columns, ROWS, session, APPLICATION)) == []
+    own = StateStage(COUNT, session, APPLICATION, Reported(), direct=DIRECT)  # type: ignore[arg-type]
     began_s = time.monotonic()
-    assert list(ours(())) == []
+    assert list(own(())) == []
     assert time.monotonic() - began_s < 30
     assert left(session) == []
 
 
 def test_S10_the_records_of_a_failed_operator_are_removed(tmp_path: Path, session: str) -> None:
-    handoff.give(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 6)), is_direct=True))
+    handoff.write_plan(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 6)), is_direct=True))
     with pytest.raises(StreamGroupsError, match="not in the ranges"):
         processed(session, [read(P0, 5, 1), read(P0, 6, 2)])
     assert left(session) == []
 
 
 def test_W15_a_watermark_precedes_the_records_after_it(tmp_path: Path, session: str) -> None:
-    handoff.give(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 8)), is_direct=True))
+    handoff.write_plan(session, APPLICATION, replace(plan(tmp_path, OffsetRange(P0, 5, 8)), is_direct=True))
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield read(P0, 5, 1, 2)
         # The reader is ahead of the operator, which sees the watermark before it processes the first batch.
-        handoff.give_watermarks(session, APPLICATION, [ProducerWatermarks(P0, (6,), (10,))])
+        handoff.write_watermarks(session, APPLICATION, [ProducerWatermarks(P0, (6,), (10,))])
         yield read(P0, 7, 3)
 
     channel = Reported()
-    ours = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
-    rows = [by_spark(it) for it in pass_on(batches(), DIRECT.passed, ROWS, session, APPLICATION)]
-    found = [row for batch in ours(rows) for row in batch.to_pylist()]
+    own = StateStage(COUNT, session, APPLICATION, channel, direct=DIRECT)  # type: ignore[arg-type]
+    rows = [by_spark(it) for it in pass_on(batches(), DIRECT.direct_columns, ROWS, session, APPLICATION)]
+    found = [row for batch in own(rows) for row in batch.to_pylist()]
     # The third record is late: its window has ended with the watermark.
     assert [(row["start"], row["r0"], row["pane"]) for row in found] == [
         (0, 2, "on time"),
@@ -275,7 +277,7 @@ def test_S10_rows_without_event_time_hide_no_other_row(session: str) -> None:
     times = pa.array([None if i % 2 else 5_000 + i for i in range(20_000)], pa.timestamp("us", "UTC"))
     batch = read(P0, 0, *range(20_000))
     batch = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
-    [rows] = pass_on([batch], DIRECT.passed, ROWS, session, APPLICATION)
+    [rows] = pass_on([batch], DIRECT.direct_columns, ROWS, session, APPLICATION)
     kept = rows.filter(rows["partition"].is_valid())["timestamp"].cast(pa.int64())
     assert (pc.min(kept).as_py(), pc.max(kept).as_py()) == (5_000, 24_998)
 
@@ -288,10 +290,10 @@ def test_S10_direct_records_have_the_results_of_those_of_spark(
     firsts = [sum(map(len, times_ms[:i])) for i in range(len(times_ms))]
     ranges = [OffsetRange(P0, 0, sum(map(len, times_ms)))]
     batches = [read(P0, first, *times) for first, times in zip(firsts, times_ms, strict=True)]
-    handoff.give(session, APPLICATION, plan(tmp_path, *ranges))
+    handoff.write_plan(session, APPLICATION, plan(tmp_path, *ranges))
     as_text = [computed(it) for it in batches]
     expected, reports = run(session, [it.set_column(3, "k0", it["k0"].cast(pa.string())) for it in as_text])
-    handoff.give(session, APPLICATION, replace(plan(tmp_path, *ranges), is_direct=True))
+    handoff.write_plan(session, APPLICATION, replace(plan(tmp_path, *ranges), is_direct=True))
     rows, channel = processed(session, batches, has_read=has_read)
     assert [row | {"k0": row["k0"].decode()} for row in rows] == expected
     assert [(it.range, it.time) for it in channel.reports] == [(it.range, it.time) for it in reports]
@@ -317,9 +319,9 @@ def test_S10_a_key_as_text_has_the_same_bytes() -> None:
 def test_S10_a_stream_with_another_branch_passes_its_records_through_spark() -> None:
     stages = frozenset({("windows:flushes+direct=key,offset/timestamp",)})
     once = QueryFacts(None, frozenset(), stages=stages, is_read_once=True)
-    found = passed_columns(once)
-    assert found == PassedColumns(frozenset({"key", "offset"}), frozenset({"timestamp"}))
-    assert passed_columns(replace(once, is_read_once=False)) is None
-    assert passed_columns(replace(once, stages=frozenset())) is None
-    assert passed_columns(replace(once, stages=frozenset({("windows:flushes",)}))) is None
-    assert passed_columns(None) is None
+    found = direct_columns(once)
+    assert found == DirectColumns(frozenset({"key", "offset"}), frozenset({"timestamp"}))
+    assert direct_columns(replace(once, is_read_once=False)) is None
+    assert direct_columns(replace(once, stages=frozenset())) is None
+    assert direct_columns(replace(once, stages=frozenset({("windows:flushes",)}))) is None
+    assert direct_columns(None) is None

@@ -16,10 +16,10 @@ from streamgroups.event_time.settings import time_settings
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.bridge.channel import ReportParam
-from streamgroups_spark.bridge.task_reports import ObservationStore, Told
+from streamgroups_spark.bridge.task_reports import ObservationStore, ObservedTimes
 from streamgroups_spark.event_time.with_event_time import check_column, options_of_time
 from streamgroups_spark.source.observed_times import measured, seen_in
-from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.source_options import parse
 
 SOURCE = {"kafka.bootstrap.servers": "broker:9092", "group.id": "airline", "subscribe": "flights"}
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -88,16 +88,16 @@ class TestReportsOfTasks:
         assert seen_in(batch((0, 5, -1_500)), "ts") == [TaskObservation(P0, 5, 1, -1_500)]
 
     def test_rows_pass_unchanged_and_are_reported_before_they_are_returned(self) -> None:
-        reported: Told = []
+        reported: ObservedTimes = []
 
-        def tell(reported_as: str, seen: list[TaskObservation]) -> None:
+        def event_time_channel(reported_as: str, seen: list[TaskObservation]) -> None:
             reported.extend((reported_as, it) for it in seen)
 
         def batches() -> Iterator[pa.RecordBatch]:
             yield batch((0, 5, 700))
             yield batch((0, 6, 800))
 
-        passing = measured(batches(), "ts", "trades", tell)
+        passing = measured(batches(), "ts", "trades", event_time_channel)
         assert next(passing) == batch((0, 5, 700))
         assert reported == [("trades", TaskObservation(P0, 5, 1, 700))], "a limit may never request more"
         assert next(passing) == batch((0, 6, 800))

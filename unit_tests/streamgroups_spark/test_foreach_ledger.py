@@ -31,7 +31,7 @@ P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 ONE = LedgerBatch("board", (OffsetRange(P0, 10, 20),))
 BOTH = LedgerBatch("board", (OffsetRange(P0, 10, 20), OffsetRange(P1, 5, 6)))
 FIRST = TopicIdentity("c", "t1")
-QUIET = LedgerBatch("board", (), NoDataBatch("5f2c", 7, 99))
+NO_DATA_BATCH = LedgerBatch("board", (), NoDataBatch("5f2c", 7, 99))
 
 
 class Table:
@@ -95,7 +95,7 @@ def test_X3_a_batch_at_any_other_position_is_fenced(batch: LedgerBatch, position
 
 
 def test_X2_once_it_is_written_it_is_written() -> None:
-    for batch in (ONE, BOTH, QUIET):
+    for batch in (ONE, BOTH, NO_DATA_BATCH):
         table = Table(p0=10, p1=5)
         assert not batch.is_written(table.read())
         table.write(batch.positions)
@@ -159,7 +159,7 @@ def test_F1_a_transaction_that_was_overtaken_changes_nothing() -> None:
 
 def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced() -> None:
     table = Table()
-    table.write(QUIET.positions)
+    table.write(NO_DATA_BATCH.positions)
     for other in (NoDataBatch("5f2c", 6, 99), NoDataBatch("5f2c", 7, 98)):
         with pytest.raises(FencedBatch, match="No-data batch"):
             LedgerBatch("board", (), other).is_written(table.read())

@@ -24,8 +24,8 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.transactions import output
-from streamgroups_kafka.transactions import session as transaction_session
+from streamgroups_kafka.transactions import task_output
+from streamgroups_kafka.transactions import transaction_requests as transaction_session
 from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
 from streamgroups_spark.sinks import base, group_offsets, no_data_entries
 from streamgroups_spark.sinks import kafka as kafka_sink
@@ -33,7 +33,7 @@ from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
-from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.sinks.sink_options import parse_sink
 from unit_tests.scripted_brokers import ScriptedBrokers
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -51,8 +51,8 @@ FACTS = BatchFacts(
     joins=True,
 )
 READS = BatchInfo((FACTS,), 1, None, (P0, P1))
-QUIET = NoDataBatch("5f2c", 4, 99)
-NO_DATA = BatchInfo((), 4, QUIET, (P0, P1))
+NO_DATA_BATCH = NoDataBatch("5f2c", 4, 99)
+NO_DATA = BatchInfo((), 4, NO_DATA_BATCH, (P0, P1))
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b"], pa.binary())})
 
 
@@ -83,13 +83,13 @@ class World:
     """A query whose sink is run by hand, with its source, brokers and tasks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.brokers, self.notes = ScriptedBrokers(board=2), Entries()
+        self.brokers, self.entries = ScriptedBrokers(board=2), Entries()
         self.seen = READS
         self.written: list[BatchWritten] = []
         self.task, self.attempt = 0, 0
         monkeypatch.setattr(transaction_session, "AdminSession", self.brokers)
         monkeypatch.setattr(transaction_session, "_MAX_WAIT_S", 0.0)
-        monkeypatch.setattr(no_data_entries, "KafkaMetadataStore", self.notes)
+        monkeypatch.setattr(no_data_entries, "KafkaMetadataStore", self.entries)
         monkeypatch.setattr(base, "logged_batch", lambda _: LoggedBatch(self.seen.batch_id))
         monkeypatch.setattr(base, "batch_info", lambda *_, **__: self.seen)
         monkeypatch.setattr(base, "query_id_of", lambda _: "5f2c")
@@ -109,8 +109,8 @@ class World:
         sent: KafkaStreamWriter = cloudpickle.loads(cloudpickle.dumps(self.writer(**options)))
         return sent
 
-    def note(self, tp: TopicPartition, batch: NoDataBatch) -> None:
-        self.notes.found[tp] = Committed(batch.batch_id, batch.encode())
+    def add_entry(self, tp: TopicPartition, batch: NoDataBatch) -> None:
+        self.entries.found[tp] = Committed(batch.batch_id, batch.encode())
 
     @property
     def is_open(self) -> bool:
@@ -252,12 +252,12 @@ def test_X2_a_no_data_batch_is_recorded_in_its_own_transaction(world: World) -> 
     assert (place in (P0, P1), number) == (True, 4)
     commit = next(r for r in world.brokers.requests if type(r).__name__ == "TxnOffsetCommitRequest")
     assert commit.group_id == no_data_group_of("airline")
-    assert NoDataBatch.parse(commit.topics[0].partitions[0].committed_metadata) == QUIET
+    assert NoDataBatch.parse(commit.topics[0].partitions[0].committed_metadata) == NO_DATA_BATCH
 
 
 def test_X2_a_recorded_no_data_batch_is_not_begun(world: World) -> None:
     world.seen = NO_DATA
-    world.note(P1, QUIET)
+    world.add_entry(P1, NO_DATA_BATCH)
     reported = world.sent().write(rows())
     assert (reported.begun, world.brokers.names) == (None, [])
 
@@ -265,7 +265,7 @@ def test_X2_a_recorded_no_data_batch_is_not_begun(world: World) -> None:
 def test_X2_a_no_data_batch_that_is_recorded_while_it_begins_is_not_written(world: World) -> None:
     """A run that was killed may have committed it a moment ago: the begin fences that run, and then the entry counts."""
     world.seen = NO_DATA
-    world.brokers.script["InitProducerId"].append(lambda _: world.note(P0, QUIET))
+    world.brokers.script["InitProducerId"].append(lambda _: world.add_entry(P0, NO_DATA_BATCH))
     reported = world.sent().write(rows())
     assert reported.begun is None
     assert (world.output, world.is_open) == ({}, False)
@@ -274,7 +274,7 @@ def test_X2_a_no_data_batch_that_is_recorded_while_it_begins_is_not_written(worl
 def test_X2_a_no_data_batch_that_is_recorded_while_it_is_written_is_aborted(world: World) -> None:
     world.seen = NO_DATA
     reported = world.sent().write(rows())
-    world.note(P0, QUIET)
+    world.add_entry(P0, NO_DATA_BATCH)
     world.writer().commit([reported], 4)
     assert (world.brokers.committed, world.is_open) == ({}, False)
 
@@ -282,7 +282,7 @@ def test_X2_a_no_data_batch_that_is_recorded_while_it_is_written_is_aborted(worl
 def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced(world: World) -> None:
     world.seen = NO_DATA
     reported = world.sent().write(rows())
-    world.note(P0, replace(QUIET, batch_id=5))
+    world.add_entry(P0, replace(NO_DATA_BATCH, batch_id=5))
     with pytest.raises(FencedBatch, match="batch 5"):
         world.writer().commit([reported], 4)
     assert (world.brokers.committed, world.is_open) == ({}, False)
@@ -304,37 +304,38 @@ def test_X2_a_no_data_batch_with_output_needs_a_place_for_its_entry(world: World
 
 def test_a_first_request_without_a_response_does_not_keep_a_batch_from_beginning(world: World) -> None:
     world.seen = NO_DATA
-    world.notes.errors.append(BrokerUnreachable("an open transaction"))
+    world.entries.errors.append(BrokerUnreachable("an open transaction"))
     assert world.sent().write(rows()).begun is not None
 
 
 def test_F5_a_no_data_batch_without_any_offset_of_the_group_may_be_written(world: World) -> None:
-    world.seen, world.notes.of_group = NO_DATA, {}
+    world.seen, world.entries.of_group = NO_DATA, {}
     with pytest.raises(PositionsDiffer, match="Batch 4 of the checkpoint is not finished") as raised:
         world.sent()
     assert "copy the file commits/3 of the checkpoint to commits/4" in (raised.value.remedy or "")
     assert world.brokers.names == []
-    world.note(P0, replace(QUIET, query_id="another", batch_id=9))
+    world.add_entry(P0, replace(NO_DATA_BATCH, query_id="another", batch_id=9))
     assert world.sent().write(rows()).begun is not None, "the entries of the group have not expired"
 
 
 def test_X2_of_several_entries_of_a_query_the_newest_counts(world: World) -> None:
     """The partition of the entry changes when partitions are added."""
-    entry = NoDataEntry(world.writer()._options.client, "airline", (P0, P1), QUIET)
-    world.note(P0, replace(QUIET, batch_id=2, fingerprint=1))
+    entry = NoDataEntry(world.writer()._options.client, "airline", (P0, P1), NO_DATA_BATCH)
+    world.add_entry(P0, replace(NO_DATA_BATCH, batch_id=2, fingerprint=1))
     assert not entry.is_there()
-    world.note(P1, QUIET)
+    world.add_entry(P1, NO_DATA_BATCH)
     assert entry.is_there()
-    world.note(P0, replace(QUIET, query_id="another", batch_id=9))
+    world.add_entry(P0, replace(NO_DATA_BATCH, query_id="another", batch_id=9))
     assert entry.is_there(), "each checkpoint has entries of its own"
-    world.note(P0, replace(QUIET, batch_id=9))
+    world.add_entry(P0, replace(NO_DATA_BATCH, batch_id=9))
     with pytest.raises(FencedBatch):
         entry.is_there()
 
 
 def test_what_two_tasks_wrote_to_is_found_however_little_it_is() -> None:
     parts = [
-        output.Written(task, frozenset({TopicPartition("board", 0)}), records) for task, records in ((0, 5), (1, 1))
+        task_output.Written(task, frozenset({TopicPartition("board", 0)}), records)
+        for task, records in ((0, 5), (1, 1))
     ]
-    assert output.written_twice(parts) == {TopicPartition("board", 0)}
-    assert output.written_twice(reversed(parts)) == {TopicPartition("board", 0)}
+    assert task_output.written_twice(parts) == {TopicPartition("board", 0)}
+    assert task_output.written_twice(reversed(parts)) == {TopicPartition("board", 0)}

@@ -23,7 +23,7 @@ from streamgroups_spark.messages.batch import BatchFacts, OutputWritten
 from streamgroups_spark.sinks import base
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
-from streamgroups_spark.sinks.ledger import LedgerStreamWriter
+from streamgroups_spark.sinks.ledger_writer import LedgerStreamWriter
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput
 from streamgroups_spark.sinks.letters.tables import check_isolation
 
@@ -41,8 +41,8 @@ FACTS = BatchFacts(
     joins=True,
 )
 READS = BatchInfo((FACTS,), 1)
-QUIET = NoDataBatch("5f2c", 4, 99)
-NO_DATA = BatchInfo((), 4, QUIET, (P0,))
+NO_DATA_BATCH = NoDataBatch("5f2c", 4, 99)
+NO_DATA = BatchInfo((), 4, NO_DATA_BATCH, (P0,))
 ROWS = pa.record_batch({"value": ["a", "b"]})
 
 
@@ -79,14 +79,14 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         Sink.ledger, Sink.begun, Sink.discarded, Sink.conflicts = FakeLedger("airline"), [], [], 0
         self.seen = READS
-        self.stand({P0: 5})
+        self.status({P0: 5})
         context = SimpleNamespace(taskAttemptId=lambda: 1, partitionId=lambda: 0)
         monkeypatch.setattr(base, "logged_batch", lambda _: LoggedBatch(self.seen.batch_id))
         monkeypatch.setattr(base, "batch_info", lambda *_, **__: self.seen)
         monkeypatch.setattr(base, "prepare_python_worker", lambda: None)
         monkeypatch.setattr(base, "TaskContext", SimpleNamespace(get=lambda: context))
 
-    def stand(self, positions: dict[TopicPartition, int]) -> None:
+    def status(self, positions: dict[TopicPartition, int]) -> None:
         with Sink.ledger.transaction() as transaction:
             transaction.positions(positions.keys())
             transaction.advance(positions)
@@ -132,7 +132,7 @@ def test_X2_a_batch_that_the_source_reports_as_written_is_not_staged(world: Worl
 def test_X2_a_no_data_batch_is_recorded_in_the_ledger_and_neither_staged_nor_written_again(world: World) -> None:
     world.seen = NO_DATA
     world.run(4)
-    assert Sink.ledger.positions(QUIET.positions) == QUIET.positions
+    assert Sink.ledger.positions(NO_DATA_BATCH.positions) == NO_DATA_BATCH.positions
     assert len(Sink.begun) == 1
     (reported,) = world.run(4)
     assert reported.begun is None
@@ -142,14 +142,14 @@ def test_X2_a_no_data_batch_is_recorded_in_the_ledger_and_neither_staged_nor_wri
 
 def test_X3_a_no_data_batch_of_a_checkpoint_that_was_set_back_is_fenced_before_it_is_staged(world: World) -> None:
     world.seen = NO_DATA
-    world.stand(NoDataBatch("5f2c", 5, 1).positions)
+    world.status(NoDataBatch("5f2c", 5, 1).positions)
     with pytest.raises(FencedBatch, match="batch 5"):
         world.sent()
     assert Sink.begun == []
 
 
 def test_X3_a_batch_whose_ledger_is_at_another_position_is_fenced(world: World) -> None:
-    world.stand({P0: 7})
+    world.status({P0: 7})
     with pytest.raises(FencedBatch, match="flights-0"):
         world.run()
     assert Sink.ledger.written == []
@@ -295,7 +295,7 @@ def test_X2_the_statements_of_a_divided_batch_are_reported(world: World, monkeyp
     monkeypatch.setattr(base, "request_user", lambda _, request: reported.append(request))
     world.run()
     assert reported == [], "the figures of a usual batch cost nothing"
-    world.stand({P0: 5})
+    world.status({P0: 5})
     monkeypatch.setattr(Sink.ledger, "statements", {"rows": 2}, raising=False)
     world.run()
     assert reported == [OutputWritten("q1", {}, {"rows": 2})]

@@ -17,18 +17,18 @@ from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import letters_group_of
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.dlq.limits import LetterLimits
-from streamgroups.dlq.written import Ranges
+from streamgroups.dlq.written_letters import Ranges
 from streamgroups.errors import FencedBatch, FencedMember
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeLedger, FakeMember
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import UNKNOWN, TopicIdentity
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.ledgers.fences import fences
 from streamgroups.partitions import OffsetRange
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_kafka.transactions.writer import TransactionWriter
 from streamgroups_spark.messages.batch import BatchFacts
 from streamgroups_spark.sinks import group_offsets
@@ -36,7 +36,7 @@ from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.letters import before_output as letters_first
 from streamgroups_spark.sinks.letters.before_output import finish, write_first
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput
-from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.sinks.sink_options import parse_sink
 from unit_tests.streamgroups_spark.test_letters_first import P0, Table, letter
 from unit_tests.transaction_broker import FakeTransactionBroker, connected, encoded
 
@@ -93,7 +93,7 @@ class Story:
         """The facts of the batch, as ``batch_info(confirmed=True)`` returns them."""
         metadata = self.batches[name].sources[0].group_metadata
         assert metadata is not None
-        if not self.group.knows(int(metadata.member_id)):
+        if not self.group.has_member(int(metadata.member_id)):
             raise FencedMember("The group has removed the member.", remedy="Restart the query.")
         return self.batches[name]
 

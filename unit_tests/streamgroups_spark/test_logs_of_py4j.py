@@ -28,11 +28,11 @@ def levels() -> Iterator[None]:
 def sent(caplog: pytest.LogCaptureFixture) -> str:
     """The text that the root logger receives while PySpark passes an option to the JVM."""
     caplog.clear()
-    ours, jvm = socket.socketpair()
+    own, jvm = socket.socketpair()
     with jvm:
         gateway = SimpleNamespace(pool=None)
         connection = ClientServerConnection(JavaParameters(), PythonParameters(), gateway, None)
-        connection.socket, connection.stream = ours, ours.makefile("rb")
+        connection.socket, connection.stream = own, own.makefile("rb")
         jvm.sendall(b"!yv\n")
         assert connection.send_command(COMMAND) == "yv"
         connection.close()

@@ -194,11 +194,11 @@ class FakePolls:
         self._monitor = Monitor(admin, admin, clock, window_ms=60_000, gaps=True)
         self.connecting = threading.Event()
         self.closed = 0
-        self.asked: list[frozenset[str]] = []
+        self.requested: list[frozenset[str]] = []
 
     def connect(self) -> Connection:
         def poll(group_ids: Any) -> Any:
-            self.asked.append(frozenset(group_ids))
+            self.requested.append(frozenset(group_ids))
             return self._monitor.poll(group_ids)
 
         def close() -> None:
@@ -235,7 +235,7 @@ def test_O3_figures_of_the_cluster_win(fake_cluster: FakePolls) -> None:
     assert samples["group_state", ("board", "flight-board", "Empty")] == 1
     assert samples["group_members", ("board", "flight-board")] == 0
     assert (samples["up", ()], samples["requests_total", ()]) == (1, 3)
-    assert (fake_cluster.asked, fake_cluster.closed) == ([frozenset({"board"})], 1)
+    assert (fake_cluster.requested, fake_cluster.closed) == ([frozenset({"board"})], 1)
 
 
 def test_O4_the_gaps_of_a_query_are_counters(fake_cluster: FakePolls) -> None:
@@ -271,7 +271,7 @@ def test_without_a_cluster_nothing_is_requested() -> None:
 
 def member_of(reported: ListenerWithEvents) -> str:
     """The member of the only query."""
-    (member,) = {m for q in reported.listener._noted.now()[0].watched(0) for g in q.groups for m in g.members}
+    (member,) = {m for q in reported.listener._recorded.now()[0].watched(0) for g in q.groups for m in g.members}
     return member
 
 
@@ -316,7 +316,7 @@ STATES = QueryStates(
 
 
 @contextmanager
-def keeping(states: QueryStates) -> Iterator[None]:
+def retaining(states: QueryStates) -> Iterator[None]:
     """A source of this session whose query keeps state."""
     with closing(SessionServer(SESSION, f"{id(states):x}", lambda q: states if isinstance(q, StatesRequest) else None)):
         yield
@@ -326,7 +326,7 @@ def test_S10_the_states_of_a_query_have_metrics_per_partition_and_per_batch() ->
     reported = ListenerWithEvents()
     reported.send_events("flight-board", 4)
     member = member_of(reported)
-    with keeping(replace(STATES, member=member)), keeping(replace(STATES, group_id="new", member="new")):
+    with retaining(replace(STATES, member=member)), retaining(replace(STATES, group_id="new", member="new")):
         samples = reported.scrape()
     of_states = {(name, labels): value for (name, labels), value in samples.items() if "_state_" in name}
     for name, first, second in (("rows", 30, 5), ("bytes", 1_200, 200), ("files", 4, 1)):
@@ -392,11 +392,11 @@ def test_the_dashboard_shows_all_exported_metrics_and_no_others(
     monkeypatch.setattr(metrics_listener, "UNREADABLE", counts := UnreadableCounts())
     counts.keep([UnreadableWatermarks("board", member_of(reported), p0, 2)])
     monkeypatch.setattr(metrics_listener, "OUTPUT", output := OutputCounter())
-    (query_id,) = {q.query_id for q in reported.listener._noted.now()[0].watched(0) if q.name == "flight-board"}
+    (query_id,) = {q.query_id for q in reported.listener._recorded.now()[0].watched(0) if q.name == "flight-board"}
     output.add(OutputWritten(query_id, {"decode": 2}, {"rows": 7}))
     with (
         flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)),
-        keeping(STATES),
+        retaining(STATES),
         waiting(WaitingPartitions("board", "carol", {p0: 5})),
     ):
         names = {f"streamgroups_{name}" for name, _ in reported.scrape()}

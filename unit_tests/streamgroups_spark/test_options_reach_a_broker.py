@@ -11,8 +11,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.packing import Packing
 from streamgroups_kafka import native
-from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.readers import BatchReader, RangesPartition
+from streamgroups_spark.source.source_options import parse
 from unit_tests.raw_broker import RawBroker, batch, record
 from unit_tests.request_relay import FETCH, FIND_COORDINATOR, Relay
 

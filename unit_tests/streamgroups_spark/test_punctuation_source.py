@@ -28,12 +28,12 @@ class Stream:
 
     def __init__(self, group_id: str, watermark: Watermark = NOT_YET) -> None:
         self.group_id, self.watermark = group_id, watermark
-        self.asked: list[TimeRequest] = []
+        self.requested: list[TimeRequest] = []
 
     def answer(self, question: Any) -> TimeReply | None:
         if not isinstance(question, TimeRequest) or question.group_id != self.group_id:
             return None
-        self.asked.append(question)
+        self.requested.append(question)
         return TimeReply("alice", SourceTime(self.watermark), SETTINGS, 0)
 
 
@@ -91,7 +91,7 @@ def test_a_restarted_query_continues_at_its_position() -> None:
         trades.watermark = At(3_000)
         again = reader(name, "trades")
         assert again.read(end)[1] == end
-        assert trades.asked[-1] == TimeRequest("trades", At(5_000), SETTINGS)
+        assert trades.requested[-1] == TimeRequest("trades", At(5_000), SETTINGS)
 
 
 def test_W10_imported_time_drives_a_stream_that_has_come_less_far() -> None:
@@ -99,10 +99,10 @@ def test_W10_imported_time_drives_a_stream_that_has_come_less_far() -> None:
         source = reader(name, "prices", "trades")
         rows, end = source.read(source.initialOffset())
         assert times_ms(rows) == [4_999]
-        assert prices.asked[-1].asserted == At(5_000)
+        assert prices.requested[-1].asserted == At(5_000)
         prices.watermark = At(7_000)
         assert times_ms(source.read(end)[0]) == [6_999]
-        assert trades.asked[-1].asserted == NOT_YET
+        assert trades.requested[-1].asserted == NOT_YET
 
 
 def test_W10_of_several_imported_times_the_latest_counts() -> None:
@@ -130,7 +130,7 @@ def test_it_does_not_poll_every_time_when_there_is_nothing() -> None:
         for _ in range(4):
             source.read(source.initialOffset())
             clock.advance(15)
-        assert len(trades.asked) == 2
+        assert len(trades.requested) == 2
 
 
 def test_the_column_may_be_null_or_spark_leaves_out_the_filter() -> None:

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups_spark.frames.key_columns import MARK, check_key_types, is_partitioned_by
 from streamgroups_spark.frames.record_values import check_value_types
-from streamgroups_spark.repartition.api import _reading
-from streamgroups_spark.repartition.target import must_create
+from streamgroups_spark.repartition.repartition import _reading
+from streamgroups_spark.repartition.target_topic import must_create
 
 
 def schema(**columns: DataType | list[str]) -> StructType:

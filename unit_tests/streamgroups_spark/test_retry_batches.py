@@ -10,7 +10,7 @@ import pytest
 
 import streamgroups as sg
 from streamgroups.errors import FencedBatch, InvalidOption, SinkUnreachable
-from streamgroups_spark.ops import retry_batches, waiting
+from streamgroups_spark.ops import interruptible_wait, retry_batches
 
 QUERY = "c84bcd0b"
 
@@ -40,7 +40,7 @@ class Write:
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits. Time passes only in them."""
     waits: list[float] = []
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=waits.append, monotonic=lambda: sum(waits)))
+    monkeypatch.setattr(interruptible_wait, "time", SimpleNamespace(sleep=waits.append, monotonic=lambda: sum(waits)))
     return waits
 
 

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 
-from streamgroups.dlq.isolation import ErrorClasses
+from streamgroups.dlq.bad_record_search import ErrorClasses
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import FunctionFailed
-from streamgroups_spark.dlq.functions import FUNCTIONS
 from streamgroups_spark.dlq.safe_stage import SafeStage
+from streamgroups_spark.dlq.user_functions import FUNCTIONS
 from unit_tests.extreme_times import EXTREME_TIMES_US, extreme_columns
 
 NEW_YORK = "America/New_York"

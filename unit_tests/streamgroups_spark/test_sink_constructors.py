@@ -13,7 +13,7 @@ import streamgroups as sg
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.event_time.with_event_time import with_event_time
 from streamgroups_spark.sinks.exactly_once import KafkaSink
-from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.source_options import parse
 
 SINKS = (sg.KafkaSink, sg.PostgresSink, sg.DeltaSink)
 SERVERS = {"bootstrap_servers": "broker:9092"}

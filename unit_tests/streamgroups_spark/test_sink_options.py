@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.sinks.exactly_once import KafkaSink
-from streamgroups_spark.sinks.options import Delivery, check_output_schema, parse_sink
+from streamgroups_spark.sinks.sink_options import Delivery, check_output_schema, parse_sink
 
 LEAST = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "/checkpoints/board"}
 

@@ -12,10 +12,10 @@ from streamgroups.fakes import FakeClock, FakeCluster
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
-from streamgroups.state.retention import Retention
+from streamgroups.state.state_retention import Retention
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.store import NewState, Operator, StateStore
 from streamgroups_spark.source.state_collection import StateCollection

@@ -31,8 +31,8 @@ from streamgroups_spark.bridge.task_reports import StateReports
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.messages.states import StateReportsRequest
 from streamgroups_spark.session import new_session
-from streamgroups_spark.source.options import parse
-from streamgroups_spark.source.query_states import check_stages
+from streamgroups_spark.source.source_options import parse
+from streamgroups_spark.source.stage_states import check_stages
 from streamgroups_spark.state import stage
 from streamgroups_spark.state.stage import StateStage
 
@@ -105,8 +105,8 @@ def taken(session: str, attempt: int) -> list[TaskPlan]:
 
 def test_S10_the_states_of_all_ranges_are_written_and_reported(tmp_path: Path, session: str, attempt: int) -> None:
     # After a coalesce, two readers have left their plans.
-    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
-    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P1, 0, 9)))
+    handoff.write_plan(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
+    handoff.write_plan(session, APPLICATION, plan(tmp_path, OffsetRange(P1, 0, 9)))
     rows, reports = run(session, [records(0, 5, 1, 2, 15)])
     assert [(row["start"], row["k0"], row["r0"], row["pane"], row["revision"]) for row in rows] == [
         (0, "a", 2, "on time", 0)
@@ -125,7 +125,7 @@ def test_S10_tasks_that_spark_has_coalesced_write_a_file_each(tmp_path: Path, se
     """``foreachBatch`` with ``batch.coalesce(1)``: one attempt runs several readers with their operators."""
     files = []
     for task, r in enumerate((OffsetRange(P0, 5, 8), OffsetRange(P1, 0, 3))):
-        handoff.give(session, APPLICATION, replace(plan(tmp_path, r), task=task))
+        handoff.write_plan(session, APPLICATION, replace(plan(tmp_path, r), task=task))
         _, [report] = run(session, [records(r.topic_partition.partition, r.next_offset, 1, 2, 3)])
         files.append(str(report.file))
     assert sorted(files) == sorted(it.name for it in (tmp_path / "state" / "billing" / "windows").iterdir())
@@ -139,12 +139,12 @@ def test_W13_an_operator_passes_its_plan_and_its_watermark_to_the_next_one(
     first = replace(COUNT, name="tens", output=pa.schema([*OUTPUT, *place]), is_chained=True)
     second = replace(COUNT, name="thirties", windowing=Windowing(Hopping(30, 30)), delay_ms=None, behind="tens")
     ranges = [OffsetRange(P0, 5, 9), OffsetRange(P1, 0, 0)]
-    handoff.give(session, APPLICATION, replace(plan(tmp_path, *ranges), operators=("tens", "thirties")))
+    handoff.write_plan(session, APPLICATION, replace(plan(tmp_path, *ranges), operators=("tens", "thirties")))
     channel = Reported()
-    ours = StateStage(first, session, APPLICATION, channel)  # type: ignore[arg-type]
-    theirs = StateStage(second, session, APPLICATION, channel, before="tens")  # type: ignore[arg-type]
-    results = (_results(it) for it in ours([records(0, 5, 1, 12, 29, 35)]))
-    rows = [row for batch in theirs(results) for row in batch.to_pylist()]
+    own = StateStage(first, session, APPLICATION, channel)  # type: ignore[arg-type]
+    other = StateStage(second, session, APPLICATION, channel, upstream="tens")  # type: ignore[arg-type]
+    results = (_results(it) for it in own([records(0, 5, 1, 12, 29, 35)]))
+    rows = [row for batch in other(results) for row in batch.to_pylist()]
     assert [(row["start"], row["end"], row["r0"], row["pane"]) for row in rows] == [(0, 30, 3, "on time")]
     assert [(str(it.range), it.number, it.operators) for it in channel.reports] == [
         (str(r), number, 2) for number in (0, 1) for r in ranges
@@ -162,8 +162,8 @@ def test_a_login_of_the_location_is_not_readable_in_a_file(tmp_path: Path, sessi
     """A killed task leaves its files for days. The name of an operator is a part of theirs."""
     secret = replace(plan(tmp_path, OffsetRange(P0, 5, 8)), location="s3://key:hunter2@bücket/state")
     behind = "语" * 80
-    for before in ("", behind):
-        handoff.give(session, APPLICATION, secret, before)
+    for upstream in ("", behind):
+        handoff.write_plan(session, APPLICATION, secret, upstream)
     for file in task_directory_of(session).glob("task-*"):
         assert not any(word in file.read_text() for word in ("hunter2", b"hunter2".hex(), "bucket"))
     assert taken(session, attempt) == [secret]
@@ -181,14 +181,14 @@ def watermarks(partition: int, *at: tuple[int, int]) -> ProducerWatermarks:
 def test_W15_a_watermark_that_the_reader_has_given_comes_before_the_records_after_it(
     tmp_path: Path, session: str, attempt: int
 ) -> None:
-    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 20), OffsetRange(P1, 0, 9)))
+    handoff.write_plan(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 20), OffsetRange(P1, 0, 9)))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        handoff.give_watermarks(session, APPLICATION, [watermarks(0, (6, 4), (8, 10)), watermarks(1, (0, 3))])
+        handoff.write_watermarks(session, APPLICATION, [watermarks(0, (6, 4), (8, 10)), watermarks(1, (0, 3))])
         yield records(0, 5, 1)
         yield records(0, 9, 2)
         # The last batch of the reader contains markers only.
-        handoff.give_watermarks(session, APPLICATION, [watermarks(0, (15, 30)), watermarks(1, (8, 10))])
+        handoff.write_watermarks(session, APPLICATION, [watermarks(0, (15, 30)), watermarks(1, (8, 10))])
 
     rows, reports = run(session, batches())
     assert [(row["start"], row["r0"], row["pane"]) for row in rows] == [(0, 1, "on time"), (0, None, "dead letter")]
@@ -197,19 +197,19 @@ def test_W15_a_watermark_that_the_reader_has_given_comes_before_the_records_afte
 
 def test_W15_a_task_of_markers_closes_windows(tmp_path: Path, session: str, attempt: int) -> None:
     first = plan(tmp_path, OffsetRange(P0, 5, 8))
-    handoff.give(session, APPLICATION, first)
+    handoff.write_plan(session, APPLICATION, first)
     _, [report] = run(session, [records(0, 5, 1)])
     named = RangePlan(OffsetRange(P0, 8, 9), Named(report.file, 8), 8, TopicIdentity())
-    handoff.give(session, APPLICATION, replace(first, batch=4, ranges=(named,)))
-    handoff.give_watermarks(session, APPLICATION, [watermarks(0, (8, 10))])
+    handoff.write_plan(session, APPLICATION, replace(first, batch=4, ranges=(named,)))
+    handoff.write_watermarks(session, APPLICATION, [watermarks(0, (8, 10))])
     rows, [report] = run(session, [])
     assert [(row["start"], row["r0"], row["pane"]) for row in rows] == [(0, 1, "on time")]
     assert report.size.rows == 0
 
 
 def test_W15_the_rest_of_a_line_is_read_when_it_is_complete(tmp_path: Path, session: str, attempt: int) -> None:
-    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
-    handoff.give_watermarks(session, APPLICATION, [watermarks(0, (5, 10))])
+    handoff.write_plan(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
+    handoff.write_watermarks(session, APPLICATION, [watermarks(0, (5, 10))])
     [file] = task_directory_of(session).glob("task-*")
     whole = file.read_bytes()
     with closing(Handoff(session, APPLICATION, attempt)) as received:
@@ -225,14 +225,14 @@ def test_W15_the_rest_of_a_line_is_read_when_it_is_complete(tmp_path: Path, sess
 
 def test_S10_records_of_several_topics_need_their_topic(tmp_path: Path, session: str, attempt: int) -> None:
     ranges = OffsetRange(P0, 5, 8), OffsetRange(TopicPartition("orders", 0), 0, 9)
-    handoff.give(session, APPLICATION, plan(tmp_path, *ranges))
+    handoff.write_plan(session, APPLICATION, plan(tmp_path, *ranges))
     with pytest.raises(InvalidOption, match="has no column 'topic'"):
         run(session, [records(0, 5, 1)])
 
 
 def test_S10_records_outside_of_the_ranges_of_a_task_are_an_error(tmp_path: Path, session: str, attempt: int) -> None:
     for foreign in (records(1, 5, 1), records(0, 4, 1), records(0, 7, 1, 2)):
-        handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
+        handoff.write_plan(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
         with pytest.raises(StateMismatch, match=r"a record is not in the ranges of its task \(flights-0\[5,8\)\)"):
             run(session, [foreign])
 
@@ -250,21 +250,21 @@ def test_S10_records_that_another_task_has_read_are_an_error(session: str, attem
 def test_S10_a_killed_task_leaves_a_file_that_is_removed_later(
     tmp_path: Path, session: str, attempt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handoff.give(session, APPLICATION, plan(tmp_path))
+    handoff.write_plan(session, APPLICATION, plan(tmp_path))
     [left] = task_directory_of(session).glob("task-*")
     os.utime(left, (0, 0))
     monkeypatch.setattr(handoff, "attempt_id", lambda: 1_000)
-    handoff.give(session, APPLICATION, plan(tmp_path))
+    handoff.write_plan(session, APPLICATION, plan(tmp_path))
     assert [file.name for file in task_directory_of(session).glob("task-*")] == [f"task-{APPLICATION}-1000"]
 
 
 def test_S10_a_plan_of_another_application_is_not_taken(tmp_path: Path, session: str, attempt: int) -> None:
-    handoff.give(session, "local-1", plan(tmp_path, OffsetRange(P0, 0, 5)))
+    handoff.write_plan(session, "local-1", plan(tmp_path, OffsetRange(P0, 0, 5)))
     assert run(session, []) == ([], [])
 
 
 def test_S10_requests_between_processes_leave_the_plans_of_tasks(tmp_path: Path, session: str, attempt: int) -> None:
-    handoff.give(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
+    handoff.write_plan(session, APPLICATION, plan(tmp_path, OffsetRange(P0, 5, 8)))
     request_user(session, StateReportsRequest("1f3a9c2b7d10", 3))
     SessionServer(session, "0123", lambda _: None).close()
     assert len(taken(session, attempt)) == 1
@@ -281,7 +281,7 @@ def test_S10_reports_of_earlier_batches_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "stages", "said"),
+    ("options", "stages", "text"),
     [
         (
             {},
@@ -294,11 +294,11 @@ def test_S10_reports_of_earlier_batches_are_forgotten() -> None:
     ],
 )
 def test_S10_what_a_state_cannot_follow_is_rejected(
-    options: dict[str, str], stages: set[tuple[str, ...]], said: str
+    options: dict[str, str], stages: set[tuple[str, ...]], text: str
 ) -> None:
     required = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     source = parse({**required, **options}, streaming=True)
-    with pytest.raises(InvalidOption, match=said):
+    with pytest.raises(InvalidOption, match=text):
         check_stages(source, QueryFacts("/checkpoints/board", frozenset(), stages=frozenset(stages)))
     with pytest.raises(InvalidOption, match="Set 'stateLocation'"):
         check_stages(parse(required, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({("windows",)})))

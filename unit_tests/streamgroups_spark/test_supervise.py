@@ -38,7 +38,7 @@ def test_a_signal_ends_the_wait_for_the_next_run(number: signal.Signals) -> None
     previous = signal.signal(number, before)
     try:
         outcome = supervise(start, policy=RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS))
-        assert outcome == Outcome(was_asked=True, restarts=0)
+        assert outcome == Outcome(stopped_by_signal=True, restarts=0)
         assert runs == ["run", "before"]
         assert signal.getsignal(number) is before
     finally:
@@ -66,7 +66,7 @@ def test_a_signal_while_waiting_ends_the_wait(interrupts: bool) -> None:
     began_s = time.monotonic()
     outcome = supervise(start, policy=RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS))
     killer.join()
-    assert outcome.was_asked
+    assert outcome.stopped_by_signal
     assert time.monotonic() - began_s < LONG_MS / 1_000
 
 

@@ -11,7 +11,7 @@ import pytest
 from streamgroups.errors import SinkUnreachable
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
-from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.sinks.sink_options import parse_sink
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "topic": "board", "checkpointLocation": "checkpoint"}
 

@@ -29,7 +29,7 @@ from streamgroups.event_time.windows import (
 )
 from streamgroups.json_values import MAX_TIME_MS
 from streamgroups_operators.aggregates import in_windows, length_ms
-from streamgroups_spark.windows.columns import Pack, Unpack, WindowPlan, from_bytes, to_bytes
+from streamgroups_spark.windows.bucket_columns import Pack, Unpack, WindowPlan, from_bytes, to_bytes
 from streamgroups_spark.windows.step import _without_violations, step
 from unit_tests.extreme_times import EXTREME_TIMES_MS
 from unit_tests.window_rules import Drop, Interval, Lift, Missed, count, judge, point, windows_of
@@ -98,9 +98,9 @@ def violations_of(policy: OnViolation, records: Sequence[tuple[int, int | None]]
     rows = table([Record("a", time_ms, 1) for time_ms, _ in records])
     rows = rows.append_column("until", pa.array([until for _, until in records], pa.int64()))
     kept = KeptTime(WindowStates(At(watermark_ms)))
-    going_on, times, given_up = _without_violations(plan, kept, rows, rows["time"].to_numpy())
+    continuing, times, given_up = _without_violations(plan, kept, rows, rows["time"].to_numpy())
     found = dict.fromkeys(given_up["record"].to_pylist(), "given up")
-    found |= dict(zip(going_on["record"].to_pylist(), map(str, times.tolist()), strict=True))
+    found |= dict(zip(continuing["record"].to_pylist(), map(str, times.tolist()), strict=True))
     assert set(given_up["why"].to_pylist()) <= {"violation"}
     return [found[i] for i in range(len(records))]
 

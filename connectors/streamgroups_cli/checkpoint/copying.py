@@ -26,7 +26,7 @@ from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import TopicsOption
 from streamgroups_cli.groups.targets import OPTIONS, TargetOptions, only
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, require_checkpoint, translated
 from streamgroups_spark.bridge.foreign_checkpoint import last_batches
@@ -106,10 +106,10 @@ def copy(
     emit(output, document=lambda: _document(plan, files, copied), tables=lambda: _tables(plan, files, copied))
     _explain(plan, planned, group)
     if not execute:
-        say("Nothing was written: this is the plan. --execute writes the copy.")
+        print_message("Nothing was written: this is the plan. --execute writes the copy.")
         return
     id_ = write_copy(plan, files, copied)
-    say(
+    print_message(
         f"The copy is complete: query {id_} continues after batch {chosen}. Start it with the option "
         f"checkpointLocation={copied.location}."
     )
@@ -237,33 +237,33 @@ def _document(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) -
 def _explain(plan: CopyPlan, planned: Batch | None, group: str | None) -> None:
     id_ = plan.batch.batch_id
     if plan.last > id_ and not plan.moves:
-        say(
+        print_message(
             f"The copy reads the records of batches {id_ + 1} to {plan.last} again, possibly in other batches. Their output exists, "
             "and is written again."
         )
     for move in out_of_range(plan.moves):
-        say(
+        print_message(
             f"Warning: offset {move.requested_offset} is outside {move.topic_partition} [{move.bounds.beginning_offset}, "
             f"{move.bounds.end_offset}]: offset {move.to_offset} is used."
         )
     if plan.moves:
         explain_state(plan.batch, plan.operators)
     if planned is not None:
-        say(
+        print_message(
             f"Warning: batch {planned.batch_id} is planned and not committed. Its output may exist, completely or in part. The "
             f"copy reads its records again: {_read(planned.sources)}."
         )
-    say(
+    print_message(
         f"Warning: the copy continues with batch {id_ + 1}. Sinks that compare batch numbers skip each batch that they have "
         "written, without an error: files (directory '_spark_metadata'), Delta Lake in foreachBatch with txnAppId, and your own "
         "table of batch ids. Write to a new directory, use a new txnAppId, or begin a new table."
     )
-    say(
+    print_message(
         "Warning: format('delta') recognizes a query by its id. The copy has a new id, so the table gets this output again."
     )
     groups = sorted({it.group_id for it in plan.batch.sources if it.group_id is not None})
     if groups and group is None:
-        say(
+        print_message(
             f"Warning: the copy belongs to group {listed(groups)}, as the old query does. Its option onRestart decides between "
             "these positions and the committed offsets. --group copies for another group."
         )

@@ -18,7 +18,7 @@ from streamgroups.times import utc
 from streamgroups_cli.checkpoint.reading import Batch
 from streamgroups_cli.connection import Cluster
 from streamgroups_cli.groups.targets import Target, scenario_of
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 
 
 def plan_moves(
@@ -87,7 +87,7 @@ def explain_state(batch: Batch, operators: Mapping[int, Operator | None]) -> Non
         return
     watermark_ms = batch.commit.next_watermark_ms
     late = f" Rows before the watermark {utc(watermark_ms)} are dropped as late." if watermark_ms else ""
-    say(
+    print_message(
         f"Warning: the state of operators {_names(operators)} stays that after batch {batch.batch_id}. Open windows count records "
         f"twice that are read again, and lack records that are skipped.{late}"
     )

@@ -21,7 +21,7 @@ from streamgroups.times import utc
 from streamgroups_cli.checkpoint.reading import Batch, BatchOption, Location, query_id, read_batch, read_operators
 from streamgroups_cli.connection import Connect, FromVariable
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, require_checkpoint, translated
 from streamgroups_spark.bridge.foreign_checkpoint import last_batches
 
@@ -146,7 +146,7 @@ def _batches(files: CheckpointFiles, batch_id: int | None) -> list[Batch]:
 def _print_options(source: SourceBatch, batch_id: int) -> None:
     text = json.dumps(read_options(source, batch_id), indent=1, ensure_ascii=False)
     print(printable(text, keep="\n") if sys.stdout.isatty() else text)
-    say(
+    print_message(
         f"Use them with spark.read.format('{source.kind.value}'), and add 'kafka.bootstrap.servers' and other settings of the "
         "query."
     )

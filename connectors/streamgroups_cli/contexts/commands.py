@@ -16,7 +16,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import parse_settings
 from streamgroups_cli.context_file import changed_contexts, config_path, contexts_in, read_contexts
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
 _COLUMNS = (
     Column("current"),
@@ -59,7 +59,7 @@ def use(
         else:
             contexts_in(document).get(name)
             document[CURRENT] = name
-    say("There is no current context." if name is None else f"The current context is '{name}'.")
+    print_message("There is no current context." if name is None else f"The current context is '{name}'.")
 
 
 def set_context(
@@ -92,9 +92,9 @@ def set_context(
             table.setdefault(SETTINGS, {}).update(settings)
         merged = {str(key): str(value) for key, value in table.get(SETTINGS, {}).items()}
         _check(Context(name, table.get(SERVERS), table.get(FILE), merged))
-    say(f"Context '{name}' was {'created' if is_new else 'changed'} in {config_path()}")
+    print_message(f"Context '{name}' was {'created' if is_new else 'changed'} in {config_path()}")
     if is_new:
-        say(f"Use it with --context {name}, or for all commands: streamgroups contexts use {name}")
+        print_message(f"Use it with --context {name}, or for all commands: streamgroups contexts use {name}")
 
 
 def delete(name: _NameArgument) -> None:
@@ -106,7 +106,7 @@ def delete(name: _NameArgument) -> None:
         del document[CONTEXTS][name]
         if is_current:
             del document[CURRENT]
-    say(f"Context '{name}' was deleted." + (" There is no current context now." if is_current else ""))
+    print_message(f"Context '{name}' was deleted." + (" There is no current context now." if is_current else ""))
 
 
 def _check(context: Context) -> None:

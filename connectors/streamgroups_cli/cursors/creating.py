@@ -9,14 +9,13 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.cursors.admission import check_instance
+from streamgroups.cursors.argument_checks import check_instance
 from streamgroups.cursors.starting_position import CursorType, position_of
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.cursors import client as opening
-from streamgroups_cli.cursors import instance_process
-from streamgroups_cli.cursors.error_text import command_words
+from streamgroups_cli.cursors import instance_process, opening
+from streamgroups_cli.cursors.cursor_errors import command_words
 from streamgroups_cli.cursors.paths import KeyOption, signing_key
 from streamgroups_cli.cursors.reading import print_cursor
 from streamgroups_cli.options import with_options

@@ -24,9 +24,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamgroups.cursors.tokens import LIFETIME_MS, GroupCursor, decode
+from streamgroups.cursors.cursor_tokens import LIFETIME_MS, GroupCursor, decode
 from streamgroups.errors import StreamGroupsError, error_of
-from streamgroups_cli.cursors import client as opening
+from streamgroups_cli.cursors import opening
 from streamgroups_cli.cursors.paths import instances
 from streamgroups_cli.cursors.requests import TIMEOUT_S, connection_key, to_json
 from streamgroups_spark.bridge.sockets import Server
@@ -78,10 +78,10 @@ def launch(job: Job) -> str:
         # Its import path is that of this process, without the current directory.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONSAFEPATH": "1"},
     )
-    said, error = process.communicate(json.dumps(asdict(job)))
-    if not said:
+    reply, error = process.communicate(json.dumps(asdict(job)))
+    if not reply:
         raise StreamGroupsError(_last_line(error))
-    answer = json.loads(said)
+    answer = json.loads(reply)
     if "error" in answer:
         raise error_of(answer["error"])
     return str(answer["cursor"])
@@ -100,12 +100,12 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        run(Job(**json.loads(sys.stdin.read())), _say_first_word)
+        run(Job(**json.loads(sys.stdin.read())), _send_first_line)
     except StreamGroupsError as e:
         print(json.dumps({"error": e.document}), flush=True)
 
 
-def _say_first_word(cursor: str) -> None:
+def _send_first_line(cursor: str) -> None:
     """Prints the first cursor, and closes the pipe to the parent."""
     print(json.dumps({"cursor": cursor}), flush=True)
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -15,18 +15,18 @@ from typing import Annotated, Any
 
 import typer
 
-from streamgroups.cursors.admission import MAX_MESSAGES
-from streamgroups.cursors.tokens import GroupCursor, PartitionCursor, decode
+from streamgroups.cursors.argument_checks import MAX_MESSAGES
+from streamgroups.cursors.cursor_tokens import GroupCursor, PartitionCursor, decode
 from streamgroups.errors import InvalidCursor, InvalidOption
 from streamgroups.tables import Column, Table
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.cursors import client as opening
-from streamgroups_cli.cursors.error_text import command_words
+from streamgroups_cli.cursors import opening
+from streamgroups_cli.cursors.cursor_errors import command_words
 from streamgroups_cli.cursors.paths import KeyOption, signing_key
 from streamgroups_cli.cursors.requests import from_json, request_instance
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
-from streamgroups_cli.records import FullOption, RecordPrinter, Show, ShowOption
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
+from streamgroups_cli.record_output import FullOption, RecordPrinter, Show, ShowOption
 from streamgroups_kafka.client.clock import now_ms
 
 CursorArgument = Annotated[
@@ -83,17 +83,17 @@ def get(
         # If the messages cannot be printed, the cursor that covers them must not be printed either.
         sys.stdout.flush()
         if not _put_back(cursor, after) and output in (Output.table, Output.csv):
-            say(f"The next cursor: {after}")
+            print_message(f"The next cursor: {after}")
 
 
 def heartbeat(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
     """Extend the lease of an instance, without reading or committing. Print its cursor, valid for five minutes."""
-    _go_on("heartbeat", cursor, signing_key_file, output)
+    _continue("heartbeat", cursor, signing_key_file, output)
 
 
 def commit(cursor: CursorArgument, signing_key_file: KeyOption = None, output: OutputOption = Output.table) -> None:
     """Commit the messages of an instance up to this cursor, without reading more. Print the next cursor."""
-    _go_on("commit", cursor, signing_key_file, output)
+    _continue("commit", cursor, signing_key_file, output)
 
 
 def leave(cursor: CursorArgument, signing_key_file: KeyOption = None) -> None:
@@ -141,7 +141,7 @@ def _put_back(text: str, after: str) -> bool:
     return True
 
 
-def _go_on(what: str, cursor: str, key_file: Path | None, output: Output) -> None:
+def _continue(what: str, cursor: str, key_file: Path | None, output: Output) -> None:
     after = _of_instance(what, cursor, key_file)["cursor"]
     if not _put_back(cursor, after):
         print_cursor(after, output)

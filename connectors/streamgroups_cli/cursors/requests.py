@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from streamgroups.cursors.tokens import GroupCursor
+from streamgroups.cursors.cursor_tokens import GroupCursor
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups_cli.cursors.paths import instances

@@ -25,7 +25,7 @@ from streamgroups_cli.dlq.queue import (
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import json_text, say
+from streamgroups_cli.output import json_text, print_message
 
 
 @with_options
@@ -53,5 +53,5 @@ def export(
         sys.stdout.write(text)
     else:
         write_new(file, text)
-        say(f"{len(letters)} letters are in {file}.")
+        print_message(f"{len(letters)} letters are in {file}.")
     queue.warn_of_foreign()

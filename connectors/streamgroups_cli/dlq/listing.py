@@ -26,7 +26,7 @@ from streamgroups_cli.dlq.queue import (
 )
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
 _COLUMNS = (
     Column("failed_at"),
@@ -71,7 +71,7 @@ def list_letters(
     )
     queue.warn_of_foreign()
     if count > len(shown):
-        say(f"{len(shown)} of {count} letters. --limit {count} lists all.")
+        print_message(f"{len(shown)} of {count} letters. --limit {count} lists all.")
 
 
 def document(stored: AnyLetter, state: State) -> dict[str, Any]:

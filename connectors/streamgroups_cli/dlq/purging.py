@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from streamgroups.dlq.redrive import Purge, State, plan_purge, state_of
-from streamgroups.dlq.stored import Selection, StoredLetter
+from streamgroups.dlq.stored_letters import Selection, StoredLetter
 from streamgroups.dlq.table_letters import AnyLetter, TablePurge, plan_table_purge
 from streamgroups.errors import PartlyDone
 from streamgroups.partitions import TopicPartition
@@ -33,9 +33,9 @@ from streamgroups_cli.dlq.queue import (
 )
 from streamgroups_cli.dlq.redriving import ExecuteOption
 from streamgroups_cli.dlq.tables import TableOptions
-from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
+from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
 _COUNTS = (Column("deleted", right=True), *(Column(state.name.lower(), right=True) for state in State))
 _COLUMNS = (
@@ -72,7 +72,7 @@ def purge(
             _emit_rows(dlq, rows, output, dry_run=not execute)
             queue.warn_of_foreign()
             if _is_applied(rows.letters, execute):
-                _say_deleted(queue.table.delete(rows.letters))
+                _print_deleted(queue.table.delete(rows.letters))
             return
         found = [(it, state) for it, state in states if isinstance(it, StoredLetter)]
         plan = plan_purge(found, queue.ends, queue.first_foreign, before_ms=before_ms, include_waiting=include_waiting)
@@ -82,7 +82,7 @@ def purge(
         due = {it.topic_partition: it.next_offset for it in plan if it.deleted}
         if _is_applied(due, execute):
             _delete_before(cluster, due, connect.timeout)
-            _say_deleted(sum(sum(it.deleted.values()) for it in plan))
+            _print_deleted(sum(sum(it.deleted.values()) for it in plan))
 
 
 def _states(queue: Queue, max_attempts: int) -> Iterator[tuple[AnyLetter, State]]:
@@ -96,7 +96,7 @@ def _states(queue: Queue, max_attempts: int) -> Iterator[tuple[AnyLetter, State]
 def _warn_of_kept(plan: Sequence[Purge]) -> None:
     kept = sum(it.kept for it in plan)
     if kept:
-        say(
+        print_message(
             f"{kept} letters remain because a letter before them must remain. Kafka deletes from the beginning of a "
             "partition only."
         )
@@ -106,7 +106,7 @@ def _is_applied(due: Sized, execute: bool) -> bool:
     """Returns whether letters are deleted now, and reports why they are not."""
     if due and execute:
         return True
-    say(ONLY_A_PLAN if due else NOTHING_TO_DO)
+    print_message(ONLY_A_PLAN if due else NOTHING_TO_DO)
     return False
 
 
@@ -121,8 +121,8 @@ def _delete_before(cluster: Cluster, due: Mapping[TopicPartition, int], timeout:
         )
 
 
-def _say_deleted(count: int) -> None:
-    say(f"{count} letter{'' if count == 1 else 's'} deleted.")
+def _print_deleted(count: int) -> None:
+    print_message(f"{count} letter{'' if count == 1 else 's'} deleted.")
 
 
 def _emit_rows(dlq: str, plan: TablePurge, output: Output, *, dry_run: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.dlq.redrive import MAX_ATTEMPTS, Redrive, redriven_topic
-from streamgroups.dlq.stored import Foreign, Selection, StoredLetter, TableLetter, stored
+from streamgroups.dlq.stored_letters import Foreign, Selection, StoredLetter, TableLetter, stored
 from streamgroups.dlq.table_letters import AnyForeign, AnyLetter, ForeignRow, LetterTable, letter_of
 from streamgroups.errors import NotAuthorized, StreamGroupsError
 from streamgroups.groups.reset_plan import parse_scope, require_bounds
@@ -26,7 +26,7 @@ from streamgroups.positions import parse_time_ms
 from streamgroups_cli.connection import Cluster, Connect, timeout_s
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.scope import partitions_of
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 
 DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The topic or the table with the dead letters.")]
 MaxAttemptsOption = Annotated[
@@ -123,7 +123,7 @@ class Queue(ABC):
                 return
         except NotAuthorized as e:
             # A redrive has opened the topic before it reads the ids, so it sends no letter again.
-            say(f"Redriven letters count as waiting, because their ids cannot be read. {e}")
+            print_message(f"Redriven letters count as waiting, because their ids cannot be read. {e}")
             return
         bounds = require_bounds(self._cluster.topics.bounds(partitions_of(self._cluster, {topic: None})))
         yield from self._cluster.topics.read(
@@ -136,7 +136,7 @@ class Queue(ABC):
             first = self.foreign[0]
             problem = f" ({first.problem})" if first.problem else ""
             count = len(self.foreign)
-            say(
+            print_message(
                 f"{count} record{'' if count == 1 else 's'} of '{self.dlq}' {'is' if count == 1 else 'are'} no dead "
                 f"letter of this library, such as {first.place}{problem}."
             )

@@ -15,7 +15,7 @@ import typer
 
 from streamgroups.dlq.letter_files import parse_lines
 from streamgroups.dlq.redrive import Planned, Repaired, State, Targets, is_reserved, plan_redrive, transactions
-from streamgroups.dlq.stored import Selection
+from streamgroups.dlq.stored_letters import Selection
 from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
 from streamgroups.printable import listed
@@ -32,9 +32,9 @@ from streamgroups_cli.dlq.queue import (
     queue_of,
 )
 from streamgroups_cli.dlq.tables import TableOptions
-from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
+from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
 _COLUMNS = (Column("id"), Column("attempt", right=True), Column("state"), Column("to"), Column("repaired"))
 ExecuteOption = Annotated[
@@ -83,9 +83,9 @@ def redrive(
         queue.warn_of_foreign()
         _warn(plan, to)
         if not sent:
-            say(NOTHING_TO_DO)
+            print_message(NOTHING_TO_DO)
         elif not execute:
-            say(ONLY_A_PLAN)
+            print_message(ONLY_A_PLAN)
         else:
             _send(cluster, queue, sent, connect.timeout)
 
@@ -161,28 +161,30 @@ def _send(cluster: Cluster, queue: Queue, planned: Sequence[Planned], timeout: s
             f"{sent} of {len(planned)} letters were redriven. {e.what}",
             remedy="Remove the cause, and run the command again: it sends the others.",
         ) from None
-    say(f"{sent} letter{'' if sent == 1 else 's'} redriven.")
+    print_message(f"{sent} letter{'' if sent == 1 else 's'} redriven.")
     if sent < len(planned):
-        say(f"{len(planned) - sent} more were redriven by another run meanwhile.")
+        print_message(f"{len(planned) - sent} more were redriven by another run meanwhile.")
 
 
 def _warn(plan: Sequence[Planned], to: str | None) -> None:
     counts = {state: sum(it.state is state and it.topic is None for it in plan) for state in State}
     if counts[State.REDRIVEN]:
-        say(f"{counts[State.REDRIVEN]} letters are already redriven, and are left out.")
+        print_message(f"{counts[State.REDRIVEN]} letters are already redriven, and are left out.")
     if counts[State.PARKED]:
-        say(f"{counts[State.PARKED]} records are parked: they failed too often. --include-parked sends them too.")
+        print_message(
+            f"{counts[State.PARKED]} records are parked: they failed too often. --include-parked sends them too."
+        )
     if counts[State.WAITING]:
-        say(
+        print_message(
             f"{counts[State.WAITING]} letters name a topic that their group does not read, so another client may have written "
             "them. Check them, and name the topic with --source or --to. Topics of the queue and internal ones are left out."
         )
     if counts[State.NO_RECORD]:
-        say(
+        print_message(
             f"{counts[State.NO_RECORD]} letters do not contain their records. Repair their values, or name a topic with --to."
         )
     if to is None and any(it.topic is not None for it in plan):
-        say(
+        print_message(
             "Each group that reads these topics receives the records again. With --to TOPIC, only the queries that read "
             "TOPIC receive them."
         )

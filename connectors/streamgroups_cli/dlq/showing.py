@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.dlq.redrive import State, state_of
-from streamgroups.dlq.stored import Selection
+from streamgroups.dlq.stored_letters import Selection
 from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption
 from streamgroups.printable import listed
@@ -29,7 +29,7 @@ from streamgroups_cli.dlq.queue import (
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit
-from streamgroups_cli.records import Show, ShowOption, words_of
+from streamgroups_cli.record_output import Show, ShowOption, words_of
 
 _COLUMNS = (Column("field"), Column("content"))
 _FLAT = (Column("id"), *_COLUMNS)

@@ -24,12 +24,12 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
-from streamgroups_cli.formats import names
-from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions, apply
+from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions, apply
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, all_groups_of, chosen_groups, group_ids
 from streamgroups_cli.groups.undo_files import write_undo
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, emit, say
+from streamgroups_cli.output import Output, emit, print_message
+from streamgroups_cli.shell_quoting import names
 
 _GROUPS = (Column("group"), Column("state"), Column("committed_partitions", right=True))
 _OFFSETS = (Column("group"), Column("topic"), Column("partition", right=True), Column("committed_offset", right=True))
@@ -46,19 +46,23 @@ def delete(
     chosen = chosen_groups(groups, all_groups)
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
-        asked = [*ids, *(name for g in ids for name in metadata_groups_to_delete(g) if name not in ids)]
-        described = cluster.groups.describe_groups(asked)
-        committed = cluster.groups.committed_offsets(asked)
+        requested = [*ids, *(name for g in ids for name in metadata_groups_to_delete(g) if name not in ids)]
+        described = cluster.groups.describe_groups(requested)
+        committed = cluster.groups.committed_offsets(requested)
         _require_known(cluster, {g: described[g] for g in ids}, committed)
-        there = [g for g in asked if g in ids or described[g].state != "Dead"]
+        there = [g for g in requested if g in ids or described[g].state != "Dead"]
         require_inactive([described[g] for g in there], doing="deleted")
         rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in there]
         _emit("groups", _GROUPS, rows, change.output, dry_run=not change.execute)
-        notes = there[len(ids) :]
-        if notes:
-            say(f"{', '.join(notes)}: metadata groups, deleted with their group; an import does not restore them.")
+        metadata_groups = there[len(ids) :]
+        if metadata_groups:
+            print_message(
+                f"{', '.join(metadata_groups)}: metadata groups, deleted with their group; an import does not restore them."
+            )
         if not ids or not change.execute:
-            say("Nothing was changed: this is the plan. --execute applies it." if ids else "There is nothing to do.")
+            print_message(
+                "Nothing was changed: this is the plan. --execute applies it." if ids else "There is nothing to do."
+            )
             return
         delete_groups(cluster, ids, there, committed, change.undo_file, why="before groups were deleted")
 
@@ -89,9 +93,9 @@ def delete_groups(
     undo = write_undo(cluster, {g: dict.fromkeys(committed[g]) for g in ids}, undo_file, why=why)
     failures = _delete(cluster, there)
     if not failures:
-        notes = len(there) - len(ids)
-        also = f" and {notes} metadata group{'' if notes == 1 else 's'}" if notes else ""
-        say(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
+        metadata_groups = len(there) - len(ids)
+        also = f" and {metadata_groups} metadata group{'' if metadata_groups == 1 else 's'}" if metadata_groups else ""
+        print_message(f"{len(ids)} group{'' if len(ids) == 1 else 's'}{also} deleted.")
         return
     if failures.keys() >= set(ids):
         undo.path.unlink()
@@ -142,7 +146,7 @@ def delete_offsets(
         described = cluster.groups.describe_groups([group])
         committed = cluster.groups.committed_offsets([group])
         _require_known(cluster, described, committed)
-        _require_unread(described[group], list(scope))
+        _require_available(described[group], list(scope))
         found = sorted(
             tp for tp in committed[group] if tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition})
         )
@@ -156,7 +160,7 @@ def delete_offsets(
         rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]
         _emit("offsets", _OFFSETS, rows, change.output, dry_run=not change.execute)
         if not change.execute:
-            say(ONLY_A_PLAN)
+            print_message(ONLY_A_PLAN)
             return
         changes: dict[TopicPartition, Committed | None] = dict.fromkeys(found)
         undo = write_undo(cluster, {group: changes}, change.undo_file, why="before offsets were deleted")
@@ -177,7 +181,7 @@ def _require_known(
         )
 
 
-def _require_unread(group: GroupDescription, topics: Sequence[str]) -> None:
+def _require_available(group: GroupDescription, topics: Sequence[str]) -> None:
     """Rejects topics with an owner early. Only the broker detects subscribers without partitions, and rejects them."""
     reading = [m for m in group.members if any(tp.topic in topics for tp in m.partitions)]
     if reading:

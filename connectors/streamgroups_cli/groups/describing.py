@@ -28,6 +28,7 @@ from streamgroups.partitions import Bounds, StampedOffset, TopicPartition, by_to
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
+from streamgroups_cli.count_limit import DESCRIBE_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups import describing_states
 from streamgroups_cli.groups.describing_states import States, committed_states
 from streamgroups_cli.groups.scope import (
@@ -37,9 +38,8 @@ from streamgroups_cli.groups.scope import (
     all_groups_of,
     chosen_groups,
 )
-from streamgroups_cli.lag_counting import DESCRIBE_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
 _MEMBERS = (
     Column("client_id"),
@@ -74,10 +74,10 @@ def describe(
     output: OutputOption = Output.table,
 ) -> None:
     """Show state, members, ownership and lag of groups."""
-    asked = chosen_groups(groups, all_groups)
+    requested = chosen_groups(groups, all_groups)
     _check_view(members=members, state=state, state_location=state_location)
     with connect() as cluster:
-        ids = asked if asked is not None else all_groups_of(cluster)
+        ids = requested if requested is not None else all_groups_of(cluster)
         reads = {None: READS_UNASKED, True: 10**9, False: 0}[time_lag]
         snapshots = survey(cluster.groups, cluster.topics, ids, reads=reads, count_bytes=count_bytes(count_limit))
         states = committed_states(snapshots, state_location) if state else None
@@ -95,16 +95,16 @@ def describe(
     )
     shows_lag = not members and not state
     if shows_lag and any(not s.is_exact for s in found):
-        say(
+        print_message(
             "A lag marked <= is an upper bound: it can include transaction markers and gaps. Increase --count-limit for the exact lag."
         )
     if (
         time_lag is None
         and shows_lag
-        and any(lag.records and lag.first_unread is None for s in found for lag in s.lags)
+        and any(lag.records and lag.first_record_of_lag is None for s in found for lag in s.lags)
     ):
-        say("The time lag was not computed: it requires too many reads. --time-lag computes it.")
-    if missing and asked is not None:
+        print_message("The time lag was not computed: it requires too many reads. --time-lag computes it.")
+    if missing and requested is not None:
         raise unknown_groups(missing, known)
 
 
@@ -224,7 +224,7 @@ def _state_document(lag: PartitionLag, states: States, now_ms: int) -> dict[str,
 def partition_document(lag: PartitionLag, owner: GroupMember | None, now_ms: int) -> dict[str, Any]:
     """Returns a partition for programs."""
     bounds = lag.bounds if isinstance(lag.bounds, Bounds) else None
-    first = lag.first_unread if isinstance(lag.first_unread, StampedOffset) else None
+    first = lag.first_record_of_lag if isinstance(lag.first_record_of_lag, StampedOffset) else None
     return {
         "topic": lag.topic_partition.topic,
         "partition": lag.topic_partition.partition,

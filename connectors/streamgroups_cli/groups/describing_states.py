@@ -19,8 +19,8 @@ from streamgroups.monitoring.monitor import state_times
 from streamgroups.monitoring.snapshots import GroupSnapshot
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize, sum_of_sizes
-from streamgroups.state.lookup import Position, Stored
 from streamgroups.state.origins import Named, New
+from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.tables import Cell, Column
 from streamgroups.times import utc
 from streamgroups_cli.groups.styles import time_state_style

@@ -17,11 +17,11 @@ from streamgroups.monitoring.snapshots import READS_UNASKED
 from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.state.continuation import Continuation, Continues, Stops
-from streamgroups.state.lookup import Stored
+from streamgroups.state.state_lookup import Stored
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.output import Output, emit, say
+from streamgroups_cli.output import Output, emit, print_message
 
 _COLUMNS = (
     Column("group"),
@@ -100,7 +100,7 @@ def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:
             f"{lines[0]}{more}; nothing was changed.", remedy="Use an offset in this range, or omit --strict."
         )
     for line, (_, move) in zip(lines, outside, strict=True):
-        say(f"Warning: {line}: offset {move.to_offset} is used.")
+        print_message(f"Warning: {line}: offset {move.to_offset} is used.")
 
 
 def emit_plans(cluster: Cluster, plans: Sequence[GroupPlan], output: Output, *, dry_run: bool) -> None:
@@ -170,19 +170,19 @@ def _times(cluster: Cluster, plans: Sequence[GroupPlan]) -> dict[tuple[TopicPart
     }
     inside = {(tp, offset) for tp, offset in places if offset < bounds[tp].end_offset}
     if len(inside) > READS_UNASKED:
-        say("The times were not read: they require too many reads.")
+        print_message("The times were not read: they require too many reads.")
         return {}
     newest = cluster.topics.newest([tp for tp, _ in places - inside])
     found = {(tp, bounds[tp].end_offset): stamped.timestamp_ms for tp, stamped in newest.items() if stamped is not None}
-    reads, unread = 0, inside
-    while unread and reads < _MAX_READS:
+    reads, lag = 0, inside
+    while lag and reads < _MAX_READS:
         # A read contains one offset of each partition. It ends after a time limit, without a result for the rest.
         reads += 1
-        offsets = dict(sorted(unread))
+        offsets = dict(sorted(lag))
         for tp, first in cluster.topics.first_records(offsets).items():
-            unread = unread - {(tp, offsets[tp])}
+            lag = lag - {(tp, offsets[tp])}
             if isinstance(first, StampedOffset):
                 found[tp, offsets[tp]] = first.timestamp_ms
-    if unread:
-        say(f"The broker did not return the times of {len(unread)} of the offsets in time.")
+    if lag:
+        print_message(f"The broker did not return the times of {len(lag)} of the offsets in time.")
     return found

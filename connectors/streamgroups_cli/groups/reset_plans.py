@@ -22,10 +22,10 @@ from streamgroups.ports import Committed
 from streamgroups.positions import AtTime
 from streamgroups.printable import listed
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.live import require_movable
+from streamgroups_cli.groups.live_reset import require_movable
 from streamgroups_cli.groups.plan_tables import GroupPlan
 from streamgroups_cli.groups.scope import partitions_of
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 
 #: The maximum number of topics in an error.
 _MAX_SHOWN = 5
@@ -67,8 +67,8 @@ def plan_from_file(
         raise _other_ids(others, source)
     live = require_movable(cluster, ids)
     committed = cluster.groups.committed_offsets(ids)
-    wanted = {tp for g in ids for tp, offset in filed[g].items() if offset.next_offset is not None}
-    bounds = require_bounds(cluster.topics.bounds(wanted))
+    required = {tp for g in ids for tp, offset in filed[g].items() if offset.next_offset is not None}
+    bounds = require_bounds(cluster.topics.bounds(required))
     plans = []
     for g in ids:
         offsets = {tp: o.next_offset for tp, o in filed[g].items() if o.next_offset is not None}
@@ -121,7 +121,7 @@ def plan_scenario(
     if scope is None:
         gone = sorted(tp for tp, b in found.items() if b is PartitionError.NO_PARTITION)
         if gone:
-            say(f"Skipped, because they no longer exist: {', '.join(map(str, gone))}.")
+            print_message(f"Skipped, because they no longer exist: {', '.join(map(str, gone))}.")
         found = {tp: b for tp, b in found.items() if tp not in gone}
         partitions = {g: [tp for tp in of_group if tp not in gone] for g, of_group in partitions.items()}
     bounds = require_bounds(found)

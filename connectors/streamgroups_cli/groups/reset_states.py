@@ -1,7 +1,7 @@
 """The states with which queries continue after a reset: part of its plan.
 
-``changes`` uses it. A group has states if its committed offsets name some. At the target of a reset a query searches for
-a state, as :mod:`streamgroups.state.lookup` decides; the plan makes the same search. Source: SEMANTICS S10, O1.
+``apply`` uses it. A group has states if its committed offsets name some. At the target of a reset a query searches for
+a state, as :mod:`streamgroups.state.state_lookup` decides; the plan makes the same search. Source: SEMANTICS S10, O1.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from streamgroups.groups.reset_plan import Move
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.printable import listed
 from streamgroups.state.continuation import Continues, Stops, continuation
-from streamgroups.state.lookup import Position
 from streamgroups.state.origins import Named, Unnamed
+from streamgroups.state.state_lookup import Position
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.formats import names
 from streamgroups_cli.groups.plan_tables import GroupPlan
 from streamgroups_cli.groups.scope import positions_of
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
+from streamgroups_cli.shell_quoting import names
 
 _DECIDES = (
     "Then the option 'onMissingState' of the queries decides: 'fail', the default, stops them, and 'empty' continues "
@@ -100,7 +100,7 @@ def require_states(plans: Sequence[GroupPlan], *, execute: bool) -> None:
     for plan in plans:
         again = sum(it.read_again for it in plan.states.values() if isinstance(it, Continues))
         if again:
-            say(
+            print_message(
                 f"Group '{plan.group_id}' reads {again} offsets again before the new positions, without output, to "
                 "rebuild its states."
             )
@@ -124,7 +124,9 @@ def _is_searched(plan: GroupPlan, move: Move) -> bool:
 def _require_location(group_id: str, *, execute: bool) -> None:
     what = f"The committed offsets of group '{group_id}' name states, and its queries need states of the new offsets."
     if not execute:
-        say(f"Warning: {what} With --state-location the plan shows these states, and the offsets to read again.")
+        print_message(
+            f"Warning: {what} With --state-location the plan shows these states, and the offsets to read again."
+        )
         return
     raise GroupRejected(
         f"{what} Without --state-location it is unknown whether they are stored; nothing was changed.",

@@ -13,7 +13,7 @@ import typer
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.reset_plan import ToCurrent, parse_scope
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.changes import ChangeOptions, carry_out
+from streamgroups_cli.groups.apply import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_scenario
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, TopicsOption, chosen_groups, group_ids
 from streamgroups_cli.groups.targets import OPTIONS, TARGET_PANEL, TargetOptions, only, scenario_of

@@ -31,13 +31,13 @@ from streamgroups.savepoints.restoring import (
     state_only_metadata,
 )
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.formats import names
-from streamgroups_cli.groups.changes import apply
-from streamgroups_cli.groups.live import cancel_reset_requests, require_movable
+from streamgroups_cli.groups.apply import apply
+from streamgroups_cli.groups.live_reset import cancel_reset_requests, require_movable
 from streamgroups_cli.groups.plan_tables import GroupPlan
 from streamgroups_cli.groups.reset_plans import require_owned
 from streamgroups_cli.groups.undo_files import write_undo
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
+from streamgroups_cli.shell_quoting import names
 from streamgroups_operators.locations import shown
 from streamgroups_operators.savepoints.creating import times_before
 from streamgroups_operators.savepoints.directory import SavepointDirectory
@@ -127,26 +127,28 @@ def _plan_of_state(
     return GroupPlan(restore.target.group_id, stay, metadata=named, has_states=True)
 
 
-def say_what_restores(restore: Restore, plan: GroupPlan) -> None:
+def print_what_restores(restore: Restore, plan: GroupPlan) -> None:
     """Prints the effects of a restore that its table does not show."""
     group_id = plan.group_id
     if restore.is_state_only:
         saved = {tp: it.next_offset for tp, it in restore.record.positions.items()}
         again = sum(it.to_offset - saved.get(it.topic_partition, it.to_offset) for it in plan.moves)
-        say(
+        print_message(
             f"Group '{group_id}' reads {again} offsets again before its positions, without output, to build its states."
         )
     if restore.is_in_place and repeated(plan.moves):
-        say(
+        print_message(
             f"The output of {repeated(plan.moves)} offsets after the savepoint stays where it is, and group '{group_id}' "
             "writes it again."
         )
     if restore.is_in_place and skipped(plan.moves):
-        say(f"Group '{group_id}' skips {skipped(plan.moves)} offsets: the savepoint is ahead of it.")
+        print_message(f"Group '{group_id}' skips {skipped(plan.moves)} offsets: the savepoint is ahead of it.")
     if restore.operators.is_changed:
-        say(f"Operators that continue with a state: {', '.join(sorted(restore.target.names.values())) or 'none'}.")
+        print_message(
+            f"Operators that continue with a state: {', '.join(sorted(restore.target.names.values())) or 'none'}."
+        )
     if restore.is_fork:
-        say(
+        print_message(
             f"Group '{group_id}' is a fork. Its queries must write to another table or topic than those of group "
             f"'{restore.record.group_id}'."
         )
@@ -171,7 +173,7 @@ def carry_out_restore(
     """
     if restore.record.operators:
         count = place(restore.directory, restore.record, restore.target)
-        say(f"{count} state file{'' if count == 1 else 's'} in place.")
+        print_message(f"{count} state file{'' if count == 1 else 's'} in place.")
     changes = {plan.group_id: plan.changes}
     # An undo searches the states before the restore.
     options = f" --state-location {shlex.quote(shown(restore.target.location))}" if restore.record.operators else ""
@@ -183,7 +185,7 @@ def carry_out_restore(
     live = {plan.group_id} if plan.live is not None else set[str]()
     apply(cluster, changes, undo, verb="restored", live=live, wait_s=wait_s, is_restored=True)
     if plan.live is None:
-        say(f"Start its queries. See: streamgroups groups describe {names([plan.group_id])}.")
+        print_message(f"Start its queries. See: streamgroups groups describe {names([plan.group_id])}.")
 
 
 def _write_times(cluster: Cluster, record: CommitRecord, group_id: str) -> None:

@@ -24,7 +24,7 @@ from streamgroups_cli.connection import Cluster
 from streamgroups_cli.groups.plan_tables import GroupPlan
 from streamgroups_cli.groups.scope import all_groups_of
 from streamgroups_cli.groups.undo_files import write_new
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 
 #: The query may still run if its checkpoint was written within this time.
 _RECENT_MS = 60_000
@@ -72,7 +72,7 @@ def plan_from_checkpoint(
     group = cluster.groups.describe_groups([group_id])[group_id]
     require_inactive([group], doing="changed by this import")
     if group.state == "Dead":
-        say(f"Group '{group_id}' will be created by the commit.")
+        print_message(f"Group '{group_id}' will be created by the commit.")
     bounds = _bounds(cluster, checkpoint, next_offsets)
     committed = cluster.groups.committed_offsets([group_id])[group_id]
     facts = {tp: Facts(committed[tp].next_offset if tp in committed else None, bounds[tp]) for tp in next_offsets}
@@ -82,7 +82,7 @@ def plan_from_checkpoint(
     _explain(checkpoint, positions, next_offsets)
     written_ms = written_at_ms(location)
     if written_ms is not None and (age_ms := max(0, cluster.now_ms() - written_ms)) < _RECENT_MS:
-        say(
+        print_message(
             f"Warning: the checkpoint was written {duration(age_ms)} ago. Stop its query first, or records are read twice."
         )
     return GroupPlan(group_id, moves)
@@ -131,22 +131,22 @@ def _explain(
     checkpoint: SparkCheckpoint, positions: KafkaPositions, next_offsets: Mapping[TopicPartition, int]
 ) -> None:
     after = "before the first batch" if positions.batch_id is None else f"after batch {positions.batch_id}"
-    say(f"These are the positions of the checkpoint '{checkpoint.location}' {after}, its last committed one.")
+    print_message(f"These are the positions of the checkpoint '{checkpoint.location}' {after}, its last committed one.")
     planned = [r for r in positions.planned if r.topic_partition in next_offsets]
     if checkpoint.planned is not None and planned:
         count = sum(map(len, planned))
-        say(
+        print_message(
             f"Warning: batch {checkpoint.planned.batch_id} is planned and not committed. Its output may exist, completely "
             f"or in part. The group reads its {count} offsets again: {listed(planned)}. To avoid that, start the "
             "old query once with the trigger availableNow, which finishes the batch, and repeat this import."
         )
     if checkpoint.operators:
-        say(
+        print_message(
             f"Warning: the state of operators {', '.join(checkpoint.operators)} stays in the checkpoint, in its directory "
             "'state'. The new query starts with an empty state."
         )
     if positions.other_sources:
-        say(f"Not imported: source {', '.join(positions.other_sources)} of the query.")
+        print_message(f"Not imported: source {', '.join(positions.other_sources)} of the query.")
 
 
 def print_spark_options(
@@ -175,22 +175,24 @@ def print_spark_options(
             group=group_id,
         )
     if is_active(cluster.groups.describe_groups([group_id])[group_id]):
-        say(f"Warning: group '{group_id}' has members, so these offsets will change. Stop them, and export again.")
+        print_message(
+            f"Warning: group '{group_id}' has members, so these offsets will change. Stop them, and export again."
+        )
     described = cluster.topics.describe_topics({tp.topic for tp in next_offsets})
     partitions = {TopicPartition(topic, p.partition) for topic, it in described.items() for p in it.partitions}
     deleted = sorted(next_offsets.keys() - partitions)
     if deleted:
-        say(f"Skipped, because they no longer exist: {listed(deleted)}.")
+        print_message(f"Skipped, because they no longer exist: {listed(deleted)}.")
     without = sorted(partitions - next_offsets.keys())
     if without:
-        say(f"Without a committed offset, so they start at their earliest record (-2): {listed(without)}.")
+        print_message(f"Without a committed offset, so they start at their earliest record (-2): {listed(without)}.")
     options = spark_options({tp: n for tp, n in next_offsets.items() if tp in partitions}, partitions)
     text = json.dumps(options, indent=1, ensure_ascii=False) + "\n"
     if file is None:
         print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
     else:
         write_new(file, text)
-        say(f"The options were written to {file}")
-    say(
+        print_message(f"The options were written to {file}")
+    print_message(
         "Start the query of format('kafka') with a new checkpointLocation: with an old one, Spark ignores startingOffsets."
     )

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.errors import InvalidOption
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 from streamgroups_reports.clocks import Clock
 
 
@@ -41,4 +41,4 @@ def timeline(
         (found.write_html if suffix == ".html" else found.write_svg)(file)
     except OSError as e:
         raise InvalidOption(f"{file} cannot be written: {e.strerror}.", remedy="Use another file.") from e
-    say(f"{found}. The timeline is in {file}")
+    print_message(f"{found}. The timeline is in {file}")

@@ -19,7 +19,7 @@ from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.printable import printable
 from streamgroups.times import utc
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.changes import ChangeOptions, carry_out
+from streamgroups_cli.groups.apply import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
 from streamgroups_cli.groups.scope import (
     AllGroupsOption,
@@ -32,7 +32,7 @@ from streamgroups_cli.groups.scope import (
 from streamgroups_cli.groups.spark_positions import plan_from_checkpoint, print_spark_options
 from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, say
+from streamgroups_cli.output import Output, print_message
 
 _CHECKPOINT = "Checkpoint of Spark's Kafka source"
 
@@ -104,7 +104,7 @@ def export(
         print(printable(text, keep="\n") if sys.stdout.isatty() else text, end="")
     else:
         write_new(file, text)
-        say(f"{sum(map(len, filed.values()))} offsets were written to {file}")
+        print_message(f"{sum(map(len, filed.values()))} offsets were written to {file}")
 
 
 @with_options

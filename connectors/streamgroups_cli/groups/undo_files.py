@@ -1,6 +1,6 @@
 """The files that undo a change of committed offsets, or finish an interrupted one.
 
-``changes``, ``deleting`` and ``transfer`` use it. Source: SEMANTICS O2.
+``apply``, ``deleting`` and ``transfer`` use it. Source: SEMANTICS O2.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from streamgroups.path_names import label
 from streamgroups.ports import Committed
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster
-from streamgroups_cli.formats import names
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
+from streamgroups_cli.shell_quoting import names
 from streamgroups_operators.local_files import sync_directory
 
 #: For each group, the new offset of each partition; ``None`` to delete it.
@@ -68,7 +68,7 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     path = file if file is not None else state_file("undo", list(changes), now_ms)
     identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
     write_new(path, to_json(offsets, identities, made_at=utc(now_ms) or "", why=why))
-    say(f"The previous offsets are stored in {path}")
+    print_message(f"The previous offsets are stored in {path}")
     # groups undo finds only files in the state directory, and reverts one group.
     is_found = file is None and len(changes) == 1
     command = f"undo {names(changes)} --execute" if is_found else f"import {shlex.quote(str(path))} --execute"

@@ -20,11 +20,11 @@ from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_cli.connection import Cluster, Connect
-from streamgroups_cli.groups.changes import ChangeOptions, carry_out
+from streamgroups_cli.groups.apply import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
 from streamgroups_cli.groups.undo_files import state_directory
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 
 _NAME = re.compile(r"undo-.*-(?P<stamp>\d{8}T\d+Z)(?:-(?P<number>\d+))?\.json")
 #: The maximum number of partitions in an error.
@@ -46,7 +46,7 @@ def undo(
     """Revert the last executed change of a group's offsets. The undo of an undo repeats the change."""
     with connect() as cluster:
         path, filed = _last_change(cluster, group)
-        say(f"This reverts {path}")
+        print_message(f"This reverts {path}")
         if not allow_progress:
             _require_unchanged(group, filed, cluster.groups.committed_offsets([group])[group])
         plans = plan_from_file(

@@ -21,11 +21,19 @@ from streamgroups.printable import printable
 from streamgroups.tables import plain_lines
 from streamgroups.times import utc
 from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.scope import GroupsOrAllArgument
 from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen
-from streamgroups_cli.lag_counting import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import SCHEMA_VERSION, Output, OutputOption, json_text, print_csv, say, terminal_texts
+from streamgroups_cli.output import (
+    SCHEMA_VERSION,
+    Output,
+    OutputOption,
+    json_text,
+    print_csv,
+    print_message,
+    terminal_texts,
+)
 
 #: The lines of a screen for its head, and for the headings and the frames of two tables.
 _LINES_WITHOUT_ROWS = 12
@@ -116,7 +124,7 @@ def _print_lines(polls: Iterator[Poll], interval_s: float, count: int | None, ou
 
 def _print_one(poll: Poll, output: Output, *, headed: bool) -> None:
     if poll.error:
-        say(f"Warning: {poll.error}")
+        print_message(f"Warning: {poll.error}")
     elif output is Output.json:
         print(json_text({"schema_version": SCHEMA_VERSION, **document(poll)}))
     elif output is Output.yaml:

@@ -12,7 +12,7 @@ from streamgroups.groups.description import is_active, require_inactive
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import StateLocationOption
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
 from streamgroups_cli.savepoints.record_tables import savepoint_document, savepoint_tables
 
 
@@ -48,4 +48,4 @@ def create(
             require_inactive([described] if is_active(described) else [], doing="saved")
         record = SavepointCreator(cluster.groups, cluster.topics).create(group, state_location, to, cluster.now_ms())
     emit(output, document=lambda: savepoint_document(record), tables=lambda: savepoint_tables(record))
-    say(f"The savepoint is {SavepointDirectory(to, record.id)}")
+    print_message(f"The savepoint is {SavepointDirectory(to, record.id)}")

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from streamgroups.errors import SavepointDamaged, UnknownSavepoint
-from streamgroups_cli.groups.changes import ONLY_A_PLAN
-from streamgroups_cli.output import say
+from streamgroups_cli.groups.apply import ONLY_A_PLAN
+from streamgroups_cli.output import print_message
 from streamgroups_cli.savepoints.arguments import Location, SavepointId
 from streamgroups_operators.savepoints.directory import SavepointDirectory, savepoints_at
 
@@ -28,12 +28,12 @@ def delete(
             f"The savepoint '{directory}' does not exist.",
             remedy="List the savepoints with: streamgroups savepoint list LOCATION.",
         )
-    say(_about(directory))
+    print_message(_about(directory))
     if execute:
         directory.delete()
-        say(f"The savepoint {savepoint} is deleted.")
+        print_message(f"The savepoint {savepoint} is deleted.")
     else:
-        say(ONLY_A_PLAN)
+        print_message(ONLY_A_PLAN)
 
 
 def _about(directory: SavepointDirectory) -> str:

@@ -16,12 +16,12 @@ from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.savepoints.commit_record import CommitRecord
 from streamgroups.savepoints.restoring import Operators, repeated
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.changes import ONLY_A_PLAN, ApplyOptions
+from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions
 from streamgroups_cli.groups.plan_tables import emit_plans
-from streamgroups_cli.groups.restores import Restore, carry_out_restore, plan_restore, say_what_restores
+from streamgroups_cli.groups.restores import Restore, carry_out_restore, plan_restore, print_what_restores
 from streamgroups_cli.groups.scope import StateLocationOption
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 from streamgroups_cli.savepoints.arguments import Location, SavepointId
 from streamgroups_operators.savepoints.directory import SavepointDirectory
 from streamgroups_operators.savepoints.placing import Target
@@ -111,9 +111,9 @@ def restore(connect: Connect, location: Location, savepoint: SavepointId, option
     with connect() as cluster:
         plan = plan_restore(cluster, restored)
         emit_plans(cluster, [plan], options.output, dry_run=not options.execute)
-        say_what_restores(restored, plan)
+        print_what_restores(restored, plan)
         if not options.execute:
-            say(ONLY_A_PLAN)
+            print_message(ONLY_A_PLAN)
             return
         again = repeated(plan.moves) if restored.is_in_place else 0
         if again and not options.accept_repeated_output:

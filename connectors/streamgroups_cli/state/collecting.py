@@ -14,15 +14,15 @@ import typer
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import GroupRejected, UnknownGroup
-from streamgroups.state.lookup import Position
-from streamgroups.state.retention import Retention
+from streamgroups.state.state_lookup import Position
+from streamgroups.state.state_retention import Retention
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.connection import Cluster, Connect
-from streamgroups_cli.formats import names
-from streamgroups_cli.groups.changes import NOTHING_TO_DO, ONLY_A_PLAN
+from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, say
+from streamgroups_cli.output import Output, OutputOption, emit, print_message
+from streamgroups_cli.shell_quoting import names
 from streamgroups_cli.state.selection import Location, selected
 from streamgroups_operators.collection import Collectable, Collector
 from streamgroups_operators.shared_files import without_shared
@@ -84,13 +84,13 @@ def collect(
     )
     count = sum(len(found.files) + len(found.unfinished) for *_, found in plans)
     if not count:
-        say(NOTHING_TO_DO)
+        print_message(NOTHING_TO_DO)
     elif not execute:
-        say(ONLY_A_PLAN)
+        print_message(ONLY_A_PLAN)
     else:
         for *_, collector, found in plans:
             collector.delete(found)
-        say(f"{count} file{'' if count == 1 else 's'} deleted.")
+        print_message(f"{count} file{'' if count == 1 else 's'} deleted.")
 
 
 def _without_shared(plans: list[_Plan]) -> list[_Plan]:

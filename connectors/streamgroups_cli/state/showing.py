@@ -16,8 +16,8 @@ from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
 from streamgroups_operators.inspection import inspect, rows_of
 from streamgroups_operators.plain_values import texts_of
-from streamgroups_operators.windows.carried import RESERVED
 from streamgroups_operators.windows.edges import OPEN_EDGES
+from streamgroups_operators.windows.shared_partials import RESERVED
 
 _COLUMNS = (
     Column("group"),

@@ -20,7 +20,7 @@ from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, Un
 from streamgroups.record_lines import NewRecord, json_record, text_record
 from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import say
+from streamgroups_cli.output import print_message
 
 if TYPE_CHECKING:
     from streamgroups_kafka.client.config import ClientConfig
@@ -80,7 +80,7 @@ def produce(
                     topic=topic,
                 )
             if file is None and sys.stdin.isatty():
-                say("Write one record on each line. Ctrl-D ends the input.")
+                print_message("Write one record on each line. Ctrl-D ends the input.")
             partitions = len(described[topic].partitions)
             writer = open_writer(cluster.config, topic, timeout_s(connect.timeout))
             _write(writer, topic, partitions, _paced(_records(lines, file, separator, json=json), rate))
@@ -150,7 +150,7 @@ def _write(writer: Writer, topic: str, partitions: int, records: Iterator[NewRec
             topic=topic,
         )
     each = ", ".join(f"{partition}: {n}" for partition, n in sorted(writer.written.items()))
-    say(f"{_counted(count)} written to '{topic}'{f' (by partition: {each})' if each else ''}.")
+    print_message(f"{_counted(count)} written to '{topic}'{f' (by partition: {each})' if each else ''}.")
 
 
 def _counted(count: int) -> str:

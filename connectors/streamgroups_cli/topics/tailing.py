@@ -1,6 +1,6 @@
 """``streamgroups topics tail``: prints the last records of a topic, and then new ones.
 
-It joins no group and commits nothing. :mod:`streamgroups_cli.records` prints the records. ``streamgroups_cli.topics``
+It joins no group and commits nothing. :mod:`streamgroups_cli.record_output` prints the records. ``streamgroups_cli.topics``
 imports it.
 """
 
@@ -19,7 +19,7 @@ from streamgroups_cli.connection import Cluster, Connect
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption
-from streamgroups_cli.records import FullOption, RecordPrinter, Show, ShowOption
+from streamgroups_cli.record_output import FullOption, RecordPrinter, Show, ShowOption
 
 
 @with_options

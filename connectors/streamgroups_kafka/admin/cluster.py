@@ -2,7 +2,7 @@
 
 Implements :class:`streamgroups.ports.Cluster`; created on the driver by ``streamgroups_spark``. One request per broker
 contains all partitions. ``groups`` and ``topics`` send similar requests through kafka-python: librdkafka has no
-OffsetFetch of many groups and no OffsetDelete (see ``session_settings``). A query uses librdkafka here too, because
+OffsetFetch of many groups and no OffsetDelete (see ``connection_settings``). A query uses librdkafka here too, because
 its members and readers do. Source: KIP-396 (ListOffsets, OffsetFetch), KIP-222 (DescribeGroups),
 KIP-1043 (the error code for a group that does not exist).
 """
@@ -38,7 +38,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
 from streamgroups_kafka.client.logs import client_log
-from streamgroups_kafka.client.partitions import committed_offsets, ours
+from streamgroups_kafka.client.partition_conversion import committed_offsets, from_confluent
 from streamgroups_kafka.client.responses import PartRejected, topics_of
 
 #: The timeout of one request, including the connection. A user waits this long for the error of an unreachable broker.
@@ -52,7 +52,7 @@ _OUTAGE_S = 60.0
 
 #: The number of consecutive metadata responses without a partition before it counts as missing. Brokers learn of new
 #: partitions one after the other.
-_LOOKS_WITHOUT_PARTITION = 3
+_POLLS_WITHOUT_PARTITION = 3
 
 #: The placeholder for a missing topic id, from brokers before 2.8: the UUID of zeros.
 _NO_ID = "A" * 22
@@ -230,7 +230,7 @@ class KafkaCluster:
                 n_missed += bool(missing)
                 # The list of all topics does not contain a topic that this user may not describe.
                 self._identities(sorted({tp.topic for tp in missing}))
-                if n_missed >= _LOOKS_WITHOUT_PARTITION:
+                if n_missed >= _POLLS_WITHOUT_PARTITION:
                     raise UnknownTopic(
                         f"The cluster has no partition {listed(sorted(missing))}.",
                         remedy="Check the names. If the topic was deleted, restart without it.",
@@ -242,7 +242,7 @@ class KafkaCluster:
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.Cluster.committed`.
 
-        Uses a consumer that does not join: see :func:`~streamgroups_kafka.client.partitions.committed_offsets`.
+        Uses a consumer that does not join: see :func:`~streamgroups_kafka.client.partition_conversion.committed_offsets`.
         """
         connected = self._connected.pop(group_id, None)
         if not partitions:
@@ -312,7 +312,7 @@ class KafkaCluster:
             GroupMember(
                 m.client_id,
                 m.host,
-                frozenset(map(ours, m.assignment.topic_partitions)),
+                frozenset(map(from_confluent, m.assignment.topic_partitions)),
                 m.member_id,
                 m.group_instance_id,
                 subscriptions.get(m.member_id),

@@ -12,8 +12,8 @@ from contextlib import closing
 from streamgroups.monitoring.group_tables import DescribedGroup, exists, unknown_groups
 from streamgroups.monitoring.snapshots import survey
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig

@@ -15,9 +15,9 @@ import kafka.errors
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition, by_topic
-from streamgroups_kafka.admin.session import AdminSession
-from streamgroups_kafka.client.acls import DESCRIBE
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.missing_acls import DESCRIBE
 from streamgroups_kafka.client.private_kafka_python import MetadataRequest, OffsetForLeaderEpochRequest
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ async def _ends(
                 by_leader[p.leader_id].append((tp, _partition(tp, fence, leader_epochs[tp])))
     found: dict[TopicPartition, int] = {}
     try:
-        responses = await session.send_all({leader: _request(asked) for leader, asked in by_leader.items()})
+        responses = await session.send_all({leader: _request(requested) for leader, requested in by_leader.items()})
     except kafka.errors.IncompatibleBrokerVersion:
         return {}
     for response in responses.values():
@@ -94,7 +94,7 @@ def _partition(tp: TopicPartition, fence: int, leader_epoch: int) -> Any:
     )
 
 
-def _request(asked: list[tuple[TopicPartition, Any]]) -> Any:
+def _request(requested: list[tuple[TopicPartition, Any]]) -> Any:
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    topics = [topic(topic=name, partitions=partitions) for name, partitions in by_topic(asked).items()]
+    topics = [topic(topic=name, partitions=partitions) for name, partitions in by_topic(requested).items()]
     return OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=topics)

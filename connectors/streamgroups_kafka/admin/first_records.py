@@ -13,12 +13,12 @@ from collections.abc import Mapping
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from streamgroups.groups.lag import FirstUnread, NothingUnread
+from streamgroups.groups.lag import FirstOfLag, NoLag
 from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups_kafka.admin.stored_records import assigned_consumer, may_pass
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.client.partitions import theirs
+from streamgroups_kafka.client.partition_conversion import to_confluent
 
 _LITTLE = {
     "fetch.message.max.bytes": "65536",
@@ -34,7 +34,7 @@ TIME_LIMIT_S = 3.0
 
 def first_records(
     config: ClientConfig, offsets: Mapping[TopicPartition, int], *, time_limit_s: float = TIME_LIMIT_S
-) -> dict[TopicPartition, FirstUnread]:
+) -> dict[TopicPartition, FirstOfLag]:
     """See :meth:`streamgroups.ports.TopicAdmin.first_records`.
 
     Args:
@@ -45,7 +45,7 @@ def first_records(
     Raises:
         StreamGroupsError: if the broker rejects a request.
     """
-    found: dict[TopicPartition, FirstUnread] = {}
+    found: dict[TopicPartition, FirstOfLag] = {}
     deadline_s = time.monotonic() + time_limit_s
     with assigned_consumer(config, offsets, _LITTLE) as consumer:
         while len(found) < len(offsets) and time.monotonic() < deadline_s:
@@ -57,18 +57,18 @@ def first_records(
                 answer = _answer(message, config)
                 if answer is not None:
                     found[tp] = answer
-                    done.append(theirs(tp))
+                    done.append(to_confluent(tp))
             if done:
                 consumer.pause(done)
     return found
 
 
-def _answer(message: confluent_kafka.Message, config: ClientConfig) -> FirstUnread | None:
+def _answer(message: confluent_kafka.Message, config: ClientConfig) -> FirstOfLag | None:
     error = message.error()
     if error is None:
         return StampedOffset(message.offset() or 0, message.timestamp()[1])
     if error.code() == KafkaError._PARTITION_EOF:
-        return NothingUnread()
+        return NoLag()
     # The records at this offset were deleted after the bounds were read.
     if error.code() == KafkaError._AUTO_OFFSET_RESET or may_pass(error):
         return None

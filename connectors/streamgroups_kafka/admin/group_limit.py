@@ -1,6 +1,6 @@
 """The limit of groups that read a topic, for queries.
 
-Created by ``streamgroups_spark.source.running_query``. ``streamgroups_kafka.cursors.retention`` has the same limit for
+Created by ``streamgroups_spark.source.running_query``. ``streamgroups_kafka.cursors.group_cleanup`` has the same limit for
 cursors, and counts with :func:`readers_on`. A query that starts for a new group sends one request to each broker, which
 lists the groups. Only if these are as many as the limit, it also requests the committed offsets of all of them. Two
 groups that start at the same moment can exceed the limit, which is no guarantee but a protection from forgotten groups.
@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from streamgroups.coordination.reset_protocol import is_metadata_group
-from streamgroups.cursors.admission import Reading, check_group_count, readers_of
+from streamgroups.cursors.argument_checks import Reading, check_group_count, readers_of
 from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.description import INACTIVE_STATES
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S, KafkaCluster
@@ -71,8 +71,8 @@ class GroupLimit:
             return {}
         # These modules import kafka-python, which takes 90 ms of processor time.
         with KAFKA_PYTHON:
+            from streamgroups_kafka.admin.connection import AdminSession
             from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-            from streamgroups_kafka.admin.session import AdminSession
 
         with closing(AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)) as session:
             found = readers_on(KafkaGroupAdmin(session), topics)

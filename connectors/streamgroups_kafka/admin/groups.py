@@ -20,9 +20,9 @@ from streamgroups.json_values import MAX_INT32, string, whole
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
-from streamgroups_kafka.admin.session import GROUPS_PER_REQUEST, AdminSession, portions
-from streamgroups_kafka.client.acls import DELETE, DELETE_OFFSETS, USUAL, Operations
+from streamgroups_kafka.admin.connection import GROUPS_PER_REQUEST, AdminSession, portions
 from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.missing_acls import DELETE, DELETE_OFFSETS, USUAL, Operations
 from streamgroups_kafka.client.private_kafka_python import (
     ApiMessage,
     ConsumerProtocolAssignment,
@@ -39,7 +39,7 @@ from streamgroups_kafka.client.responses import REQUESTS
 _HAS_MEMBERS = frozenset(
     {Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH, Code.STALE_MEMBER_EPOCH}
 )
-_NOBODY = -1
+_NO_MEMBER = -1
 #: Version 10 of OffsetFetch and OffsetCommit contain topic ids, which an admin client would first have to look up.
 _TOPICS_BY_NAME = 9
 
@@ -218,7 +218,7 @@ class KafkaGroupAdmin:
         topics = [topic(name=name, partitions=of_topic) for name, of_topic in rows.items()]
         request = OffsetCommitRequest(
             group_id=group_id,
-            generation_id_or_member_epoch=_NOBODY,
+            generation_id_or_member_epoch=_NO_MEMBER,
             member_id="",
             topics=topics,
             max_version=_TOPICS_BY_NAME,

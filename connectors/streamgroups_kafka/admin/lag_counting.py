@@ -19,10 +19,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamgroups.groups.lag import UnreadRecords
+from streamgroups.groups.lag import CountedLag
 from streamgroups.partitions import OffsetRange, TopicPartition, by_topic
 from streamgroups_kafka.admin.batch_headers import AbortedTransaction, CountedBatches, count_records
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.private_kafka_python import FetchRequest
 
 #: How long a display of lag may wait for the count.
@@ -80,13 +80,13 @@ class _Count:
         else:
             self.fetch_bytes = min(self.fetch_bytes * _GROWTH, _MAX_BYTES)
 
-    def result(self) -> UnreadRecords | None:
+    def result(self) -> CountedLag | None:
         if self.stable_offset is None:
             return None
         rest = max(self.stable_offset - self.next_offset, 0)
         open_rest = max(self.range.end_offset - max(self.next_offset, self.stable_offset), 0)
         is_exact = self.is_exact and not rest and not open_rest
-        return UnreadRecords(self.records + rest, self.open + open_rest, is_exact=is_exact)
+        return CountedLag(self.records + rest, self.open + open_rest, is_exact=is_exact)
 
 
 @dataclass(slots=True)
@@ -100,14 +100,14 @@ class _Budget:
         return self.used_bytes >= self.limit_bytes or time.monotonic() >= self.deadline_s
 
 
-async def count_unread(
+async def count_lag(
     session: AdminSession,
     leaders: Mapping[TopicPartition, int],
     ranges: Collection[OffsetRange],
     limit_bytes: int,
     time_limit_s: float = TIME_LIMIT_S,
-) -> dict[TopicPartition, UnreadRecords]:
-    """See :meth:`streamgroups.ports.TopicAdmin.count_unread`.
+) -> dict[TopicPartition, CountedLag]:
+    """See :meth:`streamgroups.ports.TopicAdmin.count_lag`.
 
     Args:
         session: the connection to the cluster.
@@ -146,26 +146,26 @@ async def _round(
     answers = await session.send_all(requests)
     for leader, answer in answers.items():
         first = by_leader[leader][0]
-        asked = {c.range.topic_partition: c for c in by_leader[leader]}
+        requested = {c.range.topic_partition: c for c in by_leader[leader]}
         if answer.error_code:
             # The response contains no partitions. A new request would have the same response.
             for c in by_leader[leader]:
                 c.failed = True
         for t in answer.responses:
             for p in t.partitions:
-                found = asked.get(TopicPartition(t.topic, p.partition_index))
+                found = requested.get(TopicPartition(t.topic, p.partition_index))
                 if found is not None:
                     budget.used_bytes += _take(found, p, was_first=found is first)
 
 
 def _request(counts: Iterable[_Count], isolation: int, max_bytes: int) -> FetchRequest:
     partition = FetchRequest.FetchTopic.FetchPartition
-    asked = by_topic(
+    requested = by_topic(
         (tp, partition(partition=tp.partition, fetch_offset=c.next_offset, partition_max_bytes=c.fetch_bytes))
         for c in counts
         for tp in [c.range.topic_partition]
     )
-    topics = [FetchRequest.FetchTopic(topic=name, partitions=of_topic) for name, of_topic in asked.items()]
+    topics = [FetchRequest.FetchTopic(topic=name, partitions=of_topic) for name, of_topic in requested.items()]
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=0,

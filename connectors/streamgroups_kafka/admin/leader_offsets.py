@@ -18,7 +18,7 @@ from streamgroups.errors import BrokerUnreachable
 from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
 from streamgroups_kafka.client.error_codes import Code
-from streamgroups_kafka.client.partitions import ours, theirs
+from streamgroups_kafka.client.partition_conversion import from_confluent, to_confluent
 from streamgroups_kafka.client.responses import REQUESTS, PartRejected
 
 #: The errors that end with new metadata. librdkafka returns the last one for a partition that is newer than its metadata.
@@ -44,14 +44,14 @@ def request_offsets(
         BrokerUnreachable: if a leader disconnects before it responds.
     """
     futures = admin.list_offsets(
-        {theirs(tp): spec for tp, spec in specs.items()}, isolation_level=isolation, request_timeout=timeout_s
+        {to_confluent(tp): spec for tp, spec in specs.items()}, isolation_level=isolation, request_timeout=timeout_s
     )
     found = {}
     for tp, future in futures.items():
         try:
-            found[ours(tp)] = future.result()
+            found[from_confluent(tp)] = future.result()
         except KafkaException as e:
-            raise PartRejected(e.args[0], [ours(tp)], tp.topic) from None
+            raise PartRejected(e.args[0], [from_confluent(tp)], tp.topic) from None
     # librdkafka returns this offset, without an error, if the connection closes during a request.
     unanswered = [tp for tp, it in found.items() if it.offset == OFFSET_INVALID]
     if unanswered:

@@ -25,7 +25,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.owner_thread import OwnerThread
-from streamgroups_kafka.client.partitions import committed_offsets, theirs
+from streamgroups_kafka.client.partition_conversion import committed_offsets, to_confluent
 from streamgroups_kafka.client.responses import raise_first, topics_of
 
 _TIMEOUT_S = 10.0
@@ -74,11 +74,11 @@ class KafkaMetadataStore:
 
         return self._run(f"Reading the offsets of group '{group_id}'", group_id, request)
 
-    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+    def write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
         """See :meth:`streamgroups.ports.MetadataStore.write`."""
-        if not notes:
+        if not entries:
             return
-        rows = [theirs(tp, note.next_offset, note.metadata) for tp, note in notes.items()]
+        rows = [to_confluent(tp, entry.next_offset, entry.metadata) for tp, entry in entries.items()]
 
         def request() -> None:
             raise_first(self._consumer(group_id).commit(offsets=rows, asynchronous=False) or ())
@@ -100,9 +100,9 @@ class KafkaMetadataStore:
             try:
                 answer = request()
             except KafkaException as e:
-                told = self._told_better(e.args[0], group_id)
+                specific = self._specific_error(e.args[0], group_id)
                 error = to_streamgroups_error(
-                    told, what, group=group_id, topic=topics_of(e), redact=self._config.redact
+                    specific, what, group=group_id, topic=topics_of(e), redact=self._config.redact
                 )
             else:
                 self._log.succeeded()
@@ -121,7 +121,7 @@ class KafkaMetadataStore:
         result: _T = answer.result()
         return result
 
-    def _told_better(self, error: KafkaError, group_id: str) -> KafkaError:
+    def _specific_error(self, error: KafkaError, group_id: str) -> KafkaError:
         """Returns the cause of a timeout: a consumer that is not authorized for its group retries until the timeout."""
         if error.code() != KafkaError._TIMED_OUT:
             return error

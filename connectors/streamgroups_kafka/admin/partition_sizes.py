@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition, by_topic
-from streamgroups_kafka.admin.session import AdminSession
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.private_kafka_python import DescribeLogDirsRequest
 

@@ -1,6 +1,6 @@
 """Sockets that are closed when they cannot connect, and when their session ends.
 
-Used by :mod:`streamgroups_kafka.admin.session`. After a rejected connection or a failed TLS handshake, ``kafka-python``
+Used by :mod:`streamgroups_kafka.admin.connection`. After a rejected connection or a failed TLS handshake, ``kafka-python``
 leaves the socket to the garbage collector. So each attempt leaks a file descriptor while a broker is down. It does the
 same with a handshake that is in progress when the session ends. ``kafka-python`` accepts custom sockets as a scheme of
 ``proxy_url`` (``kafka.net.KafkaNetSocket``) and as the socket class of an ``ssl.SSLContext``, and a selector as the

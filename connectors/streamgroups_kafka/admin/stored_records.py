@@ -16,7 +16,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.messages import to_message
-from streamgroups_kafka.client.partitions import theirs
+from streamgroups_kafka.client.partition_conversion import to_confluent
 
 _AT_ONCE = 500
 #: Signals are handled between two polls.
@@ -70,7 +70,7 @@ def assigned_consumer(
     """
     consumer = Consumer({**config.for_reader("streamgroups-admin"), **settings})
     try:
-        consumer.assign([theirs(tp, start) for tp, start in starts.items()])
+        consumer.assign([to_confluent(tp, start) for tp, start in starts.items()])
         yield consumer
     except KafkaException as e:
         raise to_streamgroups_error(e.args[0], "Records could not be read", redact=config.redact) from None

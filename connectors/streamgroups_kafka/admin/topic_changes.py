@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streamgroups.errors import BrokerUnreachable, InvalidOption, StreamGroupsError
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S, KafkaCluster
-from streamgroups_kafka.client.acls import CREATE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.missing_acls import CREATE
 
 #: The number of partitions, or the replication factor, that the broker has as its default.
 _BROKERS_DEFAULT = -1

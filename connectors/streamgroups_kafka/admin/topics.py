@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from streamgroups.groups.lag import FirstUnread, PartitionError, UnreadRecords
+from streamgroups.groups.lag import CountedLag, FirstOfLag, PartitionError
 from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
 from streamgroups.partitions import (
@@ -27,10 +27,10 @@ from streamgroups.partitions import (
     TopicPartition,
     by_topic,
 )
-from streamgroups_kafka.admin.session import AdminSession
-from streamgroups_kafka.client.acls import DESCRIBE
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.missing_acls import DESCRIBE
 from streamgroups_kafka.client.private_kafka_python import ListOffsetsRequest, MetadataRequest, OffsetSpec
 from streamgroups_kafka.client.responses import REQUESTS
 
@@ -104,8 +104,10 @@ class KafkaTopicAdmin:
         return True
 
     async def _metadata(self, names: Collection[str] | None) -> Any:
-        asked = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
-        return await self._session.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        requested = (
+            None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)]
+        )
+        return await self._session.send(MetadataRequest(topics=requested, allow_auto_topic_creation=False))
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
         """See :meth:`streamgroups.ports.TopicAdmin.identities`."""
@@ -165,28 +167,26 @@ class KafkaTopicAdmin:
         unknown = {tp for tp, it in found.items() if isinstance(it, _Rejected) and it.code in _UNKNOWN_BOUNDS}
         return {tp: _of_a_record(self._offset(tp, it)) for tp, it in found.items() if tp not in unknown}
 
-    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstUnread]:
+    def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstOfLag]:
         """See :meth:`streamgroups.ports.TopicAdmin.first_records`."""
         from streamgroups_kafka.admin.first_records import first_records
 
         return first_records(self._config, offsets) if offsets else {}
 
-    def count_unread(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, UnreadRecords]:
-        """See :meth:`streamgroups.ports.TopicAdmin.count_unread`."""
+    def count_lag(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, CountedLag]:
+        """See :meth:`streamgroups.ports.TopicAdmin.count_lag`."""
         what = "The lag could not be counted"
-        return self._session.run(what, self._count_unread, ranges, limit_bytes) if ranges else {}
+        return self._session.run(what, self._count_lag, ranges, limit_bytes) if ranges else {}
 
-    async def _count_unread(
-        self, ranges: Collection[OffsetRange], limit_bytes: int
-    ) -> dict[TopicPartition, UnreadRecords]:
-        from streamgroups_kafka.admin.lag_counting import count_unread
+    async def _count_lag(self, ranges: Collection[OffsetRange], limit_bytes: int) -> dict[TopicPartition, CountedLag]:
+        from streamgroups_kafka.admin.lag_counting import count_lag
 
         # The caller has usually just called ``bounds``.
         leaders = self._known_leaders
         if not leaders.keys() >= {r.topic_partition for r in ranges}:
             leaders = await self._leaders([r.topic_partition for r in ranges])
         known = {tp: leader for tp, leader in leaders.items() if not isinstance(leader, _Rejected)}
-        return await count_unread(self._session, known, ranges, limit_bytes)
+        return await count_lag(self._session, known, ranges, limit_bytes)
 
     def read(
         self,
@@ -235,8 +235,10 @@ class KafkaTopicAdmin:
                 by_leader[leader].append(tp)
         requests = {}
         for leader, partitions in by_leader.items():
-            asked = by_topic((tp, partition(partition_index=tp.partition, timestamp=specs[tp])) for tp in partitions)
-            topics = [topic(name=name, partitions=of_topic) for name, of_topic in asked.items()]
+            requested = by_topic(
+                (tp, partition(partition_index=tp.partition, timestamp=specs[tp])) for tp in partitions
+            )
+            topics = [topic(name=name, partitions=of_topic) for name, of_topic in requested.items()]
             requests[leader] = ListOffsetsRequest(isolation_level=self._isolation, topics=topics, min_version=2)
         for answer in (await self._session.send_all(requests)).values():
             for t in answer.topics:

@@ -1,6 +1,6 @@
 """OAuth 2.0 client credentials: requests a token from a token endpoint, as KIP-768 does.
 
-Used by :mod:`streamgroups_kafka.client.tokens`. Sources: RFC 6749 (sections 2.3.1, 4.4 and 5.2); Kafka's
+Used by :mod:`streamgroups_kafka.client.token_providers`. Sources: RFC 6749 (sections 2.3.1, 4.4 and 5.2); Kafka's
 ``ClientCredentialsRequestFormatter``, which does not URL-encode id and secret; librdkafka's CONFIGURATION.md.
 """
 

@@ -19,12 +19,12 @@ from streamgroups.errors import InvalidOption
 from streamgroups_kafka.client.jaas import PROVIDER, SECRET, redacted, secrets_of
 from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
 from streamgroups_kafka.client.key_stores import BINARY_STORES, pem_properties
-from streamgroups_kafka.client.tokens import TokenSource, token_source
+from streamgroups_kafka.client.token_providers import TokenSource, token_source
 
 # No output on stderr: ``logs`` logs failed requests. A closed idle connection is not an error.
-_QUIET = {"log_level": "0", "log.connection.close": "false"}
+_NO_LOGS = {"log_level": "0", "log.connection.close": "false"}
 # Only warnings and errors, which ``logs`` receives.
-_TO_OUR_LOG = {**_QUIET, "log_level": "4"}
+_WITH_LOG = {**_NO_LOGS, "log_level": "4"}
 #: The first requests of a new client are short and sequential. Without this setting, each could wait for the response
 #: to the previous one.
 _PROMPT = {"socket.nagle.disable": "true"}
@@ -195,7 +195,7 @@ class ClientConfig:
         # default of 3 s would delay handovers. A heartbeat costs a broker 0.1 ms of a processor.
         heartbeat = {"heartbeat.interval.ms": "250"} if protocol == "classic" else {}
         return {
-            **_TO_OUR_LOG,
+            **_WITH_LOG,
             **self._prompt(),
             **heartbeat,
             # New partitions must be detected soon: librdkafka's default is 5 minutes.
@@ -232,7 +232,7 @@ class ClientConfig:
         'read_uncommitted'
         """
         return {
-            **_QUIET,
+            **_NO_LOGS,
             **self._prompt(),
             # The Java client checks CRCs by default, librdkafka does not.
             "check.crcs": "true",
@@ -262,7 +262,7 @@ class ClientConfig:
         >>> sorted(config.for_admin())
         ['bootstrap.servers', 'log.connection.close', 'log_level', 'reconnect.backoff.max.ms', 'reconnect.backoff.ms', 'socket.nagle.disable']
         """
-        return {**_QUIET, **self._prompt(), **self._only(COMMON, client_id)}
+        return {**_NO_LOGS, **self._prompt(), **self._only(COMMON, client_id)}
 
     def redact(self, text: str) -> str:
         """Removes the secrets of this configuration from a text, such as a client error.
@@ -316,11 +316,11 @@ def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:
         try:
             Consumer(_without_network(trial), logger=silent).close()
         except KafkaException as e:
-            said = e.args[0].str().removeprefix("Failed to create consumer: ").strip()
+            rejection = e.args[0].str().removeprefix("Failed to create consumer: ").strip()
             break
     else:
         return
-    if said.startswith("No provider for SASL mechanism"):
+    if rejection.startswith("No provider for SASL mechanism"):
         given = config.get("sasl.mechanism")
         # The value could be a password.
         which = "GSSAPI, which is the default" if given is None else given if given == "GSSAPI" else "another one"
@@ -330,8 +330,8 @@ def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:
             "confluent-kafka built from source with libsasl2.",
         )
     for name, origin in origins.items():
-        said = re.sub(rf"([\"`]?)(?<![\w.]){re.escape(name)}(?![\w.])\1", f"'kafka.{origin}'", said)
-    raise InvalidOption(f"librdkafka rejects the 'kafka.' options: {said.rstrip('.')}.", remedy="Correct it.")
+        rejection = re.sub(rf"([\"`]?)(?<![\w.]){re.escape(name)}(?![\w.])\1", f"'kafka.{origin}'", rejection)
+    raise InvalidOption(f"librdkafka rejects the 'kafka.' options: {rejection.rstrip('.')}.", remedy="Correct it.")
 
 
 def _requests_token(name: str) -> bool:
@@ -340,17 +340,17 @@ def _requests_token(name: str) -> bool:
 
 def _without_network(trial: Mapping[str, str]) -> dict[str, str]:
     """Removes the settings that make a new client connect to a broker, a token endpoint, a KDC or a name server."""
-    quiet = {name: value for name, value in trial.items() if name != "bootstrap.servers"}
+    trial_settings = {name: value for name, value in trial.items() if name != "bootstrap.servers"}
     # confluent_kafka cannot decode a log line in which librdkafka has truncated a long non-ASCII client.id. Any other
     # id works.
-    quiet["client.id"] = "trial"
+    trial_settings["client.id"] = "trial"
     if trial.get("sasl.oauthbearer.method") == "oidc":
-        quiet["sasl.oauthbearer.method"] = "default"
+        trial_settings["sasl.oauthbearer.method"] = "default"
     if trial.get("sasl.mechanism") == "GSSAPI":
-        quiet["sasl.kerberos.min.time.before.relogin"] = "0"
+        trial_settings["sasl.kerberos.min.time.before.relogin"] = "0"
     if trial.get("client.dns.lookup") == "resolve_canonical_bootstrap_servers_only":
-        quiet["client.dns.lookup"] = "use_all_dns_ips"
-    return quiet
+        trial_settings["client.dns.lookup"] = "use_all_dns_ips"
+    return trial_settings
 
 
 def _check_protocol(protocol: str, properties: Iterable[tuple[str, str]]) -> None:

@@ -1,6 +1,6 @@
 """The error codes of Kafka's protocol that this library handles.
 
-``client.errors`` and ``transactions.errors`` define their meaning. The numbers are written here because the oldest
+``client.errors`` and ``transactions.transaction_errors`` define their meaning. The numbers are written here because the oldest
 supported confluent-kafka has no names for the newest codes. Source: Kafka's ``Errors``.
 """
 

@@ -3,7 +3,7 @@
 Used by every module that sends requests to Kafka. Sources: Kafka's ``Errors`` (the error codes of the protocol,
 KIP-345, KIP-447, KIP-848), the ACL table of Kafka's security documentation, and librdkafka's ``rd_kafka_resp_err_t``.
 Names with a leading underscore are local errors of librdkafka. A second, smaller table defines the reaction of a member
-to a rejected offset commit; ``transactions.errors`` defines that of a transaction.
+to a rejected offset commit; ``transactions.transaction_errors`` defines that of a transaction.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
-from streamgroups_kafka.client.acls import USUAL, Operations, missing_acl, topics_in
 from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.missing_acls import USUAL, Operations, missing_acl, topics_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +274,10 @@ def to_streamgroups_error(
         "topic": f"the topic '{topic}'" if topic else "the topic or partition",
         "topic_grant": grant(operations.get("Topic", USUAL["Topic"]), "Topic", topics_in(topic)),
     }
-    said = redact(kafka_error.str()).strip().rstrip(".")
+    cause = redact(kafka_error.str()).strip().rstrip(".")
     acl = missing_acl(kafka_error, {"Topic": topic, "Group": group, "TransactionalId": transactional_id}, operations)
     return meaning.error(
-        f"{what}: {meaning.happened.format_map(names)} ({name}: {said}).",
+        f"{what}: {meaning.happened.format_map(names)} ({name}: {cause}).",
         remedy=acl or meaning.remedy.format_map(names),
         group=group,
         topic=topic,

@@ -31,7 +31,7 @@ class Flaw(IntFlag):
 
     HEADERS = 1
     TIMESTAMP = 2
-    #: See ``streamgroups_spark.source.producer_watermarks``.
+    #: See ``streamgroups_spark.source.watermark_header``.
     WATERMARK = 4
 
 

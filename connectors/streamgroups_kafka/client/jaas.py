@@ -310,15 +310,15 @@ def oauth_properties(properties: Mapping[str, str]) -> dict[str, str]:
         return {}
     if method == "oidc" and properties.get(_METADATA, "none").lower() != "none":
         return {"sasl.oauthbearer.method": "oidc"}
-    wanted = ["sasl.oauthbearer.token.endpoint.url"]
+    required = ["sasl.oauthbearer.token.endpoint.url"]
     if properties.get("sasl.oauthbearer.grant.type", "client_credentials").lower() == "client_credentials":
-        wanted += ["sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"]
-    missing = [f"'kafka.{name}'" for name in wanted if not properties.get(name)]
+        required += ["sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"]
+    missing = [f"'kafka.{name}'" for name in required if not properties.get(name)]
     if method != "oidc" or missing or not url.lower().startswith(("https://", "http://")):
         raise InvalidOption(
             "Option 'kafka.sasl.mechanism=OAUTHBEARER' requires a token endpoint or credentials for one.",
             remedy=(
-                f"Set {' and '.join(missing) or repr('kafka.' + wanted[0])} (http or https; a token file is not "
+                f"Set {' and '.join(missing) or repr('kafka.' + required[0])} (http or https; a token file is not "
                 f"supported), or 'kafka.{PROVIDER}'."
             ),
         )

@@ -111,7 +111,7 @@ _JAVA_CLASS = (
     f"'kafka.{PROVIDER}' names a Python function."
 )
 #: Rejected options, with reason and remedy.
-_REFUSED = {
+_REJECTED = {
     "auto.offset.reset": ("would hide lost data", "Use 'startingOffsets', and 'onDataLoss' for lost data."),
     **dict.fromkeys(("key.deserializer", "value.deserializer"), ("does not apply to bytes", _BYTES)),
     **dict.fromkeys(("key.serializer", "value.serializer"), ("does not apply to bytes", _BYTES)),
@@ -240,8 +240,8 @@ class Translation:
         Raises:
             InvalidOption: if the option is unknown or rejected.
         """
-        if name in _REFUSED:
-            why, remedy = _REFUSED[name]
+        if name in _REJECTED:
+            why, remedy = _REJECTED[name]
             raise InvalidOption(f"Option 'kafka.{name}' is not supported: it {why}.", remedy=remedy)
         if name in _FIXED:
             allowed, remedy = _FIXED[name]

@@ -89,11 +89,11 @@ class MemberLog:
 
     def log(self, level: int, _template: str, kind: str, client: str, text: str) -> None:
         """confluent-kafka calls it from ``poll``, with ``"%s [%s] %s"`` and its arguments."""
-        said = self._redact(f"{client}: {text}")
+        shown = self._redact(f"{client}: {text}")
         if level < logging.WARNING:
-            logger.log(level, "%s: %s", kind, said)
+            logger.log(level, "%s: %s", kind, shown)
         else:
-            self._log.failed(said, _CONNECTIONS if kind in _OF_CONNECTIONS else kind)
+            self._log.failed(shown, _CONNECTIONS if kind in _OF_CONNECTIONS else kind)
 
 
 _LOGS: dict[str, ClientLog] = {}
@@ -124,9 +124,9 @@ class _TakenOver(logging.Filter):
         log = self.logs.get(record.threadName or "")
         if log is None or record.levelno < logging.WARNING or "throttled" in str(record.msg):
             return True
-        said = record.getMessage()
-        logger.debug("kafka-python: %s", said)
-        log.failed(said)
+        line = record.getMessage()
+        logger.debug("kafka-python: %s", line)
+        log.failed(line)
         return False
 
 

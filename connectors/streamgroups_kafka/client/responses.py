@@ -3,7 +3,7 @@
 A response can succeed as a whole and contain errors of single partitions, topics, groups or brokers. Such an error is not
 an absence: a partition whose committed offset cannot be read may have one. So only the codes in :attr:`Request.absent`
 count as "does not exist", and each module that reads responses takes them from this table. ``client.errors`` defines the
-error that any other code raises, ``transactions.errors`` the reaction within a transaction. ``docs/response-errors.rst``
+error that any other code raises, ``transactions.transaction_errors`` the reaction within a transaction. ``docs/response-errors.rst``
 contains the same table. Source: SEMANTICS G17; Kafka's protocol guide; ``OffsetFetcher`` and
 ``ConsumerCoordinator`` of Kafka's Java client, which check the same parts.
 """
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups_kafka.client.error_codes import COORDINATOR_MOVES, LEADER_MOVES, Code
 
 _RAISED = "raised"
-_BY_VERDICT = "by the table in ``transactions.errors``"
+_BY_VERDICT = "by the table in ``transactions.transaction_errors``"
 _BY_THE_POLL = "returned by a poll, and raised unless the client recovers"
 #: The partition has no leader, or not this one. Java requests the metadata after these codes.
 _LEADER_MOVES = LEADER_MOVES | {Code.REPLICA_NOT_AVAILABLE, Code.OFFSET_NOT_AVAILABLE, Code.KAFKA_STORAGE_ERROR}

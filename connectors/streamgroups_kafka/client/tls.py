@@ -1,6 +1,6 @@
 """Python's TLS settings from librdkafka's settings, for the few connections that librdkafka does not make.
 
-Used by :mod:`streamgroups_kafka.admin.session_settings` and :mod:`streamgroups_kafka.probes.cluster`. Source:
+Used by :mod:`streamgroups_kafka.admin.connection_settings` and :mod:`streamgroups_kafka.probes.cluster_probe`. Source:
 librdkafka's CONFIGURATION.md.
 """
 

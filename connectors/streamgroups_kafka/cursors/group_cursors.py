@@ -1,8 +1,8 @@
 """Group cursors: the consumer groups of OCI Streaming, on Kafka. The public name is ``sg.cursors.GroupCursors``.
 
 The composition root of cursors, called by the user: it decodes arguments and tokens, and forwards each request to the
-session of the cursor. Threads: any number of threads of the user; one for each instance (``session``) and one for its
-member (``member``). One thread reads for partition cursors, one uses the metadata groups, and one ends the sessions of
+session of the cursor. Threads: any number of threads of the user; one for each instance (``instance_session``) and one for its
+member (``instance_member``). One thread reads for partition cursors, one uses the metadata groups, and one ends the sessions of
 silent instances. The last one never extends a lease. Source: SEMANTICS G1-G16; the document "Using consumer groups" of
 OCI Streaming.
 """
@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 
-from streamgroups.cursors.admission import MAX_GROUPS_PER_TOPIC, check_group_name, check_instance, check_limit
-from streamgroups.cursors.session import trim
+from streamgroups.cursors.argument_checks import MAX_GROUPS_PER_TOPIC, check_group_name, check_instance, check_limit
+from streamgroups.cursors.cursor_tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
+from streamgroups.cursors.group_state import GroupState
+from streamgroups.cursors.pending_ranges import acknowledge
 from streamgroups.cursors.starting_position import CursorType, Time, position_of
-from streamgroups.cursors.state import GroupState
-from streamgroups.cursors.tokens import Cursor, GroupCursor, PartitionCursor, decode, encode
 from streamgroups.errors import InvalidCursor, InvalidOption, StreamGroupsError
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
@@ -31,11 +31,11 @@ from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
 from streamgroups_kafka.cursors.instances import InstanceRequest, Instances
-from streamgroups_kafka.cursors.positions import REFRESH_MS, TopicIds, checked_cursor
+from streamgroups_kafka.cursors.position_checks import REFRESH_MS, TopicIds, checked_cursor
 from streamgroups_kafka.cursors.reader import PartitionReaders, RecordReader
-from streamgroups_kafka.cursors.retention import GroupRetention
 
 logger = logging.getLogger(__name__)
 
@@ -393,17 +393,17 @@ class GroupCursors:
     def _iterate(self, cursor: str, lease_timeout_ms: int, limit: int | None, idle_ms: int | None) -> Iterator[Message]:
         before = after = cursor
         handled: list[tuple[TopicPartition, int]] = []
-        heard_ms = came_ms = self._clock()
+        heartbeat_ms = came_ms = self._clock()
         try:
             while True:
                 messages, after = self.get_messages(before, limit)
-                heard_ms = now_ms = self._clock()
+                heartbeat_ms = now_ms = self._clock()
                 for message in messages:
                     yield message
                     handled.append((message.topic_partition, message.offset))
                     now_ms = self._clock()
-                    if now_ms - heard_ms > lease_timeout_ms // 3:
-                        after, heard_ms = self.consumer_heartbeat(after), now_ms
+                    if now_ms - heartbeat_ms > lease_timeout_ms // 3:
+                        after, heartbeat_ms = self.consumer_heartbeat(after), now_ms
                 before, handled = after, []
                 if messages:
                     came_ms = now_ms
@@ -419,7 +419,7 @@ class GroupCursors:
             session = self._instances.find(got)
             try:
                 if session.ended is None:
-                    session.commit(replace(got, covers=trim(had.covers, got.covers, handled)))
+                    session.commit(replace(got, pending=acknowledge(had.pending, got.pending, handled)))
             finally:
                 self.leave_group(after)
         except StreamGroupsError as e:

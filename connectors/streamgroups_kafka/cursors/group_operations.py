@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from streamgroups.acls import grant
 from streamgroups.coordination.reset_requests import ResetRequests
-from streamgroups.cursors.state import GroupState, group_state
+from streamgroups.cursors.group_state import GroupState, group_state
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownTopic
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, MetadataStore
@@ -100,7 +100,7 @@ class GroupOperations:
         tps = self.partitions(stream)
         live = self._cluster.describe(group)
         committed = {tp: c.next_offset for tp, c in self._metadata_store.read(group, tps).items()}
-        state = group_state(live, tps, committed, self._resets.notes(group, tps), self._resets.waiting(group, tps))
+        state = group_state(live, tps, committed, self._resets.entries(group, tps), self._resets.waiting(group, tps))
         return GroupState(stream, group, state, tuple(sorted(m.client_id for m in live.members)))
 
     # ---- G8 ----------------------------------------------------------------------------------------------------------
@@ -128,12 +128,12 @@ class GroupOperations:
             # A member that joins now must not apply a request that the last members left without applying.
             is_requested = bool(self._resets.waiting(group, tps))
             if is_requested:
-                self._resets.give(group, where, {stream: len(tps)})
+                self._resets.write(group, where, {stream: len(tps)})
             if self._resets.commit(group, where) or is_requested:
                 return
             logger.info("Group '%s' got a member while its offsets were reset; its members receive a request", group)
         self._check_obedient(group)
-        self._resets.give(group, where, {stream: len(tps)})
+        self._resets.write(group, where, {stream: len(tps)})
 
     def _check_obedient(self, group: str) -> None:
         """Checks that every owner has a metadata entry: only members that apply reset requests store one."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from streamgroups.coordination.reset_protocol import members_group_of
-from streamgroups.cursors.admission import check_name_is_free
-from streamgroups.cursors.tokens import LIFETIME_MS, GroupCursor
+from streamgroups.cursors.argument_checks import check_name_is_free
+from streamgroups.cursors.cursor_tokens import LIFETIME_MS, GroupCursor
 from streamgroups.errors import FencedMember, GroupRejected, InvalidCursor
 from streamgroups.groups.commit_metadata import is_held_exclusively
 from streamgroups.groups.join_policy import MembershipMode, check_may_join
@@ -28,13 +28,13 @@ from streamgroups.ports import Clock, Member, MetadataStore, Recorder
 from streamgroups.positions import Position
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.cursors.group_cleanup import GroupRetention
 from streamgroups_kafka.cursors.group_operations import GroupOperations
-from streamgroups_kafka.cursors.positions import TopicIds, checked
+from streamgroups_kafka.cursors.instance_session import InstanceSession, Outside
+from streamgroups_kafka.cursors.position_checks import TopicIds, checked
 from streamgroups_kafka.cursors.reader import RecordReader
-from streamgroups_kafka.cursors.retention import GroupRetention
-from streamgroups_kafka.cursors.session import InstanceSession, Outside
 from streamgroups_kafka.membership.member import KafkaMember
-from streamgroups_kafka.membership.settings import MemberSettings
+from streamgroups_kafka.membership.member_settings import MemberSettings
 
 logger = logging.getLogger(__name__)
 
@@ -236,8 +236,8 @@ class Instances:
         """Deletes a group that was unused for longer than the retention time of its stream. Returns whether it did
         (G15).
         """
-        noted = self._metadata_store.read(members_group_of(instance_request.group), partitions)
-        return bool(noted) and self._retention.sweep(instance_request.stream, instance_request.group) == [
+        entries = self._metadata_store.read(members_group_of(instance_request.group), partitions)
+        return bool(entries) and self._retention.sweep(instance_request.stream, instance_request.group) == [
             instance_request.group
         ]
 
@@ -280,9 +280,9 @@ class Instances:
             if time.monotonic() < next_poll_s:
                 return False
             # An idle instance (G10): under KIP-848 the client does not report an empty assignment.
-            surplus = self._cluster.describe(instance_request.group).has_nothing_for(instance_request.instance)
+            idle_members = self._cluster.describe(instance_request.group).has_nothing_for(instance_request.instance)
             next_poll_s = time.monotonic() + _POLL_S
-            return surplus
+            return idle_members
 
         return pointless
 

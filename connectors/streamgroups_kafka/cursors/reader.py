@@ -1,6 +1,6 @@
 """Reads messages for cursors: a limited number from given offsets, without waiting for more than are available.
 
-Implements :class:`streamgroups.ports.Records`. ``session`` uses it for the partitions of an instance, and
+Implements :class:`streamgroups.ports.Records`. ``instance_session`` uses it for the partitions of an instance, and
 :class:`PartitionReaders` for cursors of single partitions. One thread uses it. The consumer joins no group. It stays
 open between requests and prefetches the next messages. Source: SEMANTICS G4, G13, G16; the partition EOF event of
 librdkafka. The broker's ListOffsets response decides whether more messages exist. A timeout cannot decide it: offsets
@@ -26,7 +26,7 @@ from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.messages import KafkaMessage, to_message
 from streamgroups_kafka.client.owner_thread import OwnerThread
-from streamgroups_kafka.client.partitions import theirs
+from streamgroups_kafka.client.partition_conversion import to_confluent
 
 #: Settings of the user override these. After a seek, the reader waits for the response to the fetch in progress
 #: (``fetch.wait.max.ms``). In a process with many instances, the prefetched messages of each use memory.
@@ -165,11 +165,11 @@ class RecordReader:
         old = [tp for tp, n in self._next.items() if positions.get(tp) != n]
         new = {tp: n for tp, n in positions.items() if self._next.get(tp) != n}
         if old:
-            self._consumer.incremental_unassign([*map(theirs, old)])
+            self._consumer.incremental_unassign([*map(to_confluent, old)])
             gone = {(tp.topic, tp.partition) for tp in old}
             self._waiting = deque(m for m in self._waiting if (m.topic(), m.partition()) not in gone)
         if new:
-            self._consumer.incremental_assign([theirs(tp, n) for tp, n in new.items()])
+            self._consumer.incremental_assign([to_confluent(tp, n) for tp, n in new.items()])
         self._next = dict(positions)
 
     def _ends(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -223,7 +223,7 @@ class RecordReader:
     def _on_gone(self, tp: TopicPartition) -> None:
         """Handles an offset out of range. A replica that lags can report one for an existing offset."""
         next_offset = self._next.pop(tp)
-        partition = theirs(tp, next_offset)
+        partition = to_confluent(tp, next_offset)
         self._consumer.incremental_unassign([partition])
         oldest = self._offsets.beginning_offsets([tp])[tp]
         # The high watermark, because a reader of uncommitted records may have read past the last stable offset.

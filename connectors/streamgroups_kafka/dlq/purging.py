@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.client.acls import DELETE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.client.partitions import ours, theirs
+from streamgroups_kafka.client.missing_acls import DELETE
+from streamgroups_kafka.client.partition_conversion import from_confluent, to_confluent
 
 
 def delete_before(
@@ -32,13 +32,13 @@ def delete_before(
         The partitions whose records were not deleted, with the reasons.
     """
     admin = AdminClient(dict(config.for_admin()))
-    asked = [theirs(tp, offset) for tp, offset in next_offsets.items()]
+    requested = [to_confluent(tp, offset) for tp, offset in next_offsets.items()]
     failures = {}
-    for partition, result in admin.delete_records(asked, request_timeout=timeout_s).items():
+    for partition, result in admin.delete_records(requested, request_timeout=timeout_s).items():
         try:
             result.result()
         except KafkaException as e:
-            tp = ours(partition)
+            tp = from_confluent(partition)
             what = f"The records of {tp} could not be deleted"
             failures[tp] = to_streamgroups_error(
                 e.args[0], what, topic=tp.topic, operations=DELETE, redact=config.redact

@@ -18,10 +18,10 @@ from streamgroups.dlq.redrive import RedrivenRecord, check_cleanup_policy, redri
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
 from streamgroups_kafka.admin.topic_changes import create_topic
-from streamgroups_kafka.client.acls import DESCRIBE_CONFIGS, WRITE
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.missing_acls import DESCRIBE_CONFIGS, WRITE
 
 #: Errors of records, with the ids of their letters and the topics of the records.
 Failures: TypeAlias = list[tuple[KafkaError, str, str]]

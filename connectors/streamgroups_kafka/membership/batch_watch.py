@@ -2,7 +2,7 @@
 
 :class:`~streamgroups_kafka.membership.consumer_thread.ConsumerOwner` calls it in each turn, and while a rebalance waits
 for the batch. :mod:`streamgroups.groups.batch_lease` contains the decisions.
-:class:`~streamgroups_kafka.membership.state.MemberState` releases the partitions. Source: SEMANTICS S8.
+:class:`~streamgroups_kafka.membership.member_state.MemberState` releases the partitions. Source: SEMANTICS S8.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 
 from streamgroups.errors import FencedMember, StreamGroupsError
-from streamgroups.groups.batch_lease import LeaseLimits, Leave, LookedUp, LookUp, Passed, Warn
-from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberState
+from streamgroups.groups.batch_lease import LeaseLimits, Leave, LookedUp, LookUp, Tick, Warn
+from streamgroups_kafka.membership.member_settings import MemberSettings
+from streamgroups_kafka.membership.member_state import MemberState
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class BatchWatch:
         lease = self._settings.lease
         if lease is None:
             return
-        for effect in self._state.judge_batch(Passed()):
+        for effect in self._state.judge_batch(Tick()):
             if isinstance(effect, Warn):
                 self._warn(effect, lease)
             elif isinstance(effect, LookUp):

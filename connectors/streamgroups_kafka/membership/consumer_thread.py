@@ -1,7 +1,7 @@
 """The owner thread of a Kafka consumer: it polls, handles assigned, revoked and lost partitions, and commits.
 
 :class:`~streamgroups_kafka.membership.member.KafkaMember` starts and ends the thread. Only this thread uses the
-consumer. It exchanges data with the query through :class:`~streamgroups_kafka.membership.state.MemberState`. librdkafka
+consumer. It exchanges data with the query through :class:`~streamgroups_kafka.membership.member_state.MemberState`. librdkafka
 calls the ``_on_...`` methods from inside ``poll`` and ``close``, so on this thread too. Source: KIP-62 (background
 heartbeats), KIP-429 (cooperative rebalance), KIP-848; SEMANTICS G2, G11, S1-S3.
 
@@ -28,7 +28,7 @@ from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups.groups.applied_reset import new_reset_id
 from streamgroups.groups.batch_lease import HANDOVER_PART
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
-from streamgroups.groups.exclusive import check_lost, check_revoked
+from streamgroups.groups.exclusive_membership import check_lost, check_revoked
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.program import other_forms
@@ -37,13 +37,13 @@ from streamgroups.ports import Committed, FirstPositions, Recorder
 from streamgroups.retry import comes_true, retrying
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.client.logs import MemberLog, client_log
-from streamgroups_kafka.client.partitions import committed_offsets, ours, theirs
+from streamgroups_kafka.client.partition_conversion import committed_offsets, from_confluent, to_confluent
 from streamgroups_kafka.client.responses import topics_of
 from streamgroups_kafka.membership.batch_watch import BatchWatch
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
+from streamgroups_kafka.membership.member_settings import MemberSettings
+from streamgroups_kafka.membership.member_state import MemberState, Turn
 from streamgroups_kafka.membership.prompt_rebalance import PromptRebalance
-from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberState, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class ConsumerOwner:
         try:
             consumer = self._consumer = self._new_consumer()
             if self._settings.assign is not None:
-                self._on_assign(consumer, [theirs(tp) for tp in self._settings.assign])
+                self._on_assign(consumer, [to_confluent(tp) for tp in self._settings.assign])
             while self._serve(consumer):
                 if self._state.is_away:
                     self._consumer = None
@@ -198,7 +198,7 @@ class ConsumerOwner:
         self._close(consumer)
         self._subscribed, self._next_refresh_s = frozenset(), 0.0
         while self._state.is_away:
-            if self._state.await_turn(_POLL_INTERVAL_S) is not Turn.GO_ON:
+            if self._state.await_turn(_POLL_INTERVAL_S) is not Turn.CONTINUE:
                 return False
         logger.warning("%s: batch ended; joining group '%s' again", self._settings.name, self._settings.group_id)
         return True
@@ -239,16 +239,19 @@ class ConsumerOwner:
         self._renew_group_metadata(consumer)
         metadata = self._state.group_metadata
         epoch = 0 if metadata is None or metadata.generation is None else metadata.generation
-        said = {tp: replace(it, epoch=epoch) for tp, it in self._positions(consumer, [*map(ours, partitions)]).items()}
+        found = {
+            tp: replace(it, epoch=epoch)
+            for tp, it in self._positions(consumer, [*map(from_confluent, partitions)]).items()
+        }
         member_id = "" if metadata is None else metadata.member_id
         positions: Mapping[TopicPartition, Owned] = self._retrying(
-            self._settings.take_over, said, partial(self._settings.is_owner, member_id)
+            self._settings.take_over, found, partial(self._settings.is_owner, member_id)
         )
         # The ledger of a sink is ahead of the group. Commit its positions to the group.
         self._state.commit_soon(
-            {tp: o.next_offset for tp, o in positions.items() if o.next_offset != said[tp].next_offset}
+            {tp: o.next_offset for tp, o in positions.items() if o.next_offset != found[tp].next_offset}
         )
-        assigned = [theirs(tp, owned.next_offset) for tp, owned in positions.items()]
+        assigned = [to_confluent(tp, owned.next_offset) for tp, owned in positions.items()]
         if self._settings.assign is None:
             consumer.incremental_assign(assigned)
         else:
@@ -281,7 +284,7 @@ class ConsumerOwner:
             return {}
         resets = self._retrying(self._settings.next_reset, unmarked.keys(), new_reset_id())
         marked = {tp: replace(it, reset=resets[tp]) for tp, it in unmarked.items()}
-        offsets = [theirs(tp, it.next_offset, ToolMark(it.reset).encode()) for tp, it in marked.items()]
+        offsets = [to_confluent(tp, it.next_offset, ToolMark(it.reset).encode()) for tp, it in marked.items()]
         # If the commit fails, the next owner gives the reset another id. The position is the same.
         with suppress(KafkaException):
             consumer.commit(offsets=offsets, asynchronous=False)
@@ -300,7 +303,7 @@ class ConsumerOwner:
             # The member has released the partitions already, and the client is being closed.
             consumer.incremental_unassign(partitions)
             return
-        tps = [*map(ours, partitions)]
+        tps = [*map(from_confluent, partitions)]
         if self._is_leaving:
             # A closing member has committed already, and a failed one must not commit.
             self._state.revoke(tps)
@@ -333,7 +336,7 @@ class ConsumerOwner:
         self._commit_due(consumer)
 
     def _on_lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        self._check_lost([*map(ours, partitions)])
+        self._check_lost([*map(from_confluent, partitions)])
         self._release(consumer, partitions, Kind.LOST)
 
     def _check_lost(self, lost: Collection[TopicPartition]) -> None:
@@ -356,7 +359,7 @@ class ConsumerOwner:
             self._state.fail_unless_closing(e)
 
     def _release(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition], kind: Kind) -> None:
-        abandoned: tuple[OffsetRange, ...] = self._state.release([*map(ours, partitions)], kind)
+        abandoned: tuple[OffsetRange, ...] = self._state.release([*map(from_confluent, partitions)], kind)
         if abandoned:
             logger.warning(
                 "%s: %s while a batch was reading %s; another member will read these offsets again",
@@ -389,7 +392,7 @@ class ConsumerOwner:
             return True
         try:
             marks = {tp: self._state.mark_of(tp, n) for tp, n in due.items()}
-            offsets = [theirs(tp, n, marks[tp].encode(), marks[tp].leader_epoch) for tp, n in due.items()]
+            offsets = [to_confluent(tp, n, marks[tp].encode(), marks[tp].leader_epoch) for tp, n in due.items()]
             results = consumer.commit(offsets=offsets, asynchronous=False)
             errors = [r.error for r in results or () if r.error is not None]
         except KafkaException as e:

@@ -25,13 +25,13 @@ from streamgroups.errors import GroupRejected, StreamGroupsError
 from streamgroups.groups.history import Kind, MemberEvent, no_history
 from streamgroups.ports import FirstPositions, Recorder
 from streamgroups_kafka.membership.consumer_thread import ConsumerOwner
-from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberState
+from streamgroups_kafka.membership.member_settings import MemberSettings
+from streamgroups_kafka.membership.member_state import MemberState
 
 logger = logging.getLogger(__name__)
 
 #: How often a waiting member logs a warning, and how often it checks whether the group has a partition for it.
-_TELL_EVERY_S = 10.0
+_LOG_INTERVAL_S = 10.0
 _POLL_EVERY_S = 1.0
 _CLOSE_TIMEOUT_S = 30.0
 
@@ -61,7 +61,7 @@ class KafkaMember(MemberState):
         self._record(MemberEvent(Kind.JOINING))
         self._thread.start()
         began_s = time.monotonic()
-        next_tell_s = _TELL_EVERY_S
+        next_log_s = _LOG_INTERVAL_S
         left_s = timeout_ms / 1000
         while not self.await_assignment(min(_POLL_EVERY_S, left_s)):
             waited_s = time.monotonic() - began_s
@@ -73,21 +73,21 @@ class KafkaMember(MemberState):
                     remedy="A rebalance waits for every live member. Check their state with "
                     "kafka-consumer-groups.sh --describe --members, and try again.",
                 )
-            if self._is_surplus():
+            if self._is_standby():
                 # An empty assignment is valid too. The member gets partitions when other members leave (G10).
                 self.assign({})
-            elif waited_s >= next_tell_s:
-                next_tell_s += _TELL_EVERY_S
-                self._tell_waiting()
+            elif waited_s >= next_log_s:
+                next_log_s += _LOG_INTERVAL_S
+                self._log_waiting()
 
-    def _is_surplus(self) -> bool:
+    def _is_standby(self) -> bool:
         try:
-            return self._settings.is_surplus()
+            return self._settings.is_standby()
         except StreamGroupsError as e:
             logger.debug("%s: the group could not be described: %s", self._settings.name, e)
             return False
 
-    def _tell_waiting(self) -> None:
+    def _log_waiting(self) -> None:
         logger.warning(
             "%s: still waiting for group '%s' to assign partitions%s. A rebalance waits for the batches of "
             "other members, and for a killed member until its session times out",

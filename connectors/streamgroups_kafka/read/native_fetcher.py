@@ -24,7 +24,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.tokens import OAuthBearerToken
 from streamgroups_kafka.client.flawed_records import Flaw, warn_of_flaw
 from streamgroups_kafka.client.jaas import PROVIDER
-from streamgroups_kafka.read.columns import COLUMNS
+from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class NativeFetcher:
             return
         if self._good and self._n_open == 0:
             client.stop()
-            WARM.give(self._config, client, self._topic_ids)
+            WARM.release(self._config, client, self._topic_ids)
         else:
             client.close()
 
@@ -267,15 +267,15 @@ class WarmClients:
             client: Client = _extension().Client(config)
         return client
 
-    def give(self, config: _Config, client: Client, topic_ids: _TopicIds) -> None:
+    def release(self, config: _Config, client: Client, topic_ids: _TopicIds) -> None:
         """Keeps a client. If there are too many, it closes the one that was idle longest."""
         with self._lock:
             self._kept.append(_Kept(config, client, topic_ids, time.monotonic() + self._idle_s))
-            surplus = self._kept[: -self._most]
+            rest = self._kept[: -self._most]
             del self._kept[: -self._most]
             if self._timer is None:
                 self._start_timer()
-        for old in surplus:
+        for old in rest:
             old.client.close()
 
     def close_idle(self) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError
 
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.client.flawed_records import headers_of, size_of
-from streamgroups_kafka.read.columns import to_arrow
+from streamgroups_kafka.read.arrow_columns import to_arrow
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
 
 #: confluent-kafka declares every field of a message as optional. Here each message has either an error or all fields.

@@ -44,7 +44,7 @@ def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: Read
 
     Args:
         ranges: the ranges to read. Several ranges of one partition are read one after the other.
-        schema: the required columns, a subset of :data:`streamgroups_kafka.read.columns.COLUMNS`.
+        schema: the required columns, a subset of :data:`streamgroups_kafka.read.arrow_columns.COLUMNS`.
         settings: the settings of the reader.
 
     Yields:
@@ -138,13 +138,15 @@ class _Reading:
         # Offsets can be out of range because the leader has changed. librdkafka then requests the bounds from the former
         # one, whose error refreshes its metadata.
         oldest, end = retrying(_BOUNDS_S, every_s=0.1)(self._bounds, fetcher, topic_partition)
-        (wanted,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
-        if oldest <= wanted.next_offset < end:
+        (required,) = (r for r in fetcher.remaining() if r.topic_partition == topic_partition)
+        if oldest <= required.next_offset < end:
             # The offset exists: the error came from a broker that is not the leader.
-            fetcher.seek(topic_partition, wanted.next_offset)
+            fetcher.seek(topic_partition, required.next_offset)
             return
         group_id = self._settings.group_id
-        gone = f"Group '{group_id}': {wanted} cannot be read, because {topic_partition} now contains [{oldest}, {end})."
+        gone = (
+            f"Group '{group_id}': {required} cannot be read, because {topic_partition} now contains [{oldest}, {end})."
+        )
         policy = self._settings.on_data_loss.of(topic_partition)
         if policy is OnDataLoss.FAIL:
             raise DataLoss(
@@ -153,12 +155,12 @@ class _Reading:
                 "the offsets with streamgroups groups reset.",
             )
         logger.warning("%s The missing records are skipped (onDataLoss=%s).", gone, policy.value)
-        is_expired = wanted.next_offset < oldest
-        continues_at = min(oldest, wanted.end_offset) if is_expired else wanted.end_offset
+        is_expired = required.next_offset < oldest
+        continues_at = min(oldest, required.end_offset) if is_expired else required.end_offset
         if self._settings.records_gaps:
             cause = Cause.EXPIRED if is_expired else Cause.TRUNCATED
-            self._record_gap(topic_partition, Gap(wanted.next_offset, continues_at, cause, now_ms()))
-        if wanted.next_offset < oldest < wanted.end_offset:
+            self._record_gap(topic_partition, Gap(required.next_offset, continues_at, cause, now_ms()))
+        if required.next_offset < oldest < required.end_offset:
             fetcher.seek(topic_partition, oldest)
         else:
             fetcher.end(topic_partition)

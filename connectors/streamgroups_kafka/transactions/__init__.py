@@ -36,7 +36,7 @@ commit of the member is in progress. From then on the member commits nothing of 
 (``MemberState.snapshot_to_commit``).
 
 A task can send a record batch repeatedly, because the broker deduplicates it by its sequence number. One record batch
-of each partition is in flight at a time. ``streamgroups_kafka/transactions/errors`` maps each error to an action:
+of each partition is in flight at a time. ``streamgroups_kafka/transactions/transaction_errors`` maps each error to an action:
 retry, abort, stop because a newer run exists, or fail. If the response to a commit is lost and a retry does not clarify
 it, the sink raises ``SinkUnreachable``. The stable offsets of the group show whether the batch is committed.
 

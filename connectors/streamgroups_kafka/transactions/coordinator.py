@@ -2,7 +2,7 @@
 
 The driver begins a transaction and sends it to the tasks, in any process. The tasks write in it (``writer``), each to
 its own output partitions. Then the driver adds the offsets of the group and commits, or aborts. Source: KIP-98,
-KIP-447; ``errors`` defines the meaning of error codes. Each transaction has its own producer epoch, so the broker
+KIP-447; ``transaction_errors`` defines the meaning of error codes. Each transaction has its own producer epoch, so the broker
 rejects delayed writes of earlier transactions. The next ``begin`` aborts the open transaction of a killed driver.
 """
 
@@ -23,8 +23,13 @@ from streamgroups_kafka.client.private_kafka_python import (
     TxnOffsetCommitRequest,
 )
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.transactions.errors import Step
-from streamgroups_kafka.transactions.session import Coordinator, CoordinatorOf, OpenTransaction, TransactionSession
+from streamgroups_kafka.transactions.transaction_errors import Step
+from streamgroups_kafka.transactions.transaction_requests import (
+    Coordinator,
+    CoordinatorOf,
+    OpenTransaction,
+    TransactionSession,
+)
 from streamgroups_kafka.write.encoder import ProducerIdentity
 
 #: The last versions with separate requests that add partitions and offsets to a transaction.

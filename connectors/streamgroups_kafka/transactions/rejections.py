@@ -1,6 +1,6 @@
 """Record batches that a broker rejects because of their records.
 
-Created by ``writer``, used by ``output``. The broker appends nothing of such a batch, so the transaction and the sequence
+Created by ``writer``, used by ``task_output``. The broker appends nothing of such a batch, so the transaction and the sequence
 numbers continue as if it had not been sent. Since version 8 a response to a Produce request names the records. Source:
 KIP-467 (``record_errors``), Kafka's ``LogValidator``.
 """

@@ -1,6 +1,6 @@
 """One Kafka transaction for a whole micro-batch: a task's side. Without a transaction it writes at least once.
 
-``output`` uses it in Spark's Python workers, where many tasks write in one transaction of the driver (``coordinator``).
+``task_output`` uses it in Spark's Python workers, where many tasks write in one transaction of the driver (``coordinator``).
 Each task writes to output partitions that no other task uses, with sequence numbers from 0. So the broker detects a
 batch that is sent twice. Each partition has at most one batch in flight, so retries keep the order. Source: KIP-98.
 """
@@ -21,9 +21,14 @@ from streamgroups_kafka.client.private_kafka_python import (
     InitProducerIdRequest,
     ProduceRequest,
 )
-from streamgroups_kafka.transactions.errors import Step, Verdict, verdict
 from streamgroups_kafka.transactions.rejections import ABOUT_RECORDS, RejectedBatch, rejected_batch
-from streamgroups_kafka.transactions.session import Coordinator, CoordinatorOf, OpenTransaction, TransactionSession
+from streamgroups_kafka.transactions.transaction_errors import Step, Verdict, verdict
+from streamgroups_kafka.transactions.transaction_requests import (
+    Coordinator,
+    CoordinatorOf,
+    OpenTransaction,
+    TransactionSession,
+)
 from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 
 #: The last versions with a separate request that adds partitions, and with topic names.
@@ -46,7 +51,7 @@ class TransactionWriter(TransactionSession):
         retry_timeout_s: how long a request is retried, in seconds.
 
     Raises:
-        StreamGroupsError: see :class:`~streamgroups_kafka.transactions.session.TransactionSession`.
+        StreamGroupsError: see :class:`~streamgroups_kafka.transactions.transaction_requests.TransactionSession`.
     """
 
     def __init__(
@@ -178,8 +183,8 @@ class TransactionWriter(TransactionSession):
             else:
                 rejected[code].append(tp)
         if rejected:
-            told = [tp for tps in rejected.values() for tp in tps]
-            self._judge(Step.PRODUCE, rejected, self._to(told), topic=told[0].topic)
+            affected = [tp for tps in rejected.values() for tp in tps]
+            self._judge(Step.PRODUCE, rejected, self._to(affected), topic=affected[0].topic)
 
     def _request(self, heads: Mapping[TopicPartition, EncodedBatch]) -> Any:
         topic = ProduceRequest.TopicProduceData

@@ -1,6 +1,6 @@
 """Where an attempt of a task cuts its first batch of a partition, so that two attempts cannot mix their batches.
 
-Used by ``transactions.output`` and both encoders. Two attempts of one task in one transaction have the same producer id
+Used by ``transactions.task_output`` and both encoders. Two attempts of one task in one transaction have the same producer id
 and sequence numbers from 0. The broker compares the first and the last sequence number of a batch, not its content: it
 acknowledges an equal one as a duplicate. The shuffle can deliver its blocks to the attempts in different orders. With
 equal cuts, batches of both would alternate in the log, and both attempts would succeed.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamgroups_kafka.write.encoder import EncodedBatch, Hashes, ProducerIdentity
 from streamgroups_kafka.write.first_cut import FirstCut
 
-_NOBODY = (-1, -1, False)
+_NO_SETTINGS = (-1, -1, False)
 _NO_CUT = (-1, False)
 
 
@@ -39,7 +39,7 @@ class NativeEncoder:
         """See :meth:`Encoder.encode`."""
         schema, array = columns.__arrow_c_array__()
         where = (cut.number, cut.is_last) if cut else _NO_CUT
-        who = (producer.producer_id, producer.epoch, producer.transactional) if producer else _NOBODY
+        who = (producer.producer_id, producer.epoch, producer.transactional) if producer else _NO_SETTINGS
         return [
             EncodedBatch(partition, first_row, n_records, base_sequence if producer else None, data)
             for partition, first_row, n_records, base_sequence, data in self._native.encode(

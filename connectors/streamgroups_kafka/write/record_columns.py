@@ -39,7 +39,7 @@ def record_columns(records: pa.RecordBatch, topic: str, now_ms: int) -> pa.Recor
             UTF-8.
         ValueError: if the batch is malformed.
 
-    >>> batch = pa.record_batch({"partition": [0, 1], "value": ["a", "b"], "note": [1, 2]})
+    >>> batch = pa.record_batch({"partition": [0, 1], "value": ["a", "b"], "entry": [1, 2]})
     >>> record_columns(batch, "flights", 0).schema.names
     ['partition', 'value']
     """
@@ -63,11 +63,11 @@ def _columns(records: pa.RecordBatch, *names: str) -> list[tuple[str, pa.Array]]
     return [(name, column) for name, column in there if not pa.types.is_null(column.type)]
 
 
-def _check_type(name: str, column: pa.Array, good: bool, wanted: str) -> None:
+def _check_type(name: str, column: pa.Array, good: bool, required: str) -> None:
     if not good:
         raise InvalidOption(
             f"Column '{name}' is of type {column.type}, which cannot be written to Kafka.",
-            remedy=f"Change its type to {wanted}.",
+            remedy=f"Change its type to {required}.",
         )
 
 

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamgroups.errors import StreamGroupsError
 from streamgroups.record_lines import NewRecord
-from streamgroups_kafka.client.acls import WRITE
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.missing_acls import WRITE
 
 _POLL_S = 0.1
 

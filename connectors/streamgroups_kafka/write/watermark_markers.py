@@ -19,9 +19,9 @@ from streamgroups.event_time.producer_watermarks import (
     producer_time_ms,
     watermark_header,
 )
-from streamgroups_kafka.client.acls import WRITE
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.missing_acls import WRITE
 
 _TIMEOUT_S = 30.0
 _POLL_S = 0.1

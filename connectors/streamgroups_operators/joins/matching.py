@@ -36,17 +36,17 @@ def pairs(by: Sequence[str], left: pa.Table, right: pa.Table, within: int) -> tu
     nothing = np.empty(0, np.int64)
     if not left.num_rows or not right.num_rows:
         return nothing, nothing
-    ours, theirs = key_numbers(by, left, right)
+    left_keys, right_keys = key_numbers(by, left, right)
     times, their_times = left["time"].to_numpy(), right["time"].to_numpy()
     # One number for key and time, in this order. Ranks of times are small, so the product does not overflow.
     known, ranks = np.unique(their_times, return_inverse=True)
     width = len(known) + 1
-    places = theirs * width + ranks
+    places = right_keys * width + ranks
     order = np.argsort(places, kind="stable")
     places = places[order]
-    firsts = np.searchsorted(places, ours * width + np.searchsorted(known, times - within, "left"), "left")
-    ends = np.searchsorted(places, ours * width + np.searchsorted(known, times + within, "right"), "left")
+    firsts = np.searchsorted(places, left_keys * width + np.searchsorted(known, times - within, "left"), "left")
+    ends = np.searchsorted(places, left_keys * width + np.searchsorted(known, times + within, "right"), "left")
     counts = ends - firsts
-    chosen = np.repeat(np.arange(len(ours)), counts)
+    chosen = np.repeat(np.arange(len(left_keys)), counts)
     steps = np.arange(len(chosen)) - np.repeat(np.cumsum(counts) - counts, counts)
     return chosen, order[np.repeat(firsts, counts) + steps]

@@ -1,6 +1,6 @@
 """One batch of a join, for one left and one right partition.
 
-Called by ``joins.task_states``. A pair of records is emitted in the batch that reads the later one of them. The result is
+Called by ``joins.join_states``. A pair of records is emitted in the batch that reads the later one of them. The result is
 a function of the records before both offsets: no record that is not late is dropped before its last possible match, and
 lateness depends on the order in one partition only. Source: SEMANTICS W18, S10.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
-from streamgroups_operators.joins.definition import JoinOperator
+from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.joins.matching import Numbers, pairs
 from streamgroups_operators.joins.side import Side
 from streamgroups_operators.operator import ReadPart, State
@@ -49,8 +49,8 @@ class JoinRun:
     def __init__(self, operator: JoinOperator, states: tuple[State, State], reads: tuple[ReadPart, ReadPart]) -> None:
         self._operator = operator
         left, right = (
-            Side(operator, state, read, keeps=keeps)
-            for state, read, keeps in zip(states, reads, operator.how.keeps, strict=True)
+            Side(operator, state, read, emits_unmatched=emits_unmatched)
+            for state, read, emits_unmatched in zip(states, reads, operator.how.emits_unmatched, strict=True)
         )
         self._sides = left, right
         self._output: list[pa.Table] = []
@@ -70,17 +70,17 @@ class JoinRun:
                 side.add_watermarks(it)
             if read.records:
                 side.take(pa.concat_tables(read.records))
-        ours, theirs = self._match(left.fresh, right.fresh)
-        left.match_fresh(ours)
-        right.match_fresh(theirs)
+        left_matches, right_matches = self._match(left.fresh, right.fresh)
+        left.match_fresh(left_matches)
+        right.match_fresh(right_matches)
         for start, rows in right.stored_near(left.fresh).items():
-            ours, theirs = self._match(left.fresh, rows)
-            left.match_fresh(ours)
-            right.match_stored(start, rows["offset"].to_numpy()[theirs])
+            left_matches, right_matches = self._match(left.fresh, rows)
+            left.match_fresh(left_matches)
+            right.match_stored(start, rows["offset"].to_numpy()[right_matches])
         for start, rows in left.stored_near(right.fresh).items():
-            ours, theirs = self._match(rows, right.fresh)
-            left.match_stored(start, rows["offset"].to_numpy()[ours])
-            right.match_fresh(theirs)
+            left_matches, right_matches = self._match(rows, right.fresh)
+            left.match_stored(start, rows["offset"].to_numpy()[left_matches])
+            right.match_fresh(right_matches)
         watermarks_us = left.watermark_us, right.watermark_us
         left_state, left_rows = left.finish(watermarks_us[1])
         right_state, right_rows = right.finish(watermarks_us[0])
@@ -92,11 +92,11 @@ class JoinRun:
 
     def _match(self, left: pa.Table, right: pa.Table) -> tuple[Numbers, Numbers]:
         """Emits the pairs of rows that match, and returns their row numbers."""
-        ours, theirs = pairs(self._operator.key_names, left, right, self._operator.within_us)
-        if len(ours):
-            lefts, rights = left.take(pa.array(ours)), right.take(pa.array(theirs))
+        left_matches, right_matches = pairs(self._operator.key_names, left, right, self._operator.within_us)
+        if len(left_matches):
+            lefts, rights = left.take(pa.array(left_matches)), right.take(pa.array(right_matches))
             self._emit({**self._keys(lefts), "left": lefts["record"], "right": rights["record"]})
-        return ours, theirs
+        return left_matches, right_matches
 
     def _keys(self, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
         return {name: rows[name] for name in self._operator.key_names}

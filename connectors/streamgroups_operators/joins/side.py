@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_operators.event_times import event_times
-from streamgroups_operators.joins.definition import JoinOperator
+from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.joins.matching import Numbers
 from streamgroups_operators.keys import rows_of_keys
 from streamgroups_operators.operator import BEFORE_ALL, Part, ReadPart, State, first_to_merge, time_in
@@ -34,11 +34,11 @@ class Side:
         operator: the join.
         state: the state before the batch.
         read: reads the rows of a part.
-        keeps: whether records without a match are emitted.
+        emits_unmatched: whether records without a match are emitted.
     """
 
-    def __init__(self, operator: JoinOperator, state: State, read: ReadPart, *, keeps: bool) -> None:
-        self._operator, self._state, self._read, self._keeps = operator, state, read, keeps
+    def __init__(self, operator: JoinOperator, state: State, read: ReadPart, *, emits_unmatched: bool) -> None:
+        self._operator, self._state, self._read, self._emits_unmatched = operator, state, read, emits_unmatched
         self._newest_us = time_in(state.values, _NEWEST)
         self._producer = ProducerTime(time_in(state.values, _PRODUCER), units_per_ms=1_000)
         results = state.values.get(_RESULTS)
@@ -129,7 +129,7 @@ class Side:
 
     def match_stored(self, start: int, offsets: Numbers) -> None:
         """Marks stored records of a slice as matched, by their offsets."""
-        if self._keeps and len(offsets):
+        if self._emits_unmatched and len(offsets):
             self._matched.setdefault(start, []).append(offsets)
 
     # ---- the end of a batch ------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Side:
         # A record of the other side that is not late has at least this watermark as its time.
         self._done_us = max(before_us, other_watermark_us - self._operator.within_us)
         unmatched = [self._operator.schema.empty_table()]
-        if self._keeps:
+        if self._emits_unmatched:
             unmatched.append(self.unmatchable)
             unmatched += [self._unmatched(start, before_us) for start in self._starts if start < self._done_us]
             unmatched.append(self.fresh.filter(pa.array(~self._fresh_matched & self._is_done(self.fresh))))

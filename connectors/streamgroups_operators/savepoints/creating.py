@@ -16,16 +16,16 @@ from streamgroups._version import __version__
 from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import GroupRejected, StateDamaged, StateMissing, StreamGroupsError, UnknownGroup
 from streamgroups.groups.commit_metadata import position_of
-from streamgroups.groups.lag import FirstUnread, PartitionError
+from streamgroups.groups.lag import FirstOfLag, PartitionError
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 from streamgroups.savepoints.commit_record import CommitRecord, OperatorRecord, SavedFile, SavedPosition
 from streamgroups.savepoints.cut import named_state, partitions_by_file, saved_metadata
-from streamgroups.state.lookup import Position
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState, decode
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Earlier, Named, StateOrigin
+from streamgroups.state.state_lookup import Position
 from streamgroups.times import utc
 from streamgroups_operators.file_format import checked_parts, manifest_in
 from streamgroups_operators.group_states import operators_of, states_of
@@ -35,7 +35,7 @@ from streamgroups_operators.savepoints.directory import SavepointDirectory
 #: A running query deletes old files once a minute, so a second cut is rare.
 _MAX_CUTS = 5
 #: How far before a position its last record is searched. Markers of transactions are no records.
-_LOOK_BACK = (1, 2, 4, 16)
+_SEARCHED_OFFSETS = (1, 2, 4, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +176,13 @@ def times_before(
         The timestamps. Partitions without a record within the last 16 offsets are left out.
     """
     found: dict[TopicPartition, int] = {}
-    for back in _LOOK_BACK:
+    for back in _SEARCHED_OFFSETS:
         starts = {
             tp: max(n - back, it.beginning_offset)
             for tp, n in next_offsets.items()
             if tp not in found and isinstance(it := bounds[tp], Bounds) and it.beginning_offset < n <= it.end_offset
         }
-        firsts: Mapping[TopicPartition, FirstUnread] = topics.first_records(starts) if starts else {}
+        firsts: Mapping[TopicPartition, FirstOfLag] = topics.first_records(starts) if starts else {}
         for tp, first in firsts.items():
             if isinstance(first, StampedOffset) and first.offset < next_offsets[tp]:
                 found[tp] = first.timestamp_ms

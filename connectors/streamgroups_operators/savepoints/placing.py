@@ -17,8 +17,8 @@ from streamgroups.errors import SavepointDamaged
 from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import CommitRecord, SavedFile
 from streamgroups.savepoints.cut import partitions_by_file, restricted, state_of
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import decode, encode
-from streamgroups.state.names import StateFileName
 from streamgroups_operators.file_format import repack
 from streamgroups_operators.locations import StateDirectory, operator_files
 from streamgroups_operators.savepoints.directory import PART_BYTES, SavepointDirectory, is_same, sum_of

@@ -5,12 +5,12 @@
   that a reset reads again have the clock of their state, so that the clock emits nothing where the output is dropped.
 * ``panes``: tumbling and hopping windows. Each open window is a part of the state.
 * ``lifetimes``: intervals and edges. An event in one window is a row of this window. Any other event is a row of
-  ``carried``, a part with the first and the last window of each row, which a window reads when it is emitted. ``edges``
+  ``shared_partials``, a part with the first and the last window of each row, which a window reads when it is emitted. ``edges``
   is the part of the events without an end. An end appends a row that removes the row of its start.
 * ``sessions``: all sessions are one part. Its rows are partial sessions. A batch in which no session ends appends its
   own sessions. Any other batch merges all sessions, and compares them with those that were emitted: it emits new and
   changed ones, and retracts emitted ones that no longer exist.
-* ``merging``: a session is a set of windows of records that touch. The order of records matters only for a record that
+* ``pane_merging``: a session is a set of windows of records that touch. The order of records matters only for a record that
   can join a session whose end the watermark has reached. Sessions with such a record are built record by record, and all
   others with sorted columns.
 

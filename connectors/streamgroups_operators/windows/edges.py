@@ -1,6 +1,6 @@
 """Edges in the state of one partition: events that one record starts and another one ends.
 
-Used by ``windows.carried`` and ``windows.lifetimes``. The part contains a row for each start without an end. An end
+Used by ``windows.shared_partials`` and ``windows.lifetimes``. The part contains a row for each start without an end. An end
 appends a row that removes the row of its start, so a write follows the batch and not the state. An end and a start belong
 together if their keys and their ``begin`` are equal. Of several such starts the earliest one ends first. Source: SEMANTICS
 W19; edge events of StreamInsight, whose end contains the start.
@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from streamgroups_operators.keys import key_numbers, newest_rows, rows_of_keys
 from streamgroups_operators.operator import Part, ReadPart, State, first_to_merge
-from streamgroups_operators.windows.definition import WindowDefinition, padded
 from streamgroups_operators.windows.grid import Numbers
+from streamgroups_operators.windows.window_definition import WindowDefinition, padded
 
 #: The part of the state with the edges without an end.
 OPEN = "open"

@@ -1,6 +1,6 @@
 """The grid of tumbling and hopping windows: the windows of a time span, as the start of the first and of the last one.
 
-Used by ``windows.lifetimes``, ``windows.carried`` and ``windows.edges``. Windows start at multiples of their hop since the
+Used by ``windows.lifetimes``, ``windows.shared_partials`` and ``windows.edges``. Windows start at multiples of their hop since the
 epoch, so the windows that overlap a time span have neighbouring starts. Source: SEMANTICS W4, W19.
 """
 

@@ -3,7 +3,7 @@
 Created by ``streamgroups_operators.window_operator``. Lateness is decided record by record, as for points. For a record with
 the lifetime ``[start, end)`` and the closed time ``c`` before it, the open windows that overlap the lifetime are one range:
 from the first window that ends after ``max(start, c)`` to the last one that starts before ``end``. An event in one window
-becomes a row of this window, and any other one a carried row (``windows.carried``). An emitted window that counts the event
+becomes a row of this window, and any other one a carried row (``windows.shared_partials``). An emitted window that counts the event
 contains a *mark*: a row without values that makes it an update. Source: SEMANTICS W9, W19, S10; StreamInsight's rules for
 the events before a CTI.
 """
@@ -21,9 +21,9 @@ from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups_operators.aggregates import no_parts, parts_of
 from streamgroups_operators.operator import State
-from streamgroups_operators.windows.definition import padded
 from streamgroups_operators.windows.grid import Numbers, first_after, last_before, last_ended, spread
 from streamgroups_operators.windows.panes import PaneRun
+from streamgroups_operators.windows.window_definition import padded
 from streamgroups_operators.windows.window_time import Timed
 
 
@@ -197,9 +197,9 @@ class LifetimeRun(PaneRun):
     def _panes(self, merged: pa.Table, kind: PaneKind) -> list[pa.Table]:
         is_counted = pc.is_valid(merged["first"])
         found = super()._panes(merged.filter(is_counted), kind)
-        if kind is PaneKind.REFINEMENT:
+        if kind is PaneKind.UPDATE:
             gone = merged.filter(pc.and_(merged["changed"], pc.invert(is_counted)))
-            found.append(self._rows(gone, PaneKind.WITHDRAWN))
+            found.append(self._rows(gone, PaneKind.RETRACTION))
         return found
 
 

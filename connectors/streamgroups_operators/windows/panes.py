@@ -18,8 +18,8 @@ from streamgroups.event_time.windows import Hopping
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up, in_windows, parts_of, results
 from streamgroups_operators.operator import BatchTime, Part, ReadPart, State, row_count
-from streamgroups_operators.windows.carried import RESERVED, Carried
-from streamgroups_operators.windows.definition import LATE, WindowDefinition
+from streamgroups_operators.windows.shared_partials import RESERVED, Carried
+from streamgroups_operators.windows.window_definition import LATE, WindowDefinition
 from streamgroups_operators.windows.window_time import WindowTime
 
 #: A window with more segments is merged when it next changes. Each segment costs one read, each merge one write.
@@ -149,7 +149,7 @@ class PaneRun:
 
     def _kind(self, end_ms: int, *, changed: bool, is_flushed: bool) -> PaneKind | None:
         if end_ms <= self._before_ms:
-            return PaneKind.REFINEMENT if changed else None
+            return PaneKind.UPDATE if changed else None
         if end_ms <= self._until_ms:
             return PaneKind.ON_TIME if end_ms <= self._time.reached_ms else PaneKind.IDLE
         return PaneKind.FLUSH if self._time.is_flush and not is_flushed else None
@@ -174,7 +174,7 @@ class PaneRun:
 
     def _panes(self, merged: pa.Table, kind: PaneKind) -> list[pa.Table]:
         """The output rows of a window."""
-        return [self._rows(merged.filter(merged["changed"]) if kind is PaneKind.REFINEMENT else merged, kind)]
+        return [self._rows(merged.filter(merged["changed"]) if kind is PaneKind.UPDATE else merged, kind)]
 
     def _rows(self, panes: pa.Table, kind: PaneKind) -> pa.Table:
         ended = panes.append_column("end", pc.add(panes["start"], self._shape.size_ms))
@@ -190,7 +190,7 @@ def output_rows(definition: WindowDefinition, panes: pa.Table, kind: PaneKind) -
         kind: the kind of the rows. A retraction has no results.
     """
     columns = {name: panes[name] for name in (*definition.key_names, "start", "end")}
-    if kind is not PaneKind.WITHDRAWN:
+    if kind is not PaneKind.RETRACTION:
         columns |= results(definition.aggregates, definition.output, panes)
     columns["pane"] = pa.repeat(kind.value, panes.num_rows)
     columns["revision"] = panes["late"]

@@ -20,9 +20,9 @@ from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Session
 from streamgroups_operators.aggregates import parts_of
 from streamgroups_operators.operator import BatchTime, Part, ReadPart, State, row_count, time_in
-from streamgroups_operators.windows.definition import WindowDefinition
-from streamgroups_operators.windows.merging import FRESH, merge
+from streamgroups_operators.windows.pane_merging import FRESH, merge
 from streamgroups_operators.windows.panes import FLUSHED, MAX_SEGMENTS, flushed_rows, output_rows
+from streamgroups_operators.windows.window_definition import WindowDefinition
 from streamgroups_operators.windows.window_time import BEFORE_ALL_MS, Numbers, WindowTime
 
 _SESSIONS = "sessions"
@@ -194,13 +194,13 @@ class SessionRun:
     def _output(self, sessions: pa.Table, to_flush: Numbers) -> Iterator[pa.Table]:
         assert self._emitted is not None
         is_new, changed, gone = _compare(self._definition, self._emitted, sessions)
-        yield output_rows(self._definition, gone, PaneKind.WITHDRAWN)
+        yield output_rows(self._definition, gone, PaneKind.RETRACTION)
         ends = sessions["end"].to_numpy()
         time = self._time
         kinds = {
             PaneKind.ON_TIME: (ends > time.before_ms) & (ends <= time.reached_ms),
             PaneKind.IDLE: (ends > max(time.before_ms, time.reached_ms)) & (ends <= time.watermark_ms),
-            PaneKind.REFINEMENT: (ends <= time.before_ms) & (is_new | changed),
+            PaneKind.UPDATE: (ends <= time.before_ms) & (is_new | changed),
             PaneKind.FLUSH: to_flush,
         }
         for kind, chosen in kinds.items():
@@ -217,8 +217,8 @@ def _compare(definition: WindowDefinition, emitted: pa.Table, sessions: pa.Table
     by = [*definition.key_names, "start", "end"]
     rows = pa.concat_tables([sessions.select([*by, "late"]), emitted.select([*by, "late"])])
     rows = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
-    wanted = [("row", "min"), ("row", "max"), ("late", "min"), ("late", "max")]
-    grouped = rows.group_by(by, use_threads=False).aggregate(wanted)
+    required = [("row", "min"), ("row", "max"), ("late", "min"), ("late", "max")]
+    grouped = rows.group_by(by, use_threads=False).aggregate(required)
     # Groups have no order, so a row identifies its group.
     first, last = grouped["row_min"].to_numpy(), grouped["row_max"].to_numpy()
     count, remains = sessions.num_rows, first < sessions.num_rows

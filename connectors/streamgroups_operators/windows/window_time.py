@@ -33,15 +33,15 @@ import pyarrow.compute as pc
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
-from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation, Why
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, released_ms
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_operators.aggregates import in_windows, length_ms
 from streamgroups_operators.event_times import with_event_times
 from streamgroups_operators.operator import BEFORE_ALL, BatchTime, time_in
 from streamgroups_operators.producer_time import ProducerTime
-from streamgroups_operators.windows.definition import WindowDefinition
+from streamgroups_operators.windows.window_definition import WindowDefinition
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 #: A time before all others. Durations can be subtracted from it.
@@ -114,8 +114,8 @@ class WindowTime:
     def take(self, records: pa.Table) -> Timed:
         """Advances time by records, and returns them without those that have no time or violate the watermark."""
         timed = self.advance(records)
-        keeps = self._definition.on_violation is OnViolation.KEEP or not self._is_event_time
-        return timed if keeps else self._without_violations(timed)
+        keeps_violations = self._definition.on_violation is OnViolation.KEEP or not self._is_event_time
+        return timed if keeps_violations else self._without_violations(timed)
 
     def advance(self, records: pa.Table) -> Timed:
         """Advances time by records, and returns them without those that have no time."""

@@ -19,9 +19,9 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from streamgroups.errors import RecordRejected
-from streamgroups_sinks.delta.failures import is_violation
-from streamgroups_sinks.delta.schemas import nullable
+from streamgroups_sinks.delta.schema_conversion import nullable
 from streamgroups_sinks.delta.stages import Stage
+from streamgroups_sinks.delta.store_errors import is_violation
 
 
 @contextmanager

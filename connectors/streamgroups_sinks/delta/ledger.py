@@ -1,6 +1,6 @@
 """The ledger in the table's own log: one transaction identifier per source partition, in the commit of the output.
 
-Created by ``sink`` and called by ``streamgroups.ledgers.commit``. Implements :class:`streamgroups.ports.Ledger`.
+Created by ``sink`` and called by ``streamgroups.ledgers.batch_commit``. Implements :class:`streamgroups.ports.Ledger`.
 Source: Delta's protocol, "Transaction Identifiers". A commit can contain ``txn`` actions with the id and version of an
 application. Checkpoints of the log keep them, and every reader reads them. Here the id contains the group and a source
 partition, and the version is the next offset. A second identifier per partition, ``.../identity``, contains the
@@ -28,11 +28,11 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from streamgroups.errors import LedgerConflict, SinkRejected, SinkUnreachable, StageLost
 from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint_bits, from_fingerprint_bits
 from streamgroups.partitions import TopicPartition
-from streamgroups_sinks.delta.failures import readable, translated
 from streamgroups_sinks.delta.merging import merge
 from streamgroups_sinks.delta.replacing import removals
 from streamgroups_sinks.delta.stages import Stage, Staged
 from streamgroups_sinks.delta.store import Store
+from streamgroups_sinks.delta.store_errors import readable, translated
 from streamgroups_sinks.delta.tables import EXACTLY, Mode, Overtaken, Target, table_id
 
 
@@ -75,13 +75,13 @@ class DeltaLedger:
         """See :meth:`streamgroups.ports.Ledger.transaction`."""
         transaction = _Transaction(self, self._target.open())
         yield transaction
-        patient = Retrying(
+        until_timeout = Retrying(
             retry=retry_if_exception_type(Overtaken),
             stop=stop_after_delay(self._retry_timeout_s),
             wait=wait_random_exponential(multiplier=0.02, max=2),
         )
         try:
-            patient(transaction.commit)
+            until_timeout(transaction.commit)
         except RetryError:
             raise LedgerConflict(
                 f"Other writers commit to table {self._target.uri} faster than group '{self._group_id}'; "
@@ -172,7 +172,7 @@ class _Transaction:
             Overtaken: if a newer version exists. The positions indicate whether this commit created it.
             StreamGroupsError: see :meth:`streamgroups.ports.Ledger.transaction`.
         """
-        table, self._table = self._table or self._look_again(), None
+        table, self._table = self._table or self._open_again(), None
         if not self._next_offsets:
             # Without a position, a restart could not detect whether the output was written.
             if self._staged:
@@ -187,7 +187,7 @@ class _Transaction:
         except Exception as e:
             self._judge(e, version)
 
-    def _look_again(self) -> DeltaTable:
+    def _open_again(self) -> DeltaTable:
         table = self._target.open()
         groups = {group_id for group_id, _ in self._expected}
         found = {
@@ -292,9 +292,9 @@ class _Transaction:
         try:
             newest = self._target.open().version()
         except Exception:
-            said = readable(error, self._target.secrets())
+            cause = readable(error, self._target.secrets())
             raise SinkUnreachable(
-                f"A batch of group '{self._group_id}' may or may not be committed to table {self._target.uri}: {said}",
+                f"A batch of group '{self._group_id}' may or may not be committed to table {self._target.uri}: {cause}",
                 remedy="Try again: the table's ledger contains the positions of all written batches.",
             ) from None
         if newest > version:

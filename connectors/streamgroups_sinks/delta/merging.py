@@ -92,11 +92,11 @@ def last_per_key(tables: Sequence[pa.Table], key: Sequence[str], *, delete_marke
     """
     rows = pa.concat_tables(tables)
     numbered = rows.select(list(key)).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-    wanted = [(_ROW, "max")]
+    required = [(_ROW, "max")]
     if delete_marker is not None:
         numbered = numbered.append_column(_NEW, pc.fill_null(rows.column(delete_marker), False))
-        wanted.append((_NEW, "max"))
-    found = numbered.group_by(list(key)).aggregate(wanted)
+        required.append((_NEW, "max"))
+    found = numbered.group_by(list(key)).aggregate(required)
     last = found.column(f"{_ROW}_max").to_numpy()
     keep = np.zeros(rows.num_rows, dtype=bool)
     keep[last] = True

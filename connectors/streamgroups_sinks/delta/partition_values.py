@@ -23,7 +23,7 @@ def split(records: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Val
     """Yields the rows of each partition in order, without the partition columns.
 
     Args:
-        records: records with a schema of :func:`streamgroups_sinks.delta.schemas.as_delta`.
+        records: records with a schema of :func:`streamgroups_sinks.delta.schema_conversion.as_delta`.
         columns: the partition columns. Without any, the records are returned unchanged.
 
     >>> batch = pa.record_batch({"day": ["mon", "tue", "mon"], "n": [1, 2, 3]})

@@ -22,12 +22,12 @@ from streamgroups.groups.program import shown_location
 from streamgroups.ports import Ledger
 from streamgroups_sinks.delta.data_files import write_files
 from streamgroups_sinks.delta.expressions import conditions
-from streamgroups_sinks.delta.failures import readable
 from streamgroups_sinks.delta.ledger import DeltaLedger
 from streamgroups_sinks.delta.leftovers import remove_leftovers
-from streamgroups_sinks.delta.schemas import as_delta, check_columns, check_simple
+from streamgroups_sinks.delta.schema_conversion import as_delta, check_columns, check_simple
 from streamgroups_sinks.delta.stages import Stage, Staged
 from streamgroups_sinks.delta.store import Store
+from streamgroups_sinks.delta.store_errors import readable
 from streamgroups_sinks.delta.tables import Mode, Target, table_id
 
 logger = logging.getLogger(__name__)
@@ -191,8 +191,8 @@ class DeltaSink:
         try:
             remove_leftovers(self._target, stage)
         except Exception as e:
-            said = readable(e, self._target.secrets())
-            logger.warning("Files of %s were left in table %s for VACUUM: %s", stage.directory, self.uri, said)
+            cause = readable(e, self._target.secrets())
+            logger.warning("Files of %s were left in table %s for VACUUM: %s", stage.directory, self.uri, cause)
 
 
 def _names(argument: str, value: object) -> tuple[str, ...]:

@@ -36,10 +36,10 @@ def statistics(rows: pa.Table) -> str:
     nulls = {name: str(column.null_count) for name, column in columns.items() if not pa.types.is_struct(column.type)}
     bounds = {name: _bounds(column) for name, column in columns.items() if _has_bounds(column)}
     low, high = ({name: both[i] for name, both in bounds.items()} for i in range(2))
-    told = {"numRecords": str(rows.num_rows)}
+    figures = {"numRecords": str(rows.num_rows)}
     if None not in low.values() and None not in high.values():
-        told |= {"minValues": _object(low), "maxValues": _object(high)}
-    return _object(told | {"nullCount": _object(nulls)})
+        figures |= {"minValues": _object(low), "maxValues": _object(high)}
+    return _object(figures | {"nullCount": _object(nulls)})
 
 
 def _object(values: dict[str, Any]) -> str:

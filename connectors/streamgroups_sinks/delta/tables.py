@@ -23,9 +23,9 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 
 from streamgroups.errors import LedgerConflict, SinkRejected
 from streamgroups_sinks.delta.expressions import generated_columns
-from streamgroups_sinks.delta.failures import translated, translating
-from streamgroups_sinks.delta.obstacles import Demands, check_files_may_be_added, check_ledger
-from streamgroups_sinks.delta.schemas import Fit, as_delta, check_simple, fit, nullable
+from streamgroups_sinks.delta.schema_conversion import Fit, as_delta, check_simple, fit, nullable
+from streamgroups_sinks.delta.store_errors import translated, translating
+from streamgroups_sinks.delta.writer_features import Demands, check_files_may_be_added, check_ledger
 
 #: The placeholder column of a table with a ledger and without output.
 NO_OUTPUT_YET = "streamgroups_no_output_yet"
@@ -76,7 +76,7 @@ class Target:
         return tuple(self.storage_options.values())
 
     def translating(self, doing: str) -> AbstractContextManager[None]:
-        """See :func:`streamgroups_sinks.delta.failures.translating`."""
+        """See :func:`streamgroups_sinks.delta.store_errors.translating`."""
         return translating(doing, self.uri, self.secrets)
 
     def open(self) -> DeltaTable:
@@ -163,7 +163,7 @@ class Target:
         Raises:
             StreamGroupsError: with the remedy. Nothing is changed.
         """
-        return self._until_nobody_interferes(lambda: self._prepare(records))
+        return self._until_no_conflict(lambda: self._prepare(records))
 
     def _prepare(self, records: pa.Schema) -> tuple[DeltaTable, Fit]:
         table = self.open_or_create(records)
@@ -205,8 +205,8 @@ class Target:
 
     def _with_features(self, table: DeltaTable, columns: pa.Schema) -> None:
         """Adds the feature. Without it deltalake would write such columns and could not read the table again."""
-        wanted = any('"timestamp_ntz"' in f.to_json() for f in Schema.from_arrow(columns).fields)
-        if wanted and _NTZ not in (table.protocol().writer_features or ()):
+        required = any('"timestamp_ntz"' in f.to_json() for f in Schema.from_arrow(columns).fields)
+        if required and _NTZ not in (table.protocol().writer_features or ()):
             with self._changing(table):
                 table.alter.add_feature(
                     TableFeatures.TimestampWithoutTimezone,
@@ -226,14 +226,14 @@ class Target:
                 raise Overtaken from None
             raise translated(e, "changing", uri=self.uri, secrets=self.secrets()) from None
 
-    def _until_nobody_interferes(self, attempt: Callable[[], tuple[DeltaTable, Fit]]) -> tuple[DeltaTable, Fit]:
-        patient = Retrying(
+    def _until_no_conflict(self, attempt: Callable[[], tuple[DeltaTable, Fit]]) -> tuple[DeltaTable, Fit]:
+        until_timeout = Retrying(
             retry=retry_if_exception_type(Overtaken),
             stop=stop_after_delay(_RETRY_TIMEOUT_S),
             wait=wait_random_exponential(multiplier=0.01, max=1),
         )
         try:
-            return patient(attempt)
+            return until_timeout(attempt)
         except RetryError:
             raise LedgerConflict(
                 f"Other writers change table {self.uri} faster than the sink can prepare it.", remedy="Try again."

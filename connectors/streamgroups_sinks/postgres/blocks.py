@@ -1,6 +1,6 @@
 """Rows in blocks: the stage stores rows in the format of COPY, and the commit copies them to the table.
 
-``sink`` decides whether a batch is staged in blocks, ``copying`` encodes them in tasks, and ``merging`` writes them. A block
+``sink`` decides whether a batch is staged in blocks, ``copy_to_stage`` encodes them in tasks, and ``merging`` writes them. A block
 contains whole rows of one attempt, so blocks have no order. The server stores a block without reading its rows. In the
 commit it reads each row once, and a COPY writes all rows of a page together. An ``INSERT ... SELECT`` writes them one by
 one. The rows pass through the driver, with two connections: one process of the server reads while another one writes. The
@@ -20,7 +20,7 @@ from psycopg import sql
 
 from streamgroups_sinks.postgres.column_types import Kind, RecordColumn
 from streamgroups_sinks.postgres.column_values import rejected, unwrapped
-from streamgroups_sinks.postgres.connecting import connected
+from streamgroups_sinks.postgres.connection import connected
 from streamgroups_sinks.postgres.copy_binary import HEADER, TRAILER, binary_rows, copy_binary, is_binary
 from streamgroups_sinks.postgres.stages import PostgresStage, StageColumn
 

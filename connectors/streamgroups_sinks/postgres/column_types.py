@@ -1,6 +1,6 @@
 """Maps the types of Arrow columns to PostgreSQL types.
 
-Used by ``target`` (creates and checks tables), ``copy_text`` and ``copy_binary`` (encode values). PostgreSQL parses
+Used by ``output_table`` (creates and checks tables), ``copy_text`` and ``copy_binary`` (encode values). PostgreSQL parses
 text as the type of the table's column. A string therefore fits ``jsonb``, ``uuid`` or an enum, and PostgreSQL rejects
 an invalid value in its task. Types that would be misinterpreted without an error are rejected, such as a time with a
 zone in a column without one. Source: PostgreSQL's documentation, "Data Types"; ``pg_type.typcategory``.
@@ -15,7 +15,7 @@ from enum import Enum
 import pyarrow as pa
 
 from streamgroups.errors import SinkRejected
-from streamgroups_sinks.postgres.names import check_length
+from streamgroups_sinks.postgres.table_names import check_length
 
 
 class Kind(Enum):

@@ -1,6 +1,6 @@
 """The ledger in PostgreSQL: the positions of all groups, in a table beside the output.
 
-Created by ``sink``, and called by ``streamgroups.ledgers.commit``. Implements :class:`streamgroups.ports.Ledger`. A
+Created by ``sink``, and called by ``streamgroups.ledgers.batch_commit``. Implements :class:`streamgroups.ports.Ledger`. A
 transaction locks the positions that it reads (``locks``). Row locks protect against manual changes of the table. All locks
 are acquired in one order, and members with other partitions never wait. Source: SEMANTICS X2-X4; PostgreSQL's
 documentation, "Explicit Locking", "Read Committed Isolation Level" (each statement reads all earlier commits, so a read
@@ -21,19 +21,19 @@ from psycopg.pq import TransactionStatus
 from streamgroups.errors import NotAuthorized, SinkRejected, SinkUnreachable
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
-from streamgroups_sinks.postgres.connecting import (
+from streamgroups_sinks.postgres.connection import (
     IDLE_TIMEOUT_MS,
     LOCK_TIMEOUT_MS,
     connect,
     connected,
     set_up,
-    telling,
     translated,
+    translated_errors,
 )
 from streamgroups_sinks.postgres.locks import lock
 from streamgroups_sinks.postgres.merging import Output, merge
-from streamgroups_sinks.postgres.names import TableName, lock_key
-from streamgroups_sinks.postgres.target import TRUSTED_OWNER, check_owner, where_to_make
+from streamgroups_sinks.postgres.output_table import TRUSTED_OWNER, check_owner, where_to_make
+from streamgroups_sinks.postgres.table_names import TableName, lock_key
 
 #: The columns of the ledger, by the names of their types in ``pg_type``.
 _COLUMNS = {
@@ -82,7 +82,7 @@ class PostgresLedger:
             SinkRejected: if a table with this name exists that is not a ledger.
             NotAuthorized: if this user may not use or create it.
         """
-        with self._connection() as connection, telling(self._doing), connection.transaction():
+        with self._connection() as connection, translated_errors(self._doing), connection.transaction():
             set_up(connection)
             if not _is_there(connection, self._table):
                 _make(connection, self._table)
@@ -94,7 +94,7 @@ class PostgresLedger:
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
-        with self._connection() as connection, telling(self._doing), connection.transaction():
+        with self._connection() as connection, translated_errors(self._doing), connection.transaction():
             rows = _read(connection, self._table, self._group_id, partitions, for_update=False)
         return {tp: next_offset for tp, (next_offset, _) in rows.items()}
 
@@ -103,7 +103,7 @@ class PostgresLedger:
         """See :meth:`streamgroups.ports.Ledger.transaction`."""
         with self._connection() as connection:
             try:
-                with telling(self._doing):
+                with translated_errors(self._doing):
                     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                     set_up(connection, lock_ms=self._lock_ms, idle_ms=self._idle_ms)
                 self.statements = Counter()
@@ -167,7 +167,7 @@ class PostgresTransaction:
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.LedgerTransaction.positions`."""
-        with self._telling(partitions):
+        with self._translated_errors(partitions):
             self._lock(partitions)
             rows = _read(self._connection, self._table, self._group_id, partitions, for_update=True)
         self._identities |= {tp: identity for tp, (_, identity) in rows.items()}
@@ -194,7 +194,7 @@ class PostgresTransaction:
     ) -> None:
         """See :meth:`streamgroups.ports.LedgerTransaction.advance`."""
         partitions = sorted(next_offsets)
-        with self._telling(partitions):
+        with self._translated_errors(partitions):
             self._lock(partitions)
             self._connection.execute(
                 sql.SQL(_ADVANCE).format(self._table.identifier),
@@ -213,8 +213,8 @@ class PostgresTransaction:
         lock(self._connection, keys, stalled_ms=self._idle_ms)
 
     @contextmanager
-    def _telling(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        with telling(f"{self._doing}, positions of {', '.join(map(str, sorted(partitions)))}"):
+    def _translated_errors(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
+        with translated_errors(f"{self._doing}, positions of {', '.join(map(str, sorted(partitions)))}"):
             yield
 
 
@@ -227,11 +227,11 @@ def _read(
     for_update: bool,
 ) -> dict[TopicPartition, tuple[int, TopicIdentity]]:
     text = _READ_LOCKED if for_update else _READ
-    wanted = sorted(partitions)
+    required = sorted(partitions)
     values = {
         "group": group_id,
-        "topics": [tp.topic for tp in wanted],
-        "partitions": [tp.partition for tp in wanted],
+        "topics": [tp.topic for tp in required],
+        "partitions": [tp.partition for tp in required],
     }
     rows = connection.execute(sql.SQL(text).format(table.identifier), values).fetchall()
     return {

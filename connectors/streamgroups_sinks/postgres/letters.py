@@ -16,8 +16,8 @@ from psycopg.rows import dict_row
 from streamgroups.dlq.letter import LETTER
 from streamgroups.dlq.table_letters import Row, queue_name
 from streamgroups.errors import SinkRejected
-from streamgroups_sinks.postgres.connecting import check_conninfo, connected, escaped, set_up, telling
-from streamgroups_sinks.postgres.names import TableName
+from streamgroups_sinks.postgres.connection import check_conninfo, connected, escaped, set_up, translated_errors
+from streamgroups_sinks.postgres.table_names import TableName
 
 #: A row can be as large as a record of Kafka.
 _ROWS_PER_FETCH = 100
@@ -78,7 +78,7 @@ class PostgresLetters:
         query = sql.SQL(f"{_COLUMNS} {where} {_ORDER}").format(
             table=self.name.identifier, failed_at_ms=_ms("failed_at"), timestamp_ms=_ms("timestamp")
         )
-        with connected(self.conninfo, doing) as connection, telling(doing), connection.transaction():
+        with connected(self.conninfo, doing) as connection, translated_errors(doing), connection.transaction():
             set_up(connection)
             with connection.cursor("letters", row_factory=dict_row) as cursor:
                 cursor.itersize = _ROWS_PER_FETCH
@@ -90,7 +90,7 @@ class PostgresLetters:
         doing = f"Deleting dead letters of {self.table}"
         statement = sql.SQL(_DELETE).format(table=self.name.identifier, failed_at_ms=_ms("letter", "failed_at"))
         deleted, rest = 0, iter(letters)
-        with connected(self.conninfo, doing) as connection, telling(doing), connection.transaction():
+        with connected(self.conninfo, doing) as connection, translated_errors(doing), connection.transaction():
             set_up(connection)
             while some := list(islice(rest, _LETTERS_PER_STATEMENT)):
                 ids, times_ms = zip(*some, strict=True)
@@ -119,7 +119,7 @@ def find_letters(conninfo: str, table: str, *, option: str) -> PostgresLetters:
     check_conninfo(conninfo, option)
     name = TableName.parse(table, "DLQ")
     doing = f"Finding the table {name}"
-    with connected(conninfo, doing) as connection, telling(doing):
+    with connected(conninfo, doing) as connection, translated_errors(doing):
         found = connection.execute(_FIND, [name.quoted]).fetchone()
     if found is None:
         raise SinkRejected(

@@ -28,17 +28,17 @@ def lock(connection: psycopg.Connection, keys: Collection[int], *, stalled_ms: i
     Raises:
         psycopg.errors.LockNotAvailable: if a lock is not available within the timeout of the transaction.
     """
-    wanted = [sorted(keys)]
+    required = [sorted(keys)]
     try:
         # A savepoint: the transaction continues after the error.
         with connection.transaction():
-            connection.execute(_LOCK, wanted)
+            connection.execute(_LOCK, required)
     except errors.LockNotAvailable:
         ended = connection.execute(_END_STALLED, {"keys": list(keys), "stalled_ms": stalled_ms}).fetchall()
         if not ended:
             raise
         logger.warning("Sessions of frozen drivers were ended, which held locks of a ledger: %d", len(ended))
-        connection.execute(_LOCK, wanted)
+        connection.execute(_LOCK, required)
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"

@@ -1,7 +1,7 @@
 """Writes staged rows to the table, in the transaction of the ledger.
 
-Called by ``ledger`` and ``isolating``. The result is that of the records one by one, in the order of the tasks and their
-records. ``ways`` decides how many statements that needs, and ``statements`` contains them. A record with the delete marker
+Called by ``ledger`` and ``bad_row_search``. The result is that of the records one by one, in the order of the tasks and their
+records. ``write_statements`` decides how many statements that needs, and ``statements`` contains them. A record with the delete marker
 deletes the row of its key. Source: PostgreSQL's documentation, "INSERT" (ON CONFLICT), "SET CONSTRAINTS".
 """
 
@@ -18,8 +18,8 @@ import psycopg
 from psycopg import errors, sql
 
 from streamgroups_sinks.postgres.blocks import write_blocks
-from streamgroups_sinks.postgres.connecting import telling
-from streamgroups_sinks.postgres.pieces import Break, Piece, Run, count, cut, rows_of, runs
+from streamgroups_sinks.postgres.connection import translated_errors
+from streamgroups_sinks.postgres.staged_rows import Break, Piece, Run, count, cut, rows_of, runs
 from streamgroups_sinks.postgres.stages import PostgresStage, PostgresStaged, Way, lost
 from streamgroups_sinks.postgres.statements import append_all, breaks, delete, insert, upsert_last
 
@@ -86,7 +86,7 @@ def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: st
 @contextmanager
 def writing(stage: PostgresStage) -> Iterator[None]:
     """Translates the errors of statements that read the stage and write to the table."""
-    with telling(f"Writing to {stage.table}"):
+    with translated_errors(f"Writing to {stage.table}"):
         try:
             yield
         except errors.UndefinedTable as e:

@@ -1,6 +1,6 @@
 """Rejects values that PostgreSQL would round or truncate without an error.
 
-Used by ``target`` (types) and ``copying`` (values). The server rejects a number that is too large for its column, but it
+Used by ``output_table`` (types) and ``copy_to_stage`` (values). The server rejects a number that is too large for its column, but it
 rounds one that has too many digits, and removes spaces and fractions of seconds. Source: PostgreSQL's documentation, "Data
 Types" (numeric scale, floating-point types, character types, precision of times), ``interval`` fields.
 """

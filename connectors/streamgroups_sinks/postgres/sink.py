@@ -18,14 +18,14 @@ import pyarrow as pa
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, SinkRejected, StreamGroupsError
 from streamgroups.ledgers.staging import Isolated
+from streamgroups_sinks.postgres.bad_row_search import isolate_rows
 from streamgroups_sinks.postgres.blocks import are_storable
-from streamgroups_sinks.postgres.checks import find_checks
+from streamgroups_sinks.postgres.check_constraints import find_checks
 from streamgroups_sinks.postgres.column_types import Kind, RecordColumn, record_columns
-from streamgroups_sinks.postgres.connecting import check_conninfo, connected, set_up, telling
-from streamgroups_sinks.postgres.copying import copy_into
-from streamgroups_sinks.postgres.isolating import isolate_rows
+from streamgroups_sinks.postgres.connection import check_conninfo, connected, set_up, translated_errors
+from streamgroups_sinks.postgres.copy_to_stage import copy_into
 from streamgroups_sinks.postgres.ledger import PostgresLedger
-from streamgroups_sinks.postgres.names import TableName
+from streamgroups_sinks.postgres.output_table import ExistingTable, RequiredTable, find, judge, make, where_to_make
 from streamgroups_sinks.postgres.stages import (
     PREFIX,
     PostgresStage,
@@ -35,8 +35,8 @@ from streamgroups_sinks.postgres.stages import (
     make_stage,
     stage_columns,
 )
-from streamgroups_sinks.postgres.target import Found, Wanted, find, judge, make, where_to_make
-from streamgroups_sinks.postgres.ways import Constraints, choose, find_constraints
+from streamgroups_sinks.postgres.table_names import TableName
+from streamgroups_sinks.postgres.write_statements import Constraints, choose, find_constraints
 
 logger = logging.getLogger(__name__)
 
@@ -149,20 +149,20 @@ class PostgresSink:
         columns = record_columns(schema)
         self._check_columns(columns)
         doing = f"Beginning a batch for {self.table}"
-        with connected(self.conninfo, doing) as connection, telling(doing):
+        with connected(self.conninfo, doing) as connection, translated_errors(doing):
             with connection.transaction():
                 set_up(connection)
-                wanted = self._wanted(columns)
-                found = find(connection, wanted)
+                required = self._required(columns)
+                found = find(connection, required)
                 if found is None and not self.create_table:
                     raise SinkRejected(
                         f"Table {self.table} does not exist.",
                         remedy="Create it, set create_table=True, or correct its name (names are case-sensitive).",
                     )
-                found = found or make(connection, wanted)
-                judge(found, wanted)
+                found = found or make(connection, required)
+                judge(found, required)
                 stage_schema = where_to_make(connection, self.stage_schema or found.table.schema, "the batch's stage")
-                checks = find_checks(connection, found.table, [column.name for column in wanted.columns])
+                checks = find_checks(connection, found.table, [column.name for column in required.columns])
                 name = TableName(stage_schema, PREFIX + token)
                 constraints = find_constraints(connection, found.oid, found.columns, self.key)
                 stage = self._stage(columns, found, name, constraints, has_checks=bool(checks))
@@ -217,7 +217,7 @@ class PostgresSink:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. A later batch drops the stage after a failure."""
         doing = f"Dropping {stage.name}"
         try:
-            with connected(self.conninfo, doing) as connection, telling(doing):
+            with connected(self.conninfo, doing) as connection, translated_errors(doing):
                 drop_stage(connection, stage.name)
         except StreamGroupsError as e:
             logger.info("A stage could not be dropped and remains for now. %s", e)
@@ -236,8 +236,8 @@ class PostgresSink:
                 remedy="Add it to the query, or leave 'delete_marker' out.",
             )
 
-    def _wanted(self, columns: tuple[RecordColumn, ...]) -> Wanted:
-        return Wanted(
+    def _required(self, columns: tuple[RecordColumn, ...]) -> RequiredTable:
+        return RequiredTable(
             TableName.parse(self.table, "table"),
             tuple(column for column in columns if column.name != self.delete_marker),
             self.key,
@@ -247,7 +247,7 @@ class PostgresSink:
     def _stage(
         self,
         columns: tuple[RecordColumn, ...],
-        found: Found,
+        found: ExistingTable,
         name: TableName,
         constraints: Constraints,
         *,

@@ -1,6 +1,6 @@
 """The stage of a batch: an unlogged table with its uncommitted output.
 
-Called by ``sink``. The driver creates it (``make_stage``), and tasks copy into it (``copying``). The transaction of the
+Called by ``sink``. The driver creates it (``make_stage``), and tasks copy into it (``copy_to_stage``). The transaction of the
 ledger reads the rows of the successful attempts (``merging``), and then the stage is dropped. It is not in the
 write-ahead log. A crash or failover of the server empties it, which ``merging`` detects. A later batch drops the stages
 of killed runs. Source: PostgreSQL's documentation, "CREATE TABLE" (UNLOGGED), "TOAST".
@@ -17,11 +17,11 @@ import psycopg
 from psycopg import sql
 
 from streamgroups.errors import StageLost
-from streamgroups_sinks.postgres.checks import Check, add_checks
+from streamgroups_sinks.postgres.check_constraints import Check, add_checks
 from streamgroups_sinks.postgres.column_types import RecordColumn
-from streamgroups_sinks.postgres.connecting import set_up
-from streamgroups_sinks.postgres.names import TableName
-from streamgroups_sinks.postgres.target import FoundColumn, type_sql
+from streamgroups_sinks.postgres.connection import set_up
+from streamgroups_sinks.postgres.output_table import ExistingColumn, type_sql
+from streamgroups_sinks.postgres.table_names import TableName
 
 PREFIX = "streamgroups_stage_"
 #: The maximum size of a row that the server stores in one piece, with the default size of pages.
@@ -103,7 +103,7 @@ class PostgresStaged:
 
 
 def stage_columns(
-    columns: Sequence[RecordColumn], there: Sequence[FoundColumn], key: Sequence[str], delete_marker: str | None
+    columns: Sequence[RecordColumn], there: Sequence[ExistingColumn], key: Sequence[str], delete_marker: str | None
 ) -> tuple[StageColumn, ...]:
     """Returns the columns of the stage, with the types of the table: an invalid value is rejected in its task."""
     targets = {target.name: target for target in there}

@@ -70,7 +70,7 @@ def delete(stage: PostgresStage) -> sql.Composed:
 
 
 def breaks(stage: PostgresStage) -> sql.Composed:
-    """Returns the query of the breaks of a piece. See :func:`streamgroups_sinks.postgres.pieces.runs`."""
+    """Returns the query of the breaks of a piece. See :func:`streamgroups_sinks.postgres.staged_rows.runs`."""
     return sql.SQL(
         "SELECT position, previous, deletes FROM ("
         "SELECT position, deletes, lag(position) OVER (PARTITION BY {key} ORDER BY position) AS previous,"

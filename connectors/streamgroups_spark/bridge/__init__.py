@@ -29,7 +29,7 @@ Pickled ledger
 
 Accumulator
     :Modules: ``channel``, ``task_reports``, ``user_process``
-    :From, to: ``source.observed_times``, ``source.readers``, ``state.stage``, ``source.query_states``, ``sinks.batch_info``
+    :From, to: ``source.observed_times``, ``source.readers``, ``state.stage``, ``source.stage_states``, ``sinks.batch_info``
     :When: a task sends it, and Spark merges it before the task counts as finished
     :Content: observed event times, names of state files, counts of unreadable watermarks
     :Kill: the reports of a failed attempt do not count. If the user's process ends, its queries end too.
@@ -37,7 +37,7 @@ Accumulator
 
 Hand-off files
     :Modules: ``handoff``, ``direct``
-    :From, to: ``source.readers``, ``state.stage``, ``state.stage_task``, ``state.placement``
+    :From, to: ``source.readers``, ``state.stage``, ``state.stage_task``, ``state.operator_plan``
     :When: within one attempt of a task, between its reader and its operators
     :Content: the plan of the task, watermarks of producers with their offsets, and records if the operator takes them directly
     :Kill: the name contains the attempt, so no other attempt reads the file. Old files are removed after a week.
@@ -45,7 +45,7 @@ Hand-off files
 
 Name of a function
     :Modules: ``stage_name``, ``plan``
-    :From, to: ``state.stage``, ``state.chains``, ``source.query_states``, ``source.program``, ``source.drift_check``
+    :From, to: ``state.stage``, ``state.chains``, ``source.stage_states``, ``source.program_form``, ``source.drift_check``
     :When: when the query is built. Its source reads the name at its start.
     :Content: the properties of an operator with state, as the name of the function of ``mapInArrow``
     :Kill: none, because it is a part of the plan

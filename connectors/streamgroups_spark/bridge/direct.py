@@ -4,7 +4,7 @@ Between the reader of a task and its operator, Spark converts each record from A
 as the read itself. If the plan between both only selects, renames and converts columns, the reader writes the records
 for the operator into files (``bridge.handoff``). Spark receives rows with nulls instead, so that it counts them, and a
 filter drops most of those of a large batch. The others have the event time of ``withWatermark``, which Spark reports, and
-limit how far Spark reads ahead of the operator. Created by ``state.placement`` on the driver, and pickled into Python
+limit how far Spark reads ahead of the operator. Created by ``state.operator_plan`` on the driver, and pickled into Python
 workers. Source: SEMANTICS S10; Spark's ``Project``, ``EventTimeWatermark`` and ``unix_millis``.
 """
 
@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from streamgroups_spark.bridge.handoff import RecordsToOperator
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, is_data_source, source_name
-from streamgroups_spark.bridge.stage_name import PassedColumns
+from streamgroups_spark.bridge.stage_name import DirectColumns
 
 _MICROSECONDS_PER_MS = 1_000
 _PARTITION = "partition"
@@ -31,7 +31,7 @@ _PARTITION = "partition"
 _ROW_RECORDS = 8
 _ROW_BYTES = 1_024
 #: The metadata of a batch of records: the number of its rows that Spark keeps.
-_KEPT_ROWS = "kept"
+_SPARK_ROWS = "kept"
 
 
 class Conversion(Enum):
@@ -88,9 +88,9 @@ class DirectRecords:
     event_times: frozenset[str] = frozenset()
 
     @property
-    def passed(self) -> PassedColumns:
+    def direct_columns(self) -> DirectColumns:
         """The columns of the source that the reader passes to the operator, and to Spark."""
-        return PassedColumns(frozenset(it.source for it in self.columns), self.event_times)
+        return DirectColumns(frozenset(it.source for it in self.columns), self.event_times)
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the records of the operator.
@@ -135,13 +135,13 @@ def direct_records(records: DataFrame) -> DirectRecords | None:
 
 
 def pass_on(
-    batches: Iterable[pa.RecordBatch], passed: PassedColumns, schema: pa.Schema, session: str, application: str
+    batches: Iterable[pa.RecordBatch], direct_columns: DirectColumns, schema: pa.Schema, session: str, application: str
 ) -> Iterator[pa.RecordBatch]:
     """Passes records to the operator of this attempt, and returns rows for Spark.
 
     Args:
         batches: the records, with all columns to pass on.
-        passed: these columns.
+        direct_columns: these columns.
         schema: the columns of the rows.
         session: the session of the source.
         application: the id of the Spark application.
@@ -149,31 +149,31 @@ def pass_on(
     operator = RecordsToOperator(session, application)
     for batch in batches:
         names = batch.schema.names
-        records = batch.select([it for it in names if it in passed.to_operator])
-        kept = _kept(batch, passed.to_spark, records.nbytes)
-        rows = {_KEPT_ROWS: str(int(kept.sum()))}
-        operator.give(records.replace_schema_metadata(rows))
-        partition = pa.array(batch[_PARTITION].to_numpy(), mask=~kept)
-        columns = {it: batch[it] for it in passed.to_spark} | {_PARTITION: partition}
-        yield pa.record_batch([columns.get(it.name, _nulls(it.type, len(kept))) for it in schema], schema=schema)
+        records = batch.select([it for it in names if it in direct_columns.to_operator])
+        spark_rows = _spark_rows(batch, direct_columns.to_spark, records.nbytes)
+        rows = {_SPARK_ROWS: str(int(spark_rows.sum()))}
+        operator.write_records(records.replace_schema_metadata(rows))
+        partition = pa.array(batch[_PARTITION].to_numpy(), mask=~spark_rows)
+        columns = {it: batch[it] for it in direct_columns.to_spark} | {_PARTITION: partition}
+        yield pa.record_batch([columns.get(it.name, _nulls(it.type, len(spark_rows))) for it in schema], schema=schema)
     operator.end()
 
 
 def kept_rows(records: pa.RecordBatch) -> int:
     """Returns the number of rows that Spark passes to the operator, for a batch of :func:`pass_on`."""
-    return int((records.schema.metadata or {})[_KEPT_ROWS.encode()])
+    return int((records.schema.metadata or {})[_SPARK_ROWS.encode()])
 
 
-def _kept(batch: pa.RecordBatch, event_times: Collection[str], size_bytes: int) -> np.ndarray[Any, Any]:
+def _spark_rows(batch: pa.RecordBatch, event_times: Collection[str], size_bytes: int) -> np.ndarray[Any, Any]:
     """Returns which rows Spark keeps: some of them, and those with the earliest and the latest event time."""
     step = max(1, min(_ROW_RECORDS, _ROW_BYTES * batch.num_rows // max(1, size_bytes)))
-    kept: np.ndarray[Any, Any] = np.arange(batch.num_rows) % step == 0
+    spark_rows: np.ndarray[Any, Any] = np.arange(batch.num_rows) % step == 0
     for it in event_times:
         known = np.flatnonzero(batch[it].is_valid().to_numpy(zero_copy_only=False))
         if len(known):
             times = batch[it].view(pa.int64()).fill_null(0).to_numpy()[known]
-            kept[known[[times.argmin(), times.argmax()]]] = True
-    return kept
+            spark_rows[known[[times.argmin(), times.argmax()]]] = True
+    return spark_rows
 
 
 @cache

@@ -63,24 +63,24 @@ def attempt_id() -> int:
     return int(context.taskAttemptId())
 
 
-def give(session: str, application: str, plan: TaskPlan, before: str = _READER) -> None:
+def write_plan(session: str, application: str, plan: TaskPlan, upstream: str = _READER) -> None:
     """Adds a plan for the operator of this attempt. After a ``coalesce`` a task has several plans.
 
     Args:
         session: the session of the source.
         application: the id of the Spark application.
         plan: the plan.
-        before: the operator that has processed the records; by default the reader.
+        upstream: the operator that has processed the records; by default the reader.
     """
     attempt = attempt_id()
     masked = replace(plan, location=_masked(session, plan.location))
-    _append(_file(session, application, attempt, before), [encode(masked)])
+    _append(_file(session, application, attempt, upstream), [encode(masked)])
     if attempt % _SWEEP_EVERY == 0:
         _sweep(session)
 
 
-def give_watermarks(
-    session: str, application: str, watermarks: Iterable[ProducerWatermarks], before: str = _READER
+def write_watermarks(
+    session: str, application: str, watermarks: Iterable[ProducerWatermarks], upstream: str = _READER
 ) -> None:
     """Adds watermarks for the operator of this attempt, after its plan.
 
@@ -88,13 +88,13 @@ def give_watermarks(
         session: the session of the source.
         application: the id of the Spark application.
         watermarks: the watermarks, in the order of their offsets in each partition.
-        before: the operator that has processed the records; by default the reader.
+        upstream: the operator that has processed the records; by default the reader.
     """
     lines = [
         json.dumps([it.topic_partition.topic, it.topic_partition.partition, it.offsets, it.times_ms])
         for it in watermarks
     ]
-    _append(_file(session, application, attempt_id(), before), lines)
+    _append(_file(session, application, attempt_id(), upstream), lines)
 
 
 class RecordsToOperator:
@@ -109,7 +109,7 @@ class RecordsToOperator:
         self._path = _file(session, application, attempt_id(), _READER)
         self._given = 0
 
-    def give(self, records: pa.RecordBatch) -> None:
+    def write_records(self, records: pa.RecordBatch) -> None:
         """Adds records, after their watermarks."""
         path = _records_file(self._path, self._given)
         unfinished = path.with_suffix(".new")
@@ -130,11 +130,11 @@ class Handoff:
         session: the session of the source.
         application: the id of the Spark application.
         attempt: the id of the attempt.
-        before: the operator that writes them; by default the reader.
+        upstream: the operator that writes them; by default the reader.
     """
 
-    def __init__(self, session: str, application: str, attempt: int, before: str = _READER) -> None:
-        self._session, self._path = session, _file(session, application, attempt, before)
+    def __init__(self, session: str, application: str, attempt: int, upstream: str = _READER) -> None:
+        self._session, self._path = session, _file(session, application, attempt, upstream)
         self._file: BinaryIO | None = None
         #: The start of a line whose end the reader is still writing.
         self._rest = b""
@@ -227,8 +227,8 @@ def _append(path: Path, lines: Iterable[str]) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def _file(session: str, application: str, attempt: int, before: str) -> Path:
-    operator = f"-{path_part(before, _MAX_NAME_BYTES)}" if before else ""
+def _file(session: str, application: str, attempt: int, upstream: str) -> Path:
+    operator = f"-{path_part(upstream, _MAX_NAME_BYTES)}" if upstream else ""
     return task_directory_of(session) / f"task-{application}-{attempt}{operator}"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.internals.pickle_checks import Shipped
 
 
 class BegunOnPickle(Shipped):

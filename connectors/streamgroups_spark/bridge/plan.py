@@ -1,6 +1,6 @@
 """Reads the streams and stateful operators of a query from its analyzed plan.
 
-Called by ``sinks.exactly_once``, ``event_time.with_event_time``, ``state.placement`` and ``bridge.active_queries`` on
+Called by ``sinks.exactly_once``, ``event_time.with_event_time``, ``state.operator_plan`` and ``bridge.active_queries`` on
 the driver, with Spark's objects behind py4j. Source: Spark's ``LogicalPlan``, ``StreamingRelationV2``,
 ``StreamingDataSourceV2ScanRelation``, ``DataSourceV2Relation`` and ``MicroBatchExecution.containsStatefulOperator``.
 """

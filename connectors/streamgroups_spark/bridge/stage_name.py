@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from streamgroups.state.joined_topics import JoinedTopics
 
-_FLUSHES, _GROUP, _KEEPS, _CHAINED = "flushes", "group", "keeps", "chained"
+_FLUSHES, _GROUP, _KEEPS_ON_RESET, _CHAINED = "flushes", "group", "keeps", "chained"
 _DIRECT, _KIND = "direct=", "kind="
 
 
 @dataclass(frozen=True, slots=True)
-class PassedColumns:
+class DirectColumns:
     """The columns of the source that the reader of a task passes on, if its operator receives the records directly.
 
     Args:
@@ -30,13 +30,13 @@ class PassedColumns:
     def __str__(self) -> str:
         """The columns as text.
 
-        >>> str(PassedColumns(frozenset(("offset", "key")), frozenset(("timestamp",))))
+        >>> str(DirectColumns(frozenset(("offset", "key")), frozenset(("timestamp",))))
         'key,offset/timestamp'
         """
         return "/".join(",".join(sorted(it)) for it in (self.to_operator, self.to_spark))
 
     @classmethod
-    def parse(cls, text: str) -> PassedColumns:
+    def parse(cls, text: str) -> DirectColumns:
         """Parses the text."""
         to_operator, to_spark = (frozenset(filter(None, it.split(","))) for it in text.split("/"))
         return cls(to_operator, to_spark)
@@ -53,7 +53,7 @@ class StageName:
         has_group_time: whether it uses the watermark of the group. A join does not.
         keeps_on_reset: whether it continues with its newest state after a reset.
         is_chained: whether another operator can process its output.
-        passed: the columns that the reader passes on; ``None`` if Spark passes the records to it.
+        direct_columns: the columns that the reader passes on; ``None`` if Spark passes the records to it.
         kind: the kind of the operator, for the form of the program. Empty for a join.
     """
 
@@ -63,7 +63,7 @@ class StageName:
     has_group_time: bool = False
     keeps_on_reset: bool = False
     is_chained: bool = False
-    passed: PassedColumns | None = None
+    direct_columns: DirectColumns | None = None
     kind: str = ""
 
     @property
@@ -88,12 +88,12 @@ class StageName:
         has = {
             _FLUSHES: self.flushes,
             _GROUP: self.has_group_time,
-            _KEEPS: self.keeps_on_reset,
+            _KEEPS_ON_RESET: self.keeps_on_reset,
             _CHAINED: self.is_chained,
         }
         properties = [name for name, is_set in has.items() if is_set]
         properties += [f"{_KIND}{self.kind}"] if self.kind else []
-        properties += [] if self.passed is None else [f"{_DIRECT}{self.passed}"]
+        properties += [] if self.direct_columns is None else [f"{_DIRECT}{self.direct_columns}"]
         return ":".join((self.operator, *(["+".join(properties)] if properties else [])))
 
     @classmethod
@@ -108,14 +108,14 @@ class StageName:
         if len(others) == 2:
             return cls(operator, JoinedTopics(*others))
         properties = others[0].split("+") if others else []
-        passed = [it.removeprefix(_DIRECT) for it in properties if it.startswith(_DIRECT)]
+        direct_columns = [it.removeprefix(_DIRECT) for it in properties if it.startswith(_DIRECT)]
         kinds = [it.removeprefix(_KIND) for it in properties if it.startswith(_KIND)]
         return cls(
             operator,
             flushes=_FLUSHES in properties,
             has_group_time=_GROUP in properties,
-            keeps_on_reset=_KEEPS in properties,
+            keeps_on_reset=_KEEPS_ON_RESET in properties,
             is_chained=_CHAINED in properties,
-            passed=PassedColumns.parse(passed[0]) if passed else None,
+            direct_columns=DirectColumns.parse(direct_columns[0]) if direct_columns else None,
             kind=kinds[0] if kinds else "",
         )

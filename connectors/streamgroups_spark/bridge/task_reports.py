@@ -21,7 +21,7 @@ from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.bridge.rpc import request_user
 from streamgroups_spark.messages.states import StateReportsRequest
 
-Told: TypeAlias = list[tuple[str, TaskObservation]]
+ObservedTimes: TypeAlias = list[tuple[str, TaskObservation]]
 
 #: The limit of observations per partition. It is reached only if a source has ended and no longer takes them.
 _MAX_SEEN = 10_000
@@ -38,10 +38,10 @@ class ObservationStore:
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, TopicPartition], dict[tuple[int, bool], TaskObservation]] = defaultdict(dict)
 
-    def keep(self, told: Told) -> None:
+    def keep(self, reported: ObservedTimes) -> None:
         """Stores the observations of a task."""
         with self._lock:
-            for reported_as, seen in told:
+            for reported_as, seen in reported:
                 kept = self._seen[reported_as, seen.topic_partition]
                 # In order of the last report, so that the earliest is deleted first.
                 before = kept.pop(seen.key, None)
@@ -66,7 +66,7 @@ class ObservationStore:
         return taken
 
 
-class Tell(Channel[tuple[str, TaskObservation]]):
+class EventTimeChannel(Channel[tuple[str, TaskObservation]]):
     """The channel by which a task reports event times."""
 
     def __call__(self, reported_as: str, seen: Iterable[TaskObservation]) -> None:

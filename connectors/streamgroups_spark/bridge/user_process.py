@@ -19,7 +19,7 @@ from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.bridge.rpc import USER, SessionServer
-from streamgroups_spark.bridge.task_reports import ObservationStore, StateReports, Tell, UnreadableCounts
+from streamgroups_spark.bridge.task_reports import EventTimeChannel, ObservationStore, StateReports, UnreadableCounts
 from streamgroups_spark.messages.batch import OutputWritten
 from streamgroups_spark.messages.states import ReportedStates, StateReportsRequest
 from streamgroups_spark.messages.time import Observations, ObservationsRequest
@@ -101,9 +101,9 @@ def resolved_checkpoint(checkpoint: str) -> str:
     return checkpoint if _queries is None else _queries.resolved(checkpoint)
 
 
-def tell_of(spark: SparkSession) -> Tell:
+def event_time_channel_of(spark: SparkSession) -> EventTimeChannel:
     """The channel by which the tasks of a session report observed event times."""
-    return _channel_of(spark, SEEN, lambda: Tell(spark, SEEN.keep))
+    return _channel_of(spark, SEEN, lambda: EventTimeChannel(spark, SEEN.keep))
 
 
 def state_channel_of(spark: SparkSession) -> Channel[StateReport]:

@@ -57,10 +57,10 @@ def _check_struct(given: StructType, expected: StructType, path: str) -> None:
             f"The column has no field '{_at(path, missing[0])}', which the schema has.",
             remedy="Add the field to the column, or remove it from the schema.",
         )
-    surplus = sorted(set(given.names) - set(expected.names))
-    if surplus:
+    more_names = sorted(set(given.names) - set(expected.names))
+    if more_names:
         raise InvalidOption(
-            f"The column has a field '{_at(path, surplus[0])}', which the schema does not have.",
+            f"The column has a field '{_at(path, more_names[0])}', which the schema does not have.",
             remedy="Remove the field from the column, or add it to the schema.",
         )
     for field in expected.fields:

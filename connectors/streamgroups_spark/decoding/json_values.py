@@ -1,6 +1,6 @@
 """JSON values, by Spark's own functions: no value passes through Python.
 
-Called by ``decoding.api`` on the driver. Source: Spark's ``JsonToStructs`` and ``JacksonParser``.
+Called by ``decoding.decode_encode`` on the driver. Source: Spark's ``JsonToStructs`` and ``JacksonParser``.
 
 ``from_json`` alone accepts values that are not one JSON object. It ignores text after the first object, replaces bytes
 that are not UTF-8, and returns null for an empty value. So a field is inserted before the last brace of the value: a mark
@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from streamgroups.decoding.formats import Json
-from streamgroups.decoding.problems import Kind
+from streamgroups.decoding.value_errors import Kind
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.decoding.json_decimals import (
     can_be_long,

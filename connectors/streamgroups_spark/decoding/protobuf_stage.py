@@ -1,6 +1,6 @@
 """Protobuf values of a DataFrame: the codecs that run in tasks, and the schemas that the driver requests for them.
 
-Called by ``decoding.api`` on the driver. Source: SEMANTICS P4.
+Called by ``decoding.decode_encode`` on the driver. Source: SEMANTICS P4.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from streamgroups_schemas.protobuf_types import arrow_type
 from streamgroups_schemas.protobuf_values import PROTOBUF, MessageSchema, decode_protobuf, encode_protobuf
 from streamgroups_spark.decoding.encodable import check_encodable
 from streamgroups_spark.decoding.python_values import Codec
+from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.private_spark import from_arrow_type
-from streamgroups_spark.internals.shipping import Shipped
 
 
 @dataclass(frozen=True, slots=True)

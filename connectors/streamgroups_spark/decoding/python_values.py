@@ -1,6 +1,6 @@
 """Values that Python codecs decode and encode: expressions over one column, so Spark passes no other column to Python.
 
-Called by ``decoding.api`` on the driver. The codecs of ``streamgroups_schemas`` run in tasks. A registry is pickled with
+Called by ``decoding.decode_encode`` on the driver. The codecs of ``streamgroups_schemas`` run in tasks. A registry is pickled with
 the function: a plan shows only the name of the function, and no setting (SEMANTICS P3).
 """
 

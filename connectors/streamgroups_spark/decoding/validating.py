@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BooleanType
 
 from streamgroups_schemas.json_schema import validate_json, validator
-from streamgroups_spark.decoding.api import check_column
+from streamgroups_spark.decoding.decode_encode import check_column
 from streamgroups_spark.decoding.python_values import apply_codec
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.frames.columns import column as column_of
-from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.internals.pickle_checks import Shipped
 
 
 @dataclass(frozen=True, slots=True)

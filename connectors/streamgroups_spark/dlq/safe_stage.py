@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamgroups.dlq.isolation import Failed
+from streamgroups.dlq.bad_record_search import Failed
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import FunctionFailed
 from streamgroups_operators.plain_values import json_of
 from streamgroups_operators.time_zones import in_utc
-from streamgroups_spark.dlq import functions
+from streamgroups_spark.dlq import user_functions
 from streamgroups_spark.dlq.error_text import place_of, text_of
-from streamgroups_spark.dlq.functions import Outcome, SafeFunction
+from streamgroups_spark.dlq.user_functions import Outcome, SafeFunction
+from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import Shipped
 
 #: The maximum length of a record in a letter whose source record is no longer in the DataFrame.
 _MAX_RECORD = 10_000
@@ -55,7 +55,7 @@ class SafeStage(Shipped):
         letters, numbers = self._earlier(records)
         given = records if len(numbers) == records.num_rows else records.take(pa.array(numbers))
         given_columns = in_utc(given.select(self._columns))
-        outcome = self._called(given_columns, given)
+        outcome = self._call_function(given_columns, given)
         output = _in_places(outcome.table, numbers[outcome.at], records.num_rows)
         if outcome.failed:
             places = numbers[[it.at for it in outcome.failed]]
@@ -73,7 +73,7 @@ class SafeStage(Shipped):
         letters = records[COLUMN].cast(form.type)
         return pa.table([letters], names=[COLUMN]), np.flatnonzero(letters.is_null().to_numpy())
 
-    def _called(self, records: pa.Table, with_source: pa.Table) -> Outcome:
+    def _call_function(self, records: pa.Table, with_source: pa.Table) -> Outcome:
         try:
             return self._function(records)
         except Exception as e:
@@ -105,7 +105,7 @@ class SafeStage(Shipped):
 
 def _facts(step: str, failed: Failed, record: str | None) -> dict[str, Any]:
     details = {}
-    if (place := place_of(failed.error, functions.__file__)) is not None:
+    if (place := place_of(failed.error, user_functions.__file__)) is not None:
         details["at"] = place
     if record is not None:
         details["record"] = record

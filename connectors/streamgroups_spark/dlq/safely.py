@@ -15,16 +15,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from streamgroups.dlq.isolation import ErrorClasses
+from streamgroups.dlq.bad_record_search import ErrorClasses
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.extras import explained
 from streamgroups.printable import listed
+from streamgroups_spark.arrow_schemas import arrow_schema, stored_schema
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, check_letters, source_columns
-from streamgroups_spark.dlq.functions import FUNCTIONS
 from streamgroups_spark.dlq.safe_stage import SafeStage
+from streamgroups_spark.dlq.user_functions import FUNCTIONS
 from streamgroups_spark.internals.private_spark import type_of
-from streamgroups_spark.schemas import arrow_schema, stored_schema
 
 #: Errors of the machine or of another system, and not of a record.
 FAIL_ON: tuple[type[Exception], ...] = (ImportError, OSError)

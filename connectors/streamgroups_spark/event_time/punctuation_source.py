@@ -22,12 +22,12 @@ from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, decode_watermark, encode_watermark, latest, oldest
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS, SPARK_LATE_MS, delay_in_spark_ms
 from streamgroups_spark.bridge.rpc import request_all
-from streamgroups_spark.internals.shipping import Shipped
+from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.spark_api import SupportsTriggerAvailableNow
 from streamgroups_spark.messages.time import TimeRequest
 
 #: Spark polls an idle source every 10 ms.
-_ASK_EVERY_S = 0.04
+_POLL_INTERVAL_S = 0.04
 
 
 class TimeDataSource(DataSource):
@@ -86,7 +86,7 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
         """Returns the rows after ``start``: at most one punctuation."""
         before = decode_watermark(start["watermark"])
-        if not self._until_now and self._in_vain_s is not None and self._clock_s() - self._in_vain_s < _ASK_EVERY_S:
+        if not self._until_now and self._in_vain_s is not None and self._clock_s() - self._in_vain_s < _POLL_INTERVAL_S:
             return iter(()), start
         now = self._asserted(before)
         if now == before or not isinstance(now, At):
@@ -121,11 +121,11 @@ class TimeReader(Shipped, SimpleDataSourceStreamReader, SupportsTriggerAvailable
 
     def _asserted(self, before: Watermark) -> Watermark:
         """The watermark of the stream and of the groups that it follows. It never decreases."""
-        imported = [self._told(group_id, TimeRequest(group_id, NOT_YET)) for group_id in self._group_ids[1:]]
+        imported = [self._watermark_of(group_id, TimeRequest(group_id, NOT_YET)) for group_id in self._group_ids[1:]]
         asserted = latest(before, *imported)
-        own = self._told(self._group_ids[0], TimeRequest(self._group_ids[0], asserted, self._settings))
+        own = self._watermark_of(self._group_ids[0], TimeRequest(self._group_ids[0], asserted, self._settings))
         return latest(asserted, own)
 
-    def _told(self, group_id: str, question: TimeRequest) -> Watermark:
+    def _watermark_of(self, group_id: str, question: TimeRequest) -> Watermark:
         # Several queries of this session can share the group, and a stopped one still answers for a moment.
-        return oldest(*(told.state.watermark for told in request_all(self._session, question)))
+        return oldest(*(reply.state.watermark for reply in request_all(self._session, question)))

@@ -127,16 +127,14 @@ class TimeRecorder:
         for progress in self._query.recentProgress:
             if progress["batchId"] < self._next_batch_id:
                 continue
-            told = read_progress(progress.json)
-            self._next_batch_id = told.batch_id + 1
-            self._watermark_ms = told.watermark_ms or self._watermark_ms
+            parsed = read_progress(progress.json)
+            self._next_batch_id = parsed.batch_id + 1
+            self._watermark_ms = parsed.watermark_ms or self._watermark_ms
             self._groups |= frozenset(groups_of(progress))
-            self._add(batch_moment(told, self._watermark_ms))
-        told_by_sources = [
-            it for group_id in self._groups for it in self._request_source(TimeRequest(group_id, NOT_YET))
-        ]
-        if told_by_sources:
-            self._add(source_moment(told_by_sources, self._watermark_ms))
+            self._add(batch_moment(parsed, self._watermark_ms))
+        replies = [it for group_id in self._groups for it in self._request_source(TimeRequest(group_id, NOT_YET))]
+        if replies:
+            self._add(source_moment(replies, self._watermark_ms))
 
     def _add(self, moment: Moment) -> None:
         with self._lock:
@@ -165,20 +163,20 @@ def record_time(query: StreamingQuery, *, interval_s: float = 0.5) -> TimeRecord
     return TimeRecorder(query, interval_s=interval_s)
 
 
-def batch_moment(told: QueryProgress, watermark_ms: int | None) -> Moment:
+def batch_moment(progress: QueryProgress, watermark_ms: int | None) -> Moment:
     """Returns the moment of a batch.
 
     Args:
-        told: its progress from Spark.
+        progress: its progress from Spark.
         watermark_ms: the watermark of the batch.
     """
-    ended_ms = told.trigger_ms + (told.duration_ms or 0)
-    return Moment(ended_ms, watermark_ms, late=told.late_records, closed=told.closed_windows)
+    ended_ms = progress.trigger_ms + (progress.duration_ms or 0)
+    return Moment(ended_ms, watermark_ms, late=progress.late_records, closed=progress.closed_windows)
 
 
-def source_moment(told: list[TimeReply], watermark_ms: int | None) -> Moment:
+def source_moment(replies: list[TimeReply], watermark_ms: int | None) -> Moment:
     """Returns the moment of the event times of all partitions."""
-    times = [(tp, partition, it.settings) for it in told for tp, partition in it.state.partitions.items()]
+    times = [(tp, partition, it.settings) for it in replies for tp, partition in it.state.partitions.items()]
     return Moment(
         now_ms(),
         watermark_ms,

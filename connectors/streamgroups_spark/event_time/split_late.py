@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.shapes import check_shape
 from streamgroups.event_time.violations import check_until, parse_policy
+from streamgroups.event_time.window_shapes import check_shape
 from streamgroups.event_time.windows import Shape
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, read_streams, source_name
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS

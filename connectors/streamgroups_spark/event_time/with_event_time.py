@@ -28,7 +28,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType, TimestampType
 
-from streamgroups.cursors.admission import check_group_name
+from streamgroups.cursors.argument_checks import check_group_name
 from streamgroups.dlq.letter import COLUMN as LETTER_COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.imported_watermark import check_imports, way_of
@@ -37,16 +37,16 @@ from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, columns_of, leaves, operators, source_name, source_options
 from streamgroups_spark.bridge.punctuation_options import delay_in_spark_ms, options_of
-from streamgroups_spark.bridge.user_process import tell_of
+from streamgroups_spark.bridge.user_process import event_time_channel_of
 from streamgroups_spark.dlq.failure_column import check_letters, is_good
 from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.event_time.split_late import check_watermark_column
 from streamgroups_spark.frames.time_columns import check_timestamp
 from streamgroups_spark.session import require_registered
 from streamgroups_spark.source.columns import EVENT_TIME
-from streamgroups_spark.source.observed_times import telling
-from streamgroups_spark.source.options import parse
+from streamgroups_spark.source.observed_times import reporting
 from streamgroups_spark.source.shared_state import check_state
+from streamgroups_spark.source.source_options import parse
 
 #: The settings of each stream of this process, by group. A stream that imports from one of them follows it at once.
 #: Groups of other applications are read from the cluster.
@@ -149,7 +149,7 @@ def with_event_time(
     check_imports(group_id, known)
     reported_as, read_column = uuid.uuid4().hex[:12], _read_column(df, column)
     if read_column is None:
-        df = _told(df, column, reported_as, parsed.subscription)
+        df = _with_reports(df, column, reported_as, parsed.subscription)
     _streams[group_id] = settings
     way = way_of(group_id, known)
     asserted = options_of(way, options, reported_as=reported_as, read_column=read_column)
@@ -180,7 +180,7 @@ def _filled(name: str, column: str, schema: StructType) -> Column:
     return (F.col("time") if name == column else F.lit(None).cast(schema[name].dataType)).alias(name)
 
 
-def _told(df: DataFrame, column: str, reported_as: str, subscription: Subscription) -> DataFrame:
+def _with_reports(df: DataFrame, column: str, reported_as: str, subscription: Subscription) -> DataFrame:
     """Adds the report of event times to the computed column."""
     missing = [name for name in _PLACE if name not in df.columns]
     if missing:
@@ -192,7 +192,9 @@ def _told(df: DataFrame, column: str, reported_as: str, subscription: Subscripti
     only = subscription.names if isinstance(subscription, Topics) else ()
     topic = only[0] if len(only) == 1 else None
     counts = is_good(df) if LETTER_COLUMN in df.columns else None
-    return df.withColumn(column, telling(F.col(column), reported_as, tell_of(df.sparkSession), topic, counts))
+    return df.withColumn(
+        column, reporting(F.col(column), reported_as, event_time_channel_of(df.sparkSession), topic, counts)
+    )
 
 
 def _on_time(timed: DataFrame, column: str, policy: OnViolation, until: str | None) -> DataFrame:

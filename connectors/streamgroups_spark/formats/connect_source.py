@@ -15,8 +15,8 @@ from streamgroups.errors import InvalidOption
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.formats.unregistered import check_unregistered
 from streamgroups_spark.internals.connect import needs_classic
-from streamgroups_spark.source.options import parse
 from streamgroups_spark.source.readers import RejectedStream
+from streamgroups_spark.source.source_options import parse
 
 
 class ConnectDataSource(StreamGroupsDataSource):

@@ -21,18 +21,18 @@ from streamgroups_spark.bridge.plan import FORMAT
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import FEATURES, DataSourceStreamArrowWriter
 from streamgroups_spark.source.columns import checked_schema, spark_schema
-from streamgroups_spark.source.options import SourceOptions, parse
 from streamgroups_spark.source.readers import (
     BatchReader,
     RejectedStream,
     StreamReader,
 )
+from streamgroups_spark.source.source_options import SourceOptions, parse
 
 if TYPE_CHECKING:
     from streamgroups.monitoring.member_reports import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups_spark.bridge.channel import Channel
-    from streamgroups_spark.bridge.task_reports import Tell
+    from streamgroups_spark.bridge.task_reports import EventTimeChannel
 
 
 class StreamGroupsDataSource(DataSource):
@@ -45,7 +45,7 @@ class StreamGroupsDataSource(DataSource):
     #: The id of the Spark application, in which ids of task attempts are unique. ``sg.register`` sets it.
     application: ClassVar[str] = "none"
     #: The channel by which tasks report observed event times. ``sg.register`` sets it.
-    tell: ClassVar[Tell | None] = None
+    event_time_channel: ClassVar[EventTimeChannel | None] = None
     #: The channel by which tasks report unreadable watermarks of producers. ``sg.register`` sets it.
     unreadable: ClassVar[Channel[UnreadableWatermarks] | None] = None
     #: The clock of event time. ``sg.register`` sets it. ``None``: that of the machine.
@@ -77,7 +77,7 @@ class StreamGroupsDataSource(DataSource):
                 options.packing(self.parallelism),
                 self.session,
                 self.application,
-                self.tell,
+                self.event_time_channel,
                 self.unreadable,
                 self.clock,
             )
@@ -96,7 +96,7 @@ class StreamGroupsDataSource(DataSource):
             InvalidOption: if an option of the sink is wrong, or the columns are not those of Spark's Kafka sink.
         """
         from streamgroups_spark.sinks.kafka import KafkaStreamWriter
-        from streamgroups_spark.sinks.options import check_output_schema, parse_sink
+        from streamgroups_spark.sinks.sink_options import check_output_schema, parse_sink
 
         prepare_python_worker()
         options = parse_sink(self.options)
@@ -111,7 +111,7 @@ class StreamGroupsDataSource(DataSource):
                 is ``overwrite``.
         """
         from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
-        from streamgroups_spark.sinks.options import check_output_schema, parse_sink
+        from streamgroups_spark.sinks.sink_options import check_output_schema, parse_sink
 
         prepare_python_worker()
         if overwrite:

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.session import needs_registration, new_session
-from streamgroups_spark.source.options import SourceOptions, parse
 from streamgroups_spark.source.readers import RejectedStream
+from streamgroups_spark.source.source_options import SourceOptions, parse
 
 
 def stream_reader(source: StreamGroupsDataSource, schema: StructType) -> DataSourceStreamReader:

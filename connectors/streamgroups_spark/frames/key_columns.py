@@ -1,6 +1,6 @@
 """The columns by which a topic is partitioned, and the record key that they have.
 
-Called by ``repartition.api``, which writes and reads such a topic, and by ``state.placement``, which checks the keys of an
+Called by ``repartition.repartition``, which writes and reads such a topic, and by ``state.operator_plan``, which checks the keys of an
 operator. Metadata of Spark's columns mark them: a column keeps its metadata when it is selected or renamed, and an
 expression has none. Source: Spark's ``Column.alias``; SEMANTICS S12.
 """

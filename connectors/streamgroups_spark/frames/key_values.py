@@ -1,6 +1,6 @@
 """Key columns whose equal values have equal bytes, so that an operator has one state for each key of Spark.
 
-Called by ``windows``, ``state.functions`` and ``joins.api`` on the driver. An operator compares the bytes of keys. Source:
+Called by ``windows``, ``state.stateful`` and ``joins.join`` on the driver. An operator compares the bytes of keys. Source:
 Spark's ``groupBy`` and equi-joins: 0.0 and -0.0 are one key, all NaN are one key, and a collation decides about strings;
 Spark's ``NormalizeFloatingNumbers``.
 """

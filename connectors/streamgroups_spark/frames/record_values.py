@@ -1,6 +1,6 @@
 """The value of a record: the columns of a row as a JSON object that Spark reads back without a loss.
 
-Called by ``repartition.api``. Spark's JSON keeps most types exactly, with explicit formats of times. Two need more: a map
+Called by ``repartition.repartition``. Spark's JSON keeps most types exactly, with explicit formats of times. Two need more: a map
 whose keys are not strings becomes an array of entries, and a string that is not UTF-8 is an error. Types that JSON
 cannot contain are rejected before the query starts. Source: Spark's ``JacksonGenerator`` and ``JacksonParser`` (4.2);
 SEMANTICS S12.

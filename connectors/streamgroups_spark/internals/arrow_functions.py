@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from streamgroups_spark.internals.shipping import shipped_function
+from streamgroups_spark.internals.pickle_checks import shipped_function
 from streamgroups_spark.internals.spark_api import FEATURES
 
 

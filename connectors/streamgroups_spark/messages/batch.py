@@ -17,7 +17,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.membership.state import MemberSnapshot
+from streamgroups_kafka.membership.member_state import MemberSnapshot
 
 
 @dataclass(frozen=True, slots=True)

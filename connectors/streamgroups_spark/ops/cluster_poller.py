@@ -18,8 +18,8 @@ from prometheus_client.core import Metric
 
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.monitoring.monitor import Monitor, WatchedGroup
+from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-from streamgroups_kafka.admin.session import AdminSession
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
@@ -77,9 +77,9 @@ class ClusterPoller:
         self._group_ids: frozenset[str] = frozenset()
         self._connection: Connection | None = None
         self._polls = Polls(self._poll, self._requests)
-        self._asked = threading.Event()
+        self._poll_requested = threading.Event()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="streamgroups-looks", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="streamgroups-poller", daemon=True)
 
     def start(self) -> None:
         """Starts polling."""
@@ -88,18 +88,18 @@ class ClusterPoller:
     def stop(self) -> None:
         """Stops polling and waits for a poll in progress. Permitted before ``start``."""
         self._stopping = True
-        self._asked.set()
+        self._poll_requested.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_WITHIN_S)
 
-    def ask_about(self, group_ids: frozenset[str]) -> None:
+    def poll_soon(self, group_ids: frozenset[str]) -> None:
         """Sets the groups to poll. New groups are polled at once. Does not block."""
         before, self._group_ids = self._group_ids, group_ids
         if before - group_ids:
             # If the group returns, its old samples must not be shown.
             self._polls.keep_only(group_ids)
         if group_ids - before:
-            self._asked.set()
+            self._poll_requested.set()
 
     @property
     def groups(self) -> dict[str, WatchedGroup]:
@@ -113,8 +113,8 @@ class ClusterPoller:
     def _run(self) -> None:
         failed = False
         while not self._stopping:
-            self._asked.wait(self._interval_s)
-            self._asked.clear()
+            self._poll_requested.wait(self._interval_s)
+            self._poll_requested.clear()
             if self._stopping or not self._group_ids:
                 continue
             failure = self._polls.refresh()

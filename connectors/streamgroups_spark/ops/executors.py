@@ -1,6 +1,6 @@
 """Runs a check in the Python of every executor of a Spark application, for ``streamgroups doctor --executors``.
 
-Called by ``streamgroups_cli.doctor``; :mod:`streamgroups.doctor.executors` evaluates the facts. An executor may lack the
+Called by ``streamgroups_cli.doctor``; :mod:`streamgroups.doctor.executor_checks` evaluates the facts. An executor may lack the
 library, so the function of the tasks is pickled by value and uses only the standard library until it has reported that.
 Source: ``pyspark.cloudpickle``; Spark's ``SparkStatusTracker``.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamgroups.doctor.executors import Executor
+from streamgroups.doctor.executor_checks import Executor
 from streamgroups_spark.internals.private_spark import registered_executors
 
 #: The modules whose versions are compared with those of the driver.
@@ -114,7 +114,7 @@ def task_check(
                 return sys.executable
             return os.path.join(os.curdir, path)
 
-        def refused(address: str) -> str:
+        def is_rejected(address: str) -> str:
             host, _, port = address.rpartition(":")
             try:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
@@ -132,7 +132,7 @@ def task_check(
             "interpreter": interpreter(),
             "python": platform.python_version(),
             "versions": {name: version(name) for name in modules},
-            "unreachable": {address: reason for address in brokers if (reason := refused(address))},
+            "unreachable": {address: reason for address in brokers if (reason := is_rejected(address))},
         }
         try:
             native = import_module("streamgroups_kafka.native")

@@ -16,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from streamgroups_spark.ops.failures import cause_of
+from streamgroups_spark.ops.exception_causes import cause_of
 
 #: A terminal wraps a long line, so that the remedy at its end is not cut off.
 _MAX_CHARACTERS = 4_000

@@ -99,14 +99,14 @@ class MetricsListener(StreamingQueryListener):
                 remedy="Pass bootstrap_servers, or remove the settings.",
             )
         window_ms = round(window_s * 1000)
-        self._noted = _Noted(window_ms)
+        self._recorded = _RecordedQueries(window_ms)
         self._polls: ClusterPoller | None = None
         if bootstrap_servers is not None:
             given = {name.removeprefix("kafka."): str(value) for name, value in (settings or {}).items()}
             config = ClientConfig.from_options({**given, "bootstrap.servers": bootstrap_servers})
             self._polls = ClusterPoller(lambda: connect(config, window_ms=window_ms), interval_s=interval_s)
         self._registry = registry or (REGISTRY if port is None else CollectorRegistry())
-        self._collector = _QueryCollector(self._noted, self._polls)
+        self._collector = _QueryCollector(self._recorded, self._polls)
         self._server: Any = None
         self._closed = False
         try:
@@ -162,21 +162,21 @@ class MetricsListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Records that a query was started."""
-        self._note(lambda queries, now_ms: queries.started(str(event.id), str(event.runId), event.name, now_ms))
+        self._record(lambda queries, now_ms: queries.started(str(event.id), str(event.runId), event.name, now_ms))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Records the progress of a batch."""
-        self._note(lambda queries, now_ms: queries.progressed(read_progress(event.progress.json), now_ms))
+        self._record(lambda queries, now_ms: queries.progressed(read_progress(event.progress.json), now_ms))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Records that no records were available."""
-        self._note(
+        self._record(
             lambda queries, now_ms: queries.idle(str(event.id), str(event.runId), read_time_ms(event.timestamp), now_ms)
         )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Removes a query, and counts it if it failed."""
-        self._note(
+        self._record(
             lambda queries, _: queries.terminated(
                 str(event.id), str(event.runId), cause_of(event.exception, event.errorClassOnException)
             )
@@ -189,13 +189,13 @@ class MetricsListener(StreamingQueryListener):
             remedy="Add it on the driver, to a session that was created without remote().",
         )
 
-    def _note(self, change: Callable[[Queries, int], None]) -> None:
-        group_ids = self._noted.note(change)
+    def _record(self, change: Callable[[Queries, int], None]) -> None:
+        group_ids = self._recorded.record(change)
         if self._polls is not None:
-            self._polls.ask_about(group_ids)
+            self._polls.poll_soon(group_ids)
 
 
-class _Noted:
+class _RecordedQueries:
     """The state from Spark's events.
 
     The thread of the listener bus writes it, and the threads of Prometheus requests read it.
@@ -206,7 +206,7 @@ class _Noted:
         self._queries = Queries(window_ms=window_ms)
         self._errors = 0
 
-    def note(self, change: Callable[[Queries, int], None]) -> frozenset[str]:
+    def record(self, change: Callable[[Queries, int], None]) -> frozenset[str]:
         """Records an event. Returns the groups that queries now read for.
 
         Raises nothing: an exception would only reach Spark's log, and monitoring must not harm the queries.
@@ -228,8 +228,8 @@ class _Noted:
 class _QueryCollector(Collector):
     """Provides the metrics of the queries to Prometheus."""
 
-    def __init__(self, noted: _Noted, polls: ClusterPoller | None) -> None:
-        self._noted, self._polls = noted, polls
+    def __init__(self, recorded: _RecordedQueries, polls: ClusterPoller | None) -> None:
+        self._recorded, self._polls = recorded, polls
 
     def describe(self) -> Iterator[Metric]:
         """Yields the metrics, so that a registry rejects a second collector of them."""
@@ -237,11 +237,11 @@ class _QueryCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields the current values of all metrics."""
-        noted, errors = self._noted.now()
-        queries = noted.watched(now_ms())
-        looked = {} if self._polls is None else self._polls.groups
-        groups = [query_group(q, g, looked.get(g.group_id)) for q in queries for g in q.groups]
-        yield from query_metrics(queries, noted.failures)
+        recorded, errors = self._recorded.now()
+        queries = recorded.watched(now_ms())
+        polled = {} if self._polls is None else self._polls.groups
+        groups = [query_group(q, g, polled.get(g.group_id)) for q in queries for g in q.groups]
+        yield from query_metrics(queries, recorded.failures)
         yield from output_metrics(OUTPUT.letters(), OUTPUT.statements(), queries)
         yield from flight_metrics(_from_sources(InFlightRequest()), queries)
         yield from state_metrics(_from_sources(StatesRequest()), queries)

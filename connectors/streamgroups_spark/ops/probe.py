@@ -1,6 +1,6 @@
 """Inspects the Spark installation for ``streamgroups doctor``, without the slow import of PySpark.
 
-Called by ``streamgroups_cli.doctor``. :mod:`streamgroups.doctor.machine` evaluates the results. Sources:
+Called by ``streamgroups_cli.doctor``. :mod:`streamgroups.doctor.machine_checks` evaluates the results. Sources:
 ``SparkContext`` (the Python of workers is ``PYSPARK_PYTHON``, else ``python3`` from ``PATH``) and ``find_spark_home``
 (``SPARK_HOME`` has precedence).
 """
@@ -18,11 +18,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from streamgroups.doctor.machine import SparkHome, WorkerPython
+from streamgroups.doctor.machine_checks import SparkHome, WorkerPython
 
 #: The modules that a worker imports to read from Kafka. PySpark itself is part of Spark.
 _WORKERS_NEED = ("pyarrow", "confluent_kafka", "streamgroups", "streamgroups_kafka", "streamgroups_spark")
-_ASK = (
+_SCRIPT = (
     "import importlib.util as u, json, platform, sys; "
     "print(json.dumps([platform.python_version(), [m for m in sys.argv[1:] if not u.find_spec(m)]]))"
 )
@@ -69,8 +69,8 @@ def probe_workers(setting: str | None = None) -> WorkerPython:
     if _is_this_python(Path(path)):
         return WorkerPython(command, origin, platform.python_version(), same=True)
     try:
-        asked = [path, "-c", _ASK, *_WORKERS_NEED]
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True)
+        requested = [path, "-c", _SCRIPT, *_WORKERS_NEED]
+        answer = subprocess.run(requested, capture_output=True, text=True, timeout=60, check=True)
         version, missing = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return WorkerPython(path, origin, None)

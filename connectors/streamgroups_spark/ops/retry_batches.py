@@ -17,8 +17,8 @@ from streamgroups.errors import InvalidOption
 from streamgroups.supervision.batch_retries import FailQuery, after_failure
 from streamgroups_spark.bridge.user_process import is_running
 from streamgroups_spark.internals.connect import require_classic
-from streamgroups_spark.ops.failures import cause_of
-from streamgroups_spark.ops.waiting import waited
+from streamgroups_spark.ops.exception_causes import cause_of
+from streamgroups_spark.ops.interruptible_wait import wait_unless_stopping
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +71,12 @@ def retry_batches(
                     if attempts > 1 and isinstance(decision, FailQuery):
                         logger.error("Batch %d fails: %s. %s", batch_id, decision.why, failure.what)
                     raise
-                told = "Batch %d runs again in %.1f s, because attempt %d of %d has failed: %s"
-                logger.warning(told, batch_id, decision.after_ms / 1_000, attempts, max_attempts, failure.what)
+                message = "Batch %d runs again in %.1f s, because attempt %d of %d has failed: %s"
+                logger.warning(message, batch_id, decision.after_ms / 1_000, attempts, max_attempts, failure.what)
                 logger.debug("Traceback of the failure:", exc_info=e)
-                if not waited(decision.after_ms / 1_000, lambda: not is_running(query_id), piece_s=_POLL_S):
+                if not wait_unless_stopping(
+                    decision.after_ms / 1_000, lambda: not is_running(query_id), piece_s=_POLL_S
+                ):
                     raise
 
     return retried

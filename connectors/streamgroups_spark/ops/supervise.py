@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tenacity import RetryCallState, Retrying, retry_if_result
 
 from streamgroups.errors import QueryGivenUp
-from streamgroups.supervision.failures import Failure
+from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import (
     Decision,
     Ended,
@@ -37,8 +37,8 @@ from streamgroups.supervision.policy import (
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_spark.bridge.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
 from streamgroups_spark.internals.private_spark import checkpoint_of, jvm_is_gone
-from streamgroups_spark.ops.failures import cause_of
-from streamgroups_spark.ops.waiting import waited
+from streamgroups_spark.ops.exception_causes import cause_of
+from streamgroups_spark.ops.interruptible_wait import wait_unless_stopping
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +54,11 @@ class Outcome:
     """The result of a supervised query.
 
     Args:
-        was_asked: whether a signal stopped it. Otherwise it ended itself or by ``query.stop()``.
+        stopped_by_signal: whether a signal stopped it. Otherwise it ended itself or by ``query.stop()``.
         restarts: the number of restarts.
     """
 
-    was_asked: bool
+    stopped_by_signal: bool
     restarts: int
 
 
@@ -110,13 +110,13 @@ class _Supervisor:
             wait=_wait_s,
             sleep=self._sleep,
         )
-        with _noting_signals(self._stop_requested):
+        with _recording_signals(self._stop_requested):
             again(self._run_once)
         return Outcome(self._stop_requested.is_set(), max(0, self._runs - 1))
 
     def _sleep(self, seconds: float) -> None:
         stop = self._stop_requested
-        waited(seconds, stop.is_set, piece_s=_POLL_S, pause=stop.wait)
+        wait_unless_stopping(seconds, stop.is_set, piece_s=_POLL_S, pause=stop.wait)
 
     def _run_once(self) -> Decision:
         run = _Run(self._clock())
@@ -134,7 +134,7 @@ class _Supervisor:
             event = StopRequested()
         self._state, decision = decide(self._state, event, self._clock(), self._policy, random.random())
         if cause is not None:
-            self._tell(cause_of(cause), decision, cause)
+            self._log_decision(cause_of(cause), decision, cause)
         return decision
 
     def _watch(self, run: _Run) -> Ended | StopRequested:
@@ -152,7 +152,7 @@ class _Supervisor:
         query.stop()
         return StopRequested()
 
-    def _tell(self, failure: Failure, decision: Decision, cause: Exception) -> None:
+    def _log_decision(self, failure: Failure, decision: Decision, cause: Exception) -> None:
         if isinstance(decision, GiveUp):
             logger.error("%s failed and will not be restarted: %s. %s", self._name, decision.why, failure.what)
             raise QueryGivenUp(
@@ -161,8 +161,8 @@ class _Supervisor:
             ) from cause
         if isinstance(decision, Restart):
             after_s = decision.after_ms / 1_000
-            told = "%s failed and restarts in %.1f s (%s): %s"
-            logger.warning(told, self._name, after_s, self._counted(), failure.what)
+            message = "%s failed and restarts in %.1f s (%s): %s"
+            logger.warning(message, self._name, after_s, self._counted(), failure.what)
             logger.debug("Traceback of the failure:", exc_info=cause)
 
     def _counted(self) -> str:
@@ -195,14 +195,14 @@ def _wait_s(call: RetryCallState) -> float:
 
 
 @contextmanager
-def _noting_signals(stop_requested: threading.Event) -> Iterator[None]:
+def _recording_signals(stop_requested: threading.Event) -> Iterator[None]:
     """Makes the termination signals set the event, if this is the main thread, which receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     # The handler only sets the event: an exception during a call to the JVM would break the connection to it.
-    def note(_number: int, _frame: FrameType | None) -> None:
+    def record(_number: int, _frame: FrameType | None) -> None:
         stop_requested.set()
         restore()
 
@@ -212,7 +212,7 @@ def _noting_signals(stop_requested: threading.Event) -> Iterator[None]:
             # None: it was not set by Python, so that Python cannot set it again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    before = {number: signal.signal(number, record) for number in _SIGNALS}
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """The life cycle of a writer of micro-batches that writes each batch once.
 
-The base of the writers of ``sinks.kafka`` and ``sinks.ledger``. Spark creates a writer twice for each batch, in two
+The base of the writers of ``sinks.kafka`` and ``sinks.ledger_writer``. Spark creates a writer twice for each batch, in two
 processes of the driver. It pickles one to the tasks, and calls ``commit`` of the other with their messages. The output
 therefore begins when the writer is pickled, and each message returns it. The message of the first task also returns the batch
 as the begin has read it from the checkpoint, so the commit does not read it again. Source: Spark's
@@ -29,7 +29,7 @@ from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
 from streamgroups_spark.messages.batch import OutputWritten
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch, batch_info, logged_batch, query_id_of
-from streamgroups_spark.sinks.letters.good_rows import Split, TaskLetters, query_of
+from streamgroups_spark.sinks.letters.good_rows import GoodRows, TaskLetters, query_of
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of
 
 logger = logging.getLogger(__name__)
@@ -109,12 +109,12 @@ class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
         return output
 
     def _split(self, iterator: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
-        split = Split(iterator)
-        output = self._write(split, context)
+        rows_to_write = GoodRows(iterator)
+        output = self._write(rows_to_write, context)
         output.query = query_of(
             context.getLocalProperty("spark.job.description"), context.getLocalProperty("sql.streaming.queryId")
         )
-        output.letters = split.letters(context.partitionId(), output.query)
+        output.letters = rows_to_write.letters(context.partitionId(), output.query)
         return output
 
     def _letters(self, parts: Sequence[TaskOutput], batch: BatchInfo) -> list[DeadLetter]:

@@ -44,7 +44,7 @@ class LoggedBatch:
     Args:
         batch_id: Spark's batch id.
         ends: the end offset of each source that has new offsets in the batch.
-        quiet: the no-data batch, if no source has new offsets and the query is stateful. Otherwise ``None``, also
+        no_data_batch: the no-data batch, if no source has new offsets and the query is stateful. Otherwise ``None``, also
             before the first batch.
         partitions: the partitions that the sources had when they planned their last batches.
         time_ms: when Spark has planned the batch, in milliseconds since the epoch. A replay has the same time.
@@ -52,7 +52,7 @@ class LoggedBatch:
 
     batch_id: int
     ends: tuple[Mapping[str, Any], ...] = ()
-    quiet: NoDataBatch | None = None
+    no_data_batch: NoDataBatch | None = None
     partitions: tuple[TopicPartition, ...] = ()
     time_ms: int = 0
 
@@ -68,7 +68,7 @@ class BatchInfo:
 
     sources: tuple[BatchFacts, ...]
     batch_id: int
-    quiet: NoDataBatch | None = None
+    no_data_batch: NoDataBatch | None = None
     partitions: tuple[TopicPartition, ...] = ()
     time_ms: int = 0
 
@@ -76,7 +76,7 @@ class BatchInfo:
     def query_id(self) -> str | None:
         """Spark's id of the query. ``None`` if its sources do not have it."""
         known = (source.query_id for source in self.sources)
-        return next(known, None) if self.quiet is None else self.quiet.query_id
+        return next(known, None) if self.no_data_batch is None else self.no_data_batch.query_id
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:
@@ -159,9 +159,9 @@ def logged_batch(checkpoint: str, batch_id: int | None = None) -> LoggedBatch:
     moved = [end for i, end in enumerate(moved) if end not in moved[:i]]
     with _reading(checkpoint):
         # A stateless query has no output without input.
-        quiet = None if moved or not log.has_state() else NoDataBatch.logged(_query_id(log), batch_id, entry)
+        no_data_batch = None if moved or not log.has_state() else NoDataBatch.logged(_query_id(log), batch_id, entry)
     partitions = {tp for offset in offsets.values() for tp in offset.next_offsets}
-    return LoggedBatch(batch_id, tuple(moved), quiet, tuple(sorted(partitions)), time_ms)
+    return LoggedBatch(batch_id, tuple(moved), no_data_batch, tuple(sorted(partitions)), time_ms)
 
 
 def batch_info(batch: LoggedBatch, session: str, *, to_commit: bool = False, confirmed: bool = False) -> BatchInfo:
@@ -180,7 +180,7 @@ def batch_info(batch: LoggedBatch, session: str, *, to_commit: bool = False, con
     sources = tuple(_facts(session, BatchRequest(end, to_commit, confirmed), batch.batch_id) for end in batch.ends)
     for source in sources:
         check_source(source)
-    return BatchInfo(sources, batch.batch_id, batch.quiet, batch.partitions, batch.time_ms)
+    return BatchInfo(sources, batch.batch_id, batch.no_data_batch, batch.partitions, batch.time_ms)
 
 
 def reported_states(session: str, source: BatchFacts) -> States:

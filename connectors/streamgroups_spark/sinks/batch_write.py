@@ -16,7 +16,7 @@ from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.session import require_registered
 from streamgroups_spark.sinks.exactly_once import KafkaSink, check_transactions, disjoint
 from streamgroups_spark.sinks.kafka_batch import new_transactional_id
-from streamgroups_spark.sinks.options import Delivery, check_output_schema, parse_sink
+from streamgroups_spark.sinks.sink_options import Delivery, check_output_schema, parse_sink
 
 
 def write(df: DataFrame, *, sink: KafkaSink) -> None:

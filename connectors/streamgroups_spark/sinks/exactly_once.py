@@ -35,12 +35,12 @@ from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.dlq.failure_column import check_letters
-from streamgroups_spark.internals.shipping import shipped_class
+from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.session import SESSION, parallelism_of, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.kafka import transactional_id_of
-from streamgroups_spark.sinks.ledger import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.ledger_registry import keep
+from streamgroups_spark.sinks.ledger_writer import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.letters.kafka_format import KafkaLettersDataSource
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput
@@ -50,12 +50,12 @@ from streamgroups_spark.sinks.letters.tables import (
     has_same_database,
     letter_table,
 )
-from streamgroups_spark.sinks.options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.output_partitions import with_partitions
+from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.stream_writer import Preparation, SinkWriter
-from streamgroups_spark.source.cluster import cluster_of
-from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.cluster_clients import cluster_of
 from streamgroups_spark.source.shared_state import check_state
+from streamgroups_spark.source.source_options import SourceOptions, parse
 
 #: Client settings that are arguments of the sink.
 _ARGUMENTS = {
@@ -175,7 +175,7 @@ def exactly_once_writer(
     new_topics: Mapping[str, int] = MappingProxyType({}),
     first: Sequence[Preparation] = (),
 ) -> SinkWriter:
-    """See :func:`exactly_once`. Called by ``repartition.api`` too.
+    """See :func:`exactly_once`. Called by ``repartition.repartition`` too.
 
     Args:
         df: see :func:`exactly_once`.
@@ -199,7 +199,7 @@ def exactly_once_writer(
 def checked_sources(df: DataFrame) -> list[SourceOptions]:
     """Returns the options of the sources of a query. Rejects a query that does not support exactly once.
 
-    Called by ``repartition.api`` too.
+    Called by ``repartition.repartition`` too.
 
     Raises:
         InvalidOption: if the query does not support exactly once. The error contains the reason and the remedy.
@@ -267,12 +267,12 @@ def _to_kafka(
 ) -> SinkWriter:
     # One of the groups stores the metadata entry of no-data batches. It must be the same group after each restart.
     alone = [str(source.group_id) for source in sources if source.mode is MembershipMode.EXCLUSIVE]
-    noting = min(alone or [str(source.group_id) for source in sources])
-    given = {"group.id": noting, **sink.options, "checkpointLocation": checkpoint}
+    no_data_group = min(alone or [str(source.group_id) for source in sources])
+    given = {"group.id": no_data_group, **sink.options, "checkpointLocation": checkpoint}
     options = parse_sink(given)
     if alone and options.transactional_id is None:
         # No other query has this group. A run therefore fences all earlier runs, also those with other checkpoints.
-        given["kafka.transactional.id"] = transactional_id_of(noting)
+        given["kafka.transactional.id"] = transactional_id_of(no_data_group)
         options = parse_sink(given)
     rows = StructType([field for field in df.schema if letters is None or field.name != COLUMN])
     check_output_schema(rows, options)
@@ -284,14 +284,14 @@ def _to_kafka(
             )
         output = _letter_output(letters, sources, sink)
         output_format = _name("kafkasink", checkpoint)
-        told = {"format_name": output_format, "session": SESSION, "dead_letters": output}
-        told["parallelism"] = parallelism_of(df.sparkSession)
-        preparations += [*_creation(output), _registration(df, shipped_class(KafkaLettersDataSource, told))]
+        class_attributes = {"format_name": output_format, "session": SESSION, "dead_letters": output}
+        class_attributes["parallelism"] = parallelism_of(df.sparkSession)
+        preparations += [*_creation(output), _registration(df, shipped_class(KafkaLettersDataSource, class_attributes))]
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         _reject_another_cluster(sources, cluster)
         df = disjoint(df, options, {**new_topics, **cluster.topics()}, with_letters=letters is not None)
-        preparations.append(lambda _: _fence_killed_run(options, noting, checkpoint, is_alone=bool(alone)))
+        preparations.append(lambda _: _fence_killed_run(options, no_data_group, checkpoint, is_alone=bool(alone)))
     return SinkWriter(df, output_format, given, preparations)
 
 
@@ -409,7 +409,7 @@ def _to_ledger(
     check_isolation(sink, None if letters is None else letters.sink)
     name = _name(type(sink).__name__.lower(), checkpoint)
     output = None if letters is None else _letter_output(letters, sources, sink)
-    told = {
+    class_attributes = {
         "format_name": name,
         "session": SESSION,
         "sink": sink,
@@ -419,7 +419,7 @@ def _to_ledger(
     preparations: list[Preparation] = [
         lambda writer: keep(sink, group_ids, checkpoint=checkpoint, writer=writer),
         *([] if output is None else _creation(output)),
-        _registration(df, shipped_class(LedgerDataSource, told)),
+        _registration(df, shipped_class(LedgerDataSource, class_attributes)),
     ]
     return SinkWriter(df, name, {"checkpointLocation": checkpoint}, preparations)
 

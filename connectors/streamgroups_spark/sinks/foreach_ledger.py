@@ -18,8 +18,8 @@ from streamgroups.errors import InvalidOption, LedgerConflict
 from streamgroups.groups.membership import States
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, Fenced, foreign_positions, judge
+from streamgroups.ledgers.ledger_states import changes, fingerprints
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
-from streamgroups.ledgers.states import changes, fingerprints
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import batch_info, logged_batch, reported_states
@@ -71,7 +71,7 @@ class LedgerBatch:
     Args:
         group_id: the group of the source.
         ranges: the range of each partition. Empty for a no-data batch.
-        quiet: the identity of a no-data batch. ``None`` for other batches.
+        no_data_batch: the identity of a no-data batch. ``None`` for other batches.
         identities: the identities of the topics of the ranges.
         states: the states from which the batch continues, if it has an operator with state in the stage that reads.
         states_after: returns the states after the batch.
@@ -80,7 +80,7 @@ class LedgerBatch:
 
     group_id: str
     ranges: tuple[OffsetRange, ...]
-    quiet: NoDataBatch | None = None
+    no_data_batch: NoDataBatch | None = None
     identities: Mapping[TopicPartition, TopicIdentity] = field(default_factory=dict)
     states: States = field(default_factory=dict)
     states_after: Callable[[], States] = dict
@@ -105,9 +105,9 @@ class LedgerBatch:
         """
         rows = _by_partition(positions)
         found = {tp: row.next_offset for tp, row in rows.items()}
-        if self.quiet is not None:
-            noted = self.quiet.in_ledger(found)
-            return isinstance(judge_no_data(self.quiet, noted, group_id=self.group_id), AlreadyDone)
+        if self.no_data_batch is not None:
+            recorded = self.no_data_batch.in_ledger(found)
+            return isinstance(judge_no_data(self.no_data_batch, recorded, group_id=self.group_id), AlreadyDone)
         foreign = foreign_positions(_identities(rows), self.identities)
         verdict = judge(self.ranges, found, foreign, changes(self.states), self.epochs)
         if isinstance(verdict, Fenced):
@@ -128,7 +128,7 @@ class LedgerBatch:
         {('flights', 0): LedgerPosition(next_offset=20, cluster_id=None, topic_id=None)}
         """
         reached = {r.topic_partition: r.end_offset for r in self.ranges} | fingerprints(self.states_after())
-        return _rows(self.quiet.positions if self.quiet else reached, self.identities)
+        return _rows(self.no_data_batch.positions if self.no_data_batch else reached, self.identities)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class BatchLedger:
         return LedgerBatch(
             self.group_id,
             seen.ranges,
-            seen.quiet,
+            seen.no_data_batch,
             seen.identities.get(self.group_id, {}),
             states,
             lambda: {tp: it for source in seen.sources for tp, it in reported_states(SESSION, source).items()},

@@ -14,7 +14,7 @@ from streamgroups.ports import Committed
 from streamgroups.retry import comes_true
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.messages.batch import BatchFacts
 from streamgroups_spark.sinks.batch_info import BatchInfo
 

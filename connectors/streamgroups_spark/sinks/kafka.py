@@ -4,7 +4,7 @@ Created by ``formats.data_source`` (``StreamGroupsDataSource.streamWriter``). ``
 transaction of a batch::
 
     driver   __getstate__   check for output ── InitProducerId      (streamgroups_kafka.transactions.coordinator)
-    tasks    write          AddPartitionsToTxn, Produce             (streamgroups_kafka.transactions.output)
+    tasks    write          AddPartitionsToTxn, Produce             (streamgroups_kafka.transactions.task_output)
     driver   commit         check for output ── TxnOffsetCommit, EndTxn
 
 The source detects from the group whether a replayed batch was committed (``sinks.batch_info``). For a no-data batch, a
@@ -38,8 +38,8 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.state.origins import UNNAMED
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import OutputSettings
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.task_output import OutputSettings
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.bridge.rpc import request_source
 from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
@@ -49,12 +49,12 @@ from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write
 from streamgroups_spark.sinks.letters.before_output import finish, write_first
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, write_to_topic
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
-from streamgroups_spark.sinks.options import Delivery, SinkOptions
+from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions
 
 logger = logging.getLogger(__name__)
 
 #: How long a run checks whether its output exists before it fences other runs.
-_FIRST_LOOK_S = 3.0
+_FIRST_READ_S = 3.0
 
 
 class KafkaStreamWriter(ExactlyOnceWriter):
@@ -80,26 +80,26 @@ class KafkaStreamWriter(ExactlyOnceWriter):
             return False
         # The source confirms its membership first, so that a zombie does not fence a newer run.
         batch = self._info()
-        note = self._note(batch)
-        if batch.is_written or (note is not None and _seems_to_be_there(note)):
+        entry = self._no_data_entry(batch)
+        if batch.is_written or (entry is not None and _seems_to_be_there(entry)):
             return True
         with closing(self._transactions(self._transactional_id(batch))) as transactions:
             begun = transactions.begin()
             # From here no other run can write the batch, but one may have written it just before.
-            if note is not None and note.is_there():
+            if entry is not None and entry.is_there():
                 transactions.abort(begun)
                 return True
         self._begun = begun
         return False
 
-    def _note(self, batch: BatchInfo) -> NoDataEntry | None:
+    def _no_data_entry(self, batch: BatchInfo) -> NoDataEntry | None:
         """Returns the metadata entry that records a no-data batch.
 
         ``None`` for other batches, and without a group to store it.
         """
-        if batch.quiet is None or self._options.group_id is None or not batch.partitions:
+        if batch.no_data_batch is None or self._options.group_id is None or not batch.partitions:
             return None
-        return NoDataEntry(self._options.client, self._options.group_id, batch.partitions, batch.quiet)
+        return NoDataEntry(self._options.client, self._options.group_id, batch.partitions, batch.no_data_batch)
 
     def _write(self, records: Iterator[pa.RecordBatch], context: TaskContext) -> TaskOutput:
         return write_in_task(
@@ -131,16 +131,16 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         batch = self._info(to_commit=True)
         letters = self._letters(parts, batch)
         records = sum(part.records for part in parts) + len(letters)
-        note = self._note(batch) if records else None
+        entry = self._no_data_entry(batch) if records else None
         # A newer run may already have written this batch before the transaction began. Since then no other run can
         # write.
-        if (note is not None and note.is_there()) or not (records or batch.ranges):
+        if (entry is not None and entry.is_there()) or not (records or batch.ranges):
             transactions.abort(transaction)
             return
-        if note is not None:
-            transactions.commit_offsets(transaction, note.offsets, note.group_metadata)
+        if entry is not None:
+            transactions.commit_offsets(transaction, entry.offsets, entry.group_metadata)
         elif not batch.ranges:
-            raise _nothing_tells_it_from_its_replay(batch, records)
+            raise _equals_its_replay(batch, records)
         written = self._write_letters(letters, parts, transaction, batch)
         for source in batch.sources:
             if source.ranges:
@@ -204,7 +204,7 @@ class KafkaStreamWriter(ExactlyOnceWriter):
         return transactional_id_of(self._options.group_id, query_id)
 
 
-def _seems_to_be_there(note: NoDataEntry) -> bool:
+def _seems_to_be_there(entry: NoDataEntry) -> bool:
     """Checks whether the batch is written before the transaction begins.
 
     A run without output then fences no other run.
@@ -212,7 +212,7 @@ def _seems_to_be_there(note: NoDataEntry) -> bool:
     The transaction of a killed run blocks this check until it is aborted. The begin of a new transaction aborts it.
     """
     try:
-        return note.is_there(retry_timeout_s=_FIRST_LOOK_S)
+        return entry.is_there(retry_timeout_s=_FIRST_READ_S)
     except StreamGroupsError as e:
         if not e.retriable:
             raise
@@ -246,7 +246,7 @@ def _transaction(parts: Sequence[TaskOutput]) -> OpenTransaction:
     return begun.pop()
 
 
-def _nothing_tells_it_from_its_replay(batch: BatchInfo, records: int) -> FencedBatch:
+def _equals_its_replay(batch: BatchInfo, records: int) -> FencedBatch:
     return FencedBatch(
         f"Batch {batch.batch_id} has {records} records of output and has read no records: after a restart, "
         "the sink could not detect that they are written.",

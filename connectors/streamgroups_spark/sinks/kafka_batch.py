@@ -19,13 +19,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from streamgroups.errors import SinkUnreachable, StreamGroupsError
 from streamgroups_kafka.transactions.coordinator import Transactions
-from streamgroups_kafka.transactions.output import OutputSettings
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.task_output import OutputSettings
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.bridge.pickled_begin import BegunOnPickle
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write_in_task
-from streamgroups_spark.sinks.options import Delivery, SinkOptions
+from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from pyspark import TaskContext
 from streamgroups.errors import InvalidOption, TransactionFailed
 from streamgroups.printable import listed
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_kafka.transactions.output import OutputSettings, RejectedRecord, write_records, written_twice
-from streamgroups_kafka.transactions.session import OpenTransaction
+from streamgroups_kafka.transactions.task_output import OutputSettings, RejectedRecord, write_records, written_twice
+from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.sinks.base import TaskOutput
-from streamgroups_spark.sinks.letters.good_rows import Split
+from streamgroups_spark.sinks.letters.good_rows import GoodRows
 from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
-from streamgroups_spark.sinks.options import SinkOptions
+from streamgroups_spark.sinks.sink_options import SinkOptions
 
 
 def write_in_task(
@@ -52,7 +52,7 @@ def write_in_task(
             f"Spark retried task {task}, but the transaction contains the output of its first attempt.", remedy=remedy
         )
     reject: Callable[[RejectedRecord], None] | None = None
-    if isinstance(records, Split):
+    if isinstance(records, GoodRows):
         add = records.add
         reject = lambda record: add(pa.array([_failure(record)], FAILURE_TYPE))  # noqa: E731
     written = write_records(records, options.client, settings, begun, task=task, reject=reject)

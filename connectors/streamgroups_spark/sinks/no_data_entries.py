@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from streamgroups.checkpoints.forgotten import no_data_unknown
+from streamgroups.checkpoints.restart_after_expiry import no_data_unknown
 from streamgroups.coordination.reset_protocol import no_data_group_of
 from streamgroups.ledgers.compare_and_swap import AlreadyDone
 from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
@@ -58,10 +58,12 @@ class NoDataEntry:
             if not found and not metadata_store.read(self.group_id, self.partitions):
                 raise no_data_unknown(self.batch.batch_id, self.group_id)
         metadata = {tp: c.metadata for tp, c in found.items()}
-        notes = read_entries(no_data_group_of(self.group_id), metadata, lambda _, text: NoDataBatch.parse(text))
-        of_query = [note for note in notes.values() if note.query_id == self.batch.query_id]
-        noted = max(of_query, key=lambda note: note.batch_id, default=None)
-        return isinstance(judge_no_data(self.batch, noted, group_id=self.group_id), AlreadyDone)
+        no_data_entries = read_entries(
+            no_data_group_of(self.group_id), metadata, lambda _, text: NoDataBatch.parse(text)
+        )
+        of_query = [entry for entry in no_data_entries.values() if entry.query_id == self.batch.query_id]
+        recorded = max(of_query, key=lambda entry: entry.batch_id, default=None)
+        return isinstance(judge_no_data(self.batch, recorded, group_id=self.group_id), AlreadyDone)
 
     @property
     def offsets(self) -> Mapping[TopicPartition, Committed]:

@@ -27,8 +27,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.read.columns import COLUMNS
-from streamgroups_spark.source.options import SourceOptions
+from streamgroups_kafka.read.arrow_columns import COLUMNS
+from streamgroups_spark.source.source_options import SourceOptions
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 EVENT_TIME = "eventTime"

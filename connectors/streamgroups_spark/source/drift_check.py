@@ -1,6 +1,6 @@
 """Rejects ``maxDrift`` where no watermark over all partitions exists on the driver.
 
-Called by ``windows.api`` and ``state.placement`` when a query is built, and by ``source.running_query`` before the first
+Called by ``windows.windows`` and ``state.operator_plan`` when a query is built, and by ``source.running_query`` before the first
 batch of any query. Source: SEMANTICS W16.
 """
 
@@ -14,8 +14,8 @@ from streamgroups.durations import exact
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.bridge.stage_name import StageName
 from streamgroups_spark.messages.query import QueryFacts
-from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.read_options import has_event_time, read_options
+from streamgroups_spark.source.source_options import SourceOptions
 
 _REMEDY = "Use sg.with_event_time, or sg.windows with time='group'; or leave 'maxDrift' out."
 
@@ -30,7 +30,7 @@ def check_drift(source: SourceOptions, facts: QueryFacts | None) -> None:
     Raises:
         InvalidOption: if it does not have them.
 
-    >>> from streamgroups_spark.source.options import parse
+    >>> from streamgroups_spark.source.source_options import parse
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092", "maxDrift": "1h"}
     >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset(), stages=frozenset({("windows:group",)})))
     >>> check_drift(parse(options, streaming=True), QueryFacts(None, frozenset()))

@@ -1,6 +1,6 @@
 """Reports the event times that tasks observe to the user's process (``bridge.channel``).
 
-Used by ``register``, ``source.readers`` and ``event_time.with_event_time``. :func:`measured` observes columns that the tasks of the source read. :func:`telling` observes an event time that is
+Used by ``register``, ``source.readers`` and ``event_time.with_event_time``. :func:`measured` observes columns that the tasks of the source read. :func:`reporting` observes an event time that is
 computed from the payload. Both process whole Arrow columns. Source: SEMANTICS W2.
 """
 
@@ -16,7 +16,7 @@ from pyspark.sql.types import TimestampType
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.partitions import TopicPartition
 from streamgroups_operators.event_times import event_times
-from streamgroups_spark.bridge.task_reports import Tell
+from streamgroups_spark.bridge.task_reports import EventTimeChannel
 from streamgroups_spark.internals.arrow_functions import arrow_function, plain_function
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import FEATURES
@@ -56,28 +56,36 @@ def seen_in(batch: pa.RecordBatch, column: str, topic: str | None = None) -> lis
     ]
 
 
-def measured(batches: Iterator[pa.RecordBatch], column: str, reported_as: str, tell: Tell) -> Iterator[pa.RecordBatch]:
+def measured(
+    batches: Iterator[pa.RecordBatch], column: str, reported_as: str, event_time_channel: EventTimeChannel
+) -> Iterator[pa.RecordBatch]:
     """Passes record batches on and reports their event times.
 
     Args:
         batches: record batches with ``topic``, ``partition``, ``offset`` and the event time.
         column: the event time.
         reported_as: the name of the report.
-        tell: the channel of the report.
+        event_time_channel: the channel of the report.
     """
     for batch in batches:
         # The report precedes the batch, because a consumer such as a limit can stop after it.
-        tell(reported_as, seen_in(batch, column))
+        event_time_channel(reported_as, seen_in(batch, column))
         yield batch
 
 
-def telling(column: Column, reported_as: str, tell: Tell, topic: str | None, counts: Column | None = None) -> Column:
+def reporting(
+    column: Column,
+    reported_as: str,
+    event_time_channel: EventTimeChannel,
+    topic: str | None,
+    counts: Column | None = None,
+) -> Column:
     """Returns an event time that is reported when it is computed. Only its time and position pass through Python.
 
     Args:
         column: the event time. The DataFrame has ``partition`` and ``offset``.
         reported_as: the name of the report.
-        tell: the channel.
+        event_time_channel: the channel.
         topic: the topic of all records. ``None``: the DataFrame also has ``topic``.
         counts: whether the event time of a row is reported. ``None``: that of each row is.
     """
@@ -89,7 +97,9 @@ def telling(column: Column, reported_as: str, tell: Tell, topic: str | None, cou
 
     def report(times: pa.Array, place: tuple[pa.Array, ...]) -> None:
         rows = pa.record_batch([times, *place], names=["time", *names])
-        tell(reported_as, seen_in(rows.filter(rows[_COUNTS]) if _COUNTS in names else rows, "time", topic))
+        event_time_channel(
+            reported_as, seen_in(rows.filter(rows[_COUNTS]) if _COUNTS in names else rows, "time", topic)
+        )
 
     def passing(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         prepare_python_worker()
@@ -104,7 +114,7 @@ def telling(column: Column, reported_as: str, tell: Tell, topic: str | None, cou
 
     # Spark must neither remove it, compute it twice, nor filter before it.
     if FEATURES.has_arrow_api:
-        told: Column = arrow_function(passing, TimestampType()).asNondeterministic()(column, *arguments)
-        return told
+        reported: Column = arrow_function(passing, TimestampType()).asNondeterministic()(column, *arguments)
+        return reported
     plain = plain_function(passing_plain, "bigint", types).asNondeterministic()
     return sf.timestamp_micros(plain(sf.unix_micros(column), *arguments))

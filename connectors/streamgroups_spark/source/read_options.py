@@ -1,6 +1,6 @@
 """The options of the sources that a DataFrame reads.
 
-Called by ``windows``, ``joins``, ``state.placement`` and ``event_time`` on the driver when a query is built. Source:
+Called by ``windows``, ``joins``, ``state.operator_plan`` and ``event_time`` on the driver when a query is built. Source:
 SEMANTICS S9, W11.
 """
 
@@ -12,7 +12,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, source_name, source_options
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
-from streamgroups_spark.source.options import SourceOptions, parse
+from streamgroups_spark.source.source_options import SourceOptions, parse
 
 
 def read_options(df: DataFrame) -> list[SourceOptions]:

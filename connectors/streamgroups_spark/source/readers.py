@@ -31,9 +31,9 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
 from streamgroups_spark.bridge.channel import Channel
+from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.process_exit import exit_on_sigterm, exit_within, is_runner
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.internals.spark_api import (
     ReadAllAvailable,
     ReadLimit,
@@ -42,7 +42,7 @@ from streamgroups_spark.internals.spark_api import (
     SupportsTriggerAvailableNow,
     to_arrow_schema,
 )
-from streamgroups_spark.source.options import SourceOptions
+from streamgroups_spark.source.source_options import SourceOptions
 from streamgroups_spark.source.task_reader import read_task, settings_of
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from streamgroups.monitoring.member_reports import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
-    from streamgroups_spark.bridge.stage_name import PassedColumns
-    from streamgroups_spark.bridge.task_reports import Tell
-    from streamgroups_spark.source.producer_watermarks import Report
+    from streamgroups_spark.bridge.stage_name import DirectColumns
+    from streamgroups_spark.bridge.task_reports import EventTimeChannel
     from streamgroups_spark.source.running_query import RunningQuery
+    from streamgroups_spark.source.watermark_header import Report
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class RangesPartition(InputPartition):
     ranges: tuple[OffsetRange, ...]
     #: The name under which the task reports event times, and the column of those that it reads. ``None`` if it reports
     #: none, or computes them after the read.
-    tells: tuple[str, str | None] | None = None
+    time_report: tuple[str, str | None] | None = None
     #: The states of an operator in the stage of the task. ``None`` if it has none.
     states: TaskPlan | None = None
     #: The watermark of the column ``watermark``, in milliseconds since the epoch. ``None`` without such a column.
@@ -78,7 +78,7 @@ class RangesPartition(InputPartition):
     #: The name of the member. Empty in a batch read.
     member: str = ""
     #: The columns that the reader passes on. ``None`` if Spark passes the records.
-    passed: PassedColumns | None = None
+    direct_columns: DirectColumns | None = None
     #: The ids of the topics, as far as they are known.
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
@@ -121,14 +121,14 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         packing: Packing,
         session: str,
         application: str,
-        tell: Tell | None,
+        event_time_channel: EventTimeChannel | None,
         unreadable: Channel[UnreadableWatermarks] | None,
         clock: Clock | None,
     ) -> None:
         assert options.group_id is not None, "parse(streaming=True) demands it"
         self._options, self._schema, self._packing = options, schema, packing
         self._group_id = options.group_id
-        self._session, self._application, self._tell = session, application, tell
+        self._session, self._application, self._event_time_channel = session, application, event_time_channel
         self._unreadable, self._clock = unreadable, clock
         self._query: RunningQuery | None = None
         self._until_now = False
@@ -187,42 +187,50 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         tasks = self._running().tasks(start, end)
         plans = self._running().task_plans(tasks)
         assert self._query is not None
-        tells, watermark_ms, member = self._query.tells, self._query.late_watermark_ms(end), self._query.name
-        passed = self._query.passed if tells is None else None
+        time_report, watermark_ms, member = (
+            self._query.time_report,
+            self._query.late_watermark_ms(end),
+            self._query.name,
+        )
+        direct_columns = self._query.direct_columns if time_report is None else None
         return [
-            RangesPartition(task, tells, plan, watermark_ms, member, passed, end.get("topics", {}))
+            RangesPartition(task, time_report, plan, watermark_ms, member, direct_columns, end.get("topics", {}))
             for task, plan in zip(tasks, plans, strict=True)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
-        ranges, schema, passed = partition.ranges, self._schema, partition.passed
+        ranges, schema, direct_columns = partition.ranges, self._schema, partition.direct_columns
         if partition.states is not None:
-            from streamgroups_spark.bridge.handoff import give
+            from streamgroups_spark.bridge.handoff import write_plan
 
-            give(self._session, self._application, replace(partition.states, is_direct=passed is not None))
+            write_plan(
+                self._session, self._application, replace(partition.states, is_direct=direct_columns is not None)
+            )
             ranges = tuple(it.to_read for it in partition.states.ranges)
-        if passed is not None:
-            schema = StructType([it for it in schema if it.name in passed.to_operator | passed.to_spark])
+        if direct_columns is not None:
+            schema = StructType(
+                [it for it in schema if it.name in direct_columns.to_operator | direct_columns.to_spark]
+            )
         report = self._report_of(partition)
         watermark_ms = partition.watermark_ms
         settings = settings_of(self._options, self._group_id, partition.topic_ids, records_gaps=True)
         batches = read_task(ranges, schema, self._options, settings, report, watermark_ms)
-        if passed is not None:
+        if direct_columns is not None:
             from streamgroups_spark.bridge.direct import pass_on
 
             columns = to_arrow_schema(self._schema, timezone="UTC")
-            return pass_on(batches, passed, columns, self._session, self._application)
-        if partition.tells is None or self._tell is None:
+            return pass_on(batches, direct_columns, columns, self._session, self._application)
+        if partition.time_report is None or self._event_time_channel is None:
             return batches
-        reported_as, column = partition.tells
+        reported_as, column = partition.time_report
         if column is None or column not in self._schema.names:
             # The event time is computed after the read, or belongs to another query of the group.
             return batches
         from streamgroups_spark.source.observed_times import measured
 
-        return measured(batches, column, reported_as, self._tell)
+        return measured(batches, column, reported_as, self._event_time_channel)
 
     def _report_of(self, partition: RangesPartition) -> Report:
         """Returns the receiver of the watermarks of producers that a task reads.
@@ -240,13 +248,13 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             if not watermarks:
                 return
             if partition.states is not None:
-                from streamgroups_spark.bridge.handoff import give_watermarks
+                from streamgroups_spark.bridge.handoff import write_watermarks
 
-                give_watermarks(self._session, self._application, watermarks)
-            if partition.tells is not None and self._tell is not None:
-                from streamgroups_spark.source.producer_watermarks import observed
+                write_watermarks(self._session, self._application, watermarks)
+            if partition.time_report is not None and self._event_time_channel is not None:
+                from streamgroups_spark.source.watermark_header import observed
 
-                self._tell(partition.tells[0], observed(watermarks))
+                self._event_time_channel(partition.time_report[0], observed(watermarks))
 
         return report
 
@@ -262,10 +270,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _running(self) -> MicroBatches:
         if self._query is None:
-            from streamgroups_spark.source.cluster import cluster_of
+            from streamgroups_spark.source.cluster_clients import cluster_of
 
             exit_on_sigterm()
-            _tell_ignored(self._options)
+            _log_ignored(self._options)
             cluster = cluster_of(self._options)
             # The clients connect during the next import.
             cluster.connect(self._group_id)
@@ -292,11 +300,11 @@ class BatchReader(Shipped, DataSourceReader):
     def partitions(self) -> Sequence[RangesPartition]:
         """Looks up the starting and ending offsets, and packs the ranges into tasks."""
         from streamgroups.query.offset_lookup import ranges_of, record_bytes
-        from streamgroups_spark.source.cluster import cluster_of
+        from streamgroups_spark.source.cluster_clients import cluster_of
 
         options = self._options
         cluster = cluster_of(options)
-        _tell_ignored(options)
+        _log_ignored(options)
         cluster.check_reachable()
         partitions = partitions_of(options.subscription, cluster.topics())
         ranges = ranges_of(cluster, options.starting, options.ending, partitions, on_data_loss=options.on_data_loss)
@@ -313,7 +321,7 @@ class BatchReader(Shipped, DataSourceReader):
         return read_task(partition.ranges, self._schema, self._options, settings, lambda *_: None, None)
 
 
-def _tell_ignored(options: SourceOptions) -> None:
+def _log_ignored(options: SourceOptions) -> None:
     if options.ignored:
         logger.warning("Option has no effect here: %s", ", ".join(options.ignored))
     for risk in options.client.risks:

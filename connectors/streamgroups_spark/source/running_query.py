@@ -24,7 +24,7 @@ from streamgroups.errors import QueryUnknown, StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.groups.added_partitions import OnAddedPartitions
 from streamgroups.groups.batch_lease import LeaseLimits, lease_limits
-from streamgroups.groups.exclusive import deleted_partitions
+from streamgroups.groups.exclusive_membership import deleted_partitions
 from streamgroups.groups.history import no_history
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import Owned
@@ -45,8 +45,8 @@ from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_kafka.membership.history_file import HistoryFile
 from streamgroups_kafka.membership.member import KafkaMember
-from streamgroups_kafka.membership.settings import MemberSettings
-from streamgroups_kafka.membership.state import MemberSnapshot
+from streamgroups_kafka.membership.member_settings import MemberSettings
+from streamgroups_kafka.membership.member_state import MemberSnapshot
 from streamgroups_operators.locations import shown
 from streamgroups_spark.bridge.pickled_ledger import unpickled_ledger
 from streamgroups_spark.bridge.rpc import SessionServer, request_user
@@ -77,16 +77,16 @@ from streamgroups_spark.messages.time import (
 )
 from streamgroups_spark.source.background import SerialJobs, import_partition_sizes, in_background
 from streamgroups_spark.source.drift_check import check_drift
-from streamgroups_spark.source.imported import imported_time
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
 from streamgroups_spark.source.late_watermark import late_watermark_ms
-from streamgroups_spark.source.options import SourceOptions
-from streamgroups_spark.source.program import form_of_query
+from streamgroups_spark.source.program_form import form_of_query
 from streamgroups_spark.source.shared_state import check_state
+from streamgroups_spark.source.source_options import SourceOptions
+from streamgroups_spark.source.watermark_import import imported_time
 
 if TYPE_CHECKING:
-    from streamgroups_spark.bridge.stage_name import PassedColumns
-    from streamgroups_spark.source.query_time import QueryTime
+    from streamgroups_spark.bridge.stage_name import DirectColumns
+    from streamgroups_spark.source.source_watermark import QueryTime
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class RunningQuery:
         run_id = uuid.uuid4().hex[:12]
         self._states_run_id = run_id if facts is not None and facts.stages else None
         #: The columns that readers pass on; ``None`` if Spark passes the records to their operator.
-        self.passed = _passed_columns(facts)
+        self.direct_columns = _direct_columns(facts)
         self._imported = imported_time(options, facts, self._cluster, in_background)
         self._states = self._batch_states(facts, run_id)
         self._stream = None if facts is None else facts.time
@@ -197,7 +197,7 @@ class RunningQuery:
         in_background(import_partition_sizes)
 
     @property
-    def tells(self) -> tuple[str, str | None] | None:
+    def time_report(self) -> tuple[str, str | None] | None:
         """The name under which tasks report event times, and the column of those that they read.
 
         ``None`` if nothing is reported.
@@ -264,7 +264,7 @@ class RunningQuery:
     def _batch_states(self, facts: QueryFacts | None, run_id: str) -> BatchStates:
         if facts is None or not facts.stages:
             return BatchStates()
-        from streamgroups_spark.source.query_states import batch_states
+        from streamgroups_spark.source.stage_states import batch_states
 
         states = batch_states(
             self._options,
@@ -280,7 +280,7 @@ class RunningQuery:
         return states
 
     def _query_time(self, stream: StreamTime, metadata_store: MetadataStore) -> QueryTime:
-        from streamgroups_spark.source.query_time import QueryTime
+        from streamgroups_spark.source.source_watermark import QueryTime
 
         def seen(ranges: tuple[OffsetRange, ...]) -> list[TaskObservation]:
             request = ObservationsRequest(stream.reported_as, ranges)
@@ -315,7 +315,7 @@ class RunningQuery:
             rebalance_timeout_ms=self._rebalance_timeout_ms,
             refresh_ms=self._refresh_ms,
             redact=options.client.redact,
-            is_surplus=lambda: self._cluster.describe(self._group_id).has_nothing_for(self.name),
+            is_standby=lambda: self._cluster.describe(self._group_id).has_nothing_for(self.name),
             lease=None if isinstance(subscription, Partitions) else self._lease,
             has_others=lambda: len(self._cluster.describe(self._group_id).members) > 1,
             deleted=self._deleted,
@@ -410,7 +410,7 @@ class RunningQuery:
         if isinstance(question, ExplanationRequest):
             return self._explanation(question)
         if isinstance(question, TimeRequest):
-            return None if self._time is None else self._time.told(question)
+            return None if self._time is None else self._time.reply_to(question)
         if isinstance(question, CommittedRequest):
             return self._committed(question)
         if not isinstance(question, BatchRequest | BatchWritten):
@@ -439,12 +439,12 @@ class RunningQuery:
         )
 
 
-def _passed_columns(facts: QueryFacts | None) -> PassedColumns | None:
+def _direct_columns(facts: QueryFacts | None) -> DirectColumns | None:
     if facts is None or not facts.stages:
         return None
-    from streamgroups_spark.source.query_states import passed_columns
+    from streamgroups_spark.source.stage_states import direct_columns
 
-    return passed_columns(facts)
+    return direct_columns(facts)
 
 
 def _now_ms() -> int:

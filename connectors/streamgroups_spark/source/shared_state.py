@@ -13,8 +13,8 @@ from pyspark import __version__
 from pyspark.sql import DataFrame
 
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.source.options import SourceOptions
 from streamgroups_spark.source.read_options import read_options
+from streamgroups_spark.source.source_options import SourceOptions
 
 
 def check_state(source: SourceOptions, operators: Collection[str], unknown: Collection[str] = ()) -> None:
@@ -28,7 +28,7 @@ def check_state(source: SourceOptions, operators: Collection[str], unknown: Coll
     Raises:
         InvalidOption: if it has such operators. The error names the group, the operators and the remedy.
 
-    >>> from streamgroups_spark.source.options import parse
+    >>> from streamgroups_spark.source.source_options import parse
     >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
     >>> check_state(parse(options | {"membership": "exclusive"}, streaming=True), {"Aggregate"})
     >>> check_state(parse(options, streaming=True), {"Aggregate"})

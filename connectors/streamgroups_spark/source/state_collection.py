@@ -13,7 +13,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.groups.commit_metadata import position_of
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Clock, Cluster
-from streamgroups.query.available import Start
+from streamgroups.query.available_offsets import Start
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.shared_files import collect_all
 

@@ -16,10 +16,10 @@ from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
 from streamgroups_spark.internals.spark_api import to_arrow_schema
 from streamgroups_spark.source.columns import read_schema, with_columns
-from streamgroups_spark.source.options import SourceOptions
+from streamgroups_spark.source.source_options import SourceOptions
 
 if TYPE_CHECKING:
-    from streamgroups_spark.source.producer_watermarks import Report
+    from streamgroups_spark.source.watermark_header import Report
 
 
 def settings_of(
@@ -58,15 +58,15 @@ def read_task(
 
     Raises the errors of :func:`streamgroups_kafka.read.range_reader.read_ranges`.
     """
-    wanted = to_arrow_schema(schema, timezone="UTC")
-    columns = read_schema(wanted)
+    required = to_arrow_schema(schema, timezone="UTC")
+    columns = read_schema(required)
     if options.watermark_header is None:
         batches = read_ranges(ranges, columns, settings)
     else:
-        from streamgroups_spark.source.producer_watermarks import with_needed_columns, without_markers
+        from streamgroups_spark.source.watermark_header import with_needed_columns, without_markers
 
         whole = read_ranges(ranges, with_needed_columns(columns), settings)
         batches = without_markers(whole, columns.names, options.watermark_header, report)
-    if columns.names == wanted.names:
+    if columns.names == required.names:
         return batches
-    return with_columns(batches, wanted, options.event_time_header, watermark_ms)
+    return with_columns(batches, required, options.event_time_header, watermark_ms)

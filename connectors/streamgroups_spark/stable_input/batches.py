@@ -39,7 +39,7 @@ from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.messages.batch import CommittedRequest
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, logged_batch
-from streamgroups_spark.stable_input.checks import check_columns, check_ordinary, check_pinned_columns
+from streamgroups_spark.stable_input.batch_checks import check_columns, check_ordinary, check_pinned_columns
 from streamgroups_spark.stable_input.tasks import REPORT, Attempts, Effect, ReadRecords, WriteRecords, segments_in
 
 logger = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from pyspark import TaskContext
 
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input.pins import Pin, RecordSegment
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.pin_store import reaching, record_files
 from streamgroups_operators.pinned_records import WrittenSegment, read_records, write_records
+from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import Shipped
 
 #: The output of :class:`WriteRecords`: one row for each segment.
 REPORT = "topic string, partition int, attempt bigint, number int, rows bigint"

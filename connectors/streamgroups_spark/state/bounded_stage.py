@@ -1,6 +1,6 @@
 """An operator with state over a batch DataFrame, as a function of ``mapInArrow``, in the stage that reads.
 
-Created by ``state.placement`` on the driver, and pickled into Python workers. A batch read has no group, no state
+Created by ``state.operator_plan`` on the driver, and pickled into Python workers. A batch read has no group, no state
 location and no plan of states: each task reads whole partitions, and the operator runs from their first record to their
 last. Source: SEMANTICS W17; Spark's ``DataFrame.mapInArrow``.
 """
@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from streamgroups_operators.bounded import BoundedRecords
 from streamgroups_operators.operator import StatefulOperator
+from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.state.stage import to_output
 
 

@@ -1,6 +1,6 @@
 """Operators behind windows: which operator can process their results, and the columns that have their watermark.
 
-Called by ``windows.api``, ``windows.by_offset``, ``state.functions`` and ``joins.api`` on the driver. Metadata of Spark's
+Called by ``windows.windows``, ``windows.by_offset``, ``state.stateful`` and ``joins.join`` on the driver. Metadata of Spark's
 columns mark the times of results: a column keeps its metadata when it is selected or renamed, and an expression has none.
 Source: SEMANTICS W13; Spark's ``Column.alias``.
 """

@@ -16,14 +16,14 @@ from pyspark.sql.types import DoubleType, FloatType, LongType, StringType, Struc
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DEDUP_COUNTS
+from streamgroups_operators.dedup.dedup_operator import COUNTS, TIME, DedupOperator
 from streamgroups_operators.dedup.ids import HIGH, LOW
-from streamgroups_operators.dedup.operator import COUNTS, TIME, DedupOperator
+from streamgroups_spark.arrow_schemas import arrow_schema
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import NESTED, is_partitioned_by
 from streamgroups_spark.frames.record_values import check_value_types
-from streamgroups_spark.schemas import arrow_schema
-from streamgroups_spark.state.placement import check_bounded, check_place, in_reading_stage, over_bounded_data
+from streamgroups_spark.state.operator_plan import check_bounded, check_place, in_reading_stage, over_bounded_data
 
 _CALLED = "sg.dedup"
 _UTF8_BINARY = StringType().collation
@@ -139,11 +139,11 @@ def _check_names(df: DataFrame, ids: Sequence[str], on: str) -> None:
             f"Column '{on}' does not exist. {_CALLED} needs the time of each record to forget old ids.",
             remedy="Keep the column 'timestamp' of the source, or set 'on' to another column of type timestamp.",
         )
-    ours = {HIGH, LOW, TIME, *COUNTS}
+    id_columns = {HIGH, LOW, TIME, *COUNTS}
     for name in df.columns:
         if df.columns.count(name) > 1:
             raise InvalidOption(f"Several columns have the name '{name}'.", remedy="Rename them.")
-        if name in ours:
+        if name in id_columns:
             raise InvalidOption(f"{_CALLED} uses the column name '{name}' itself.", remedy="Rename the column.")
 
 

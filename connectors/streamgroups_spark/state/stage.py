@@ -1,6 +1,6 @@
 """An operator with state as a function of ``mapInArrow``, in the stage that reads.
 
-Created by ``state.placement`` on the driver, and pickled into Python workers. To Spark the plan is stateless: it has no
+Created by ``state.operator_plan`` on the driver, and pickled into Python workers. To Spark the plan is stateless: it has no
 shuffle and no state store. Source: SEMANTICS S9, S10; Spark's ``DataFrame.mapInArrow``.
 """
 
@@ -16,19 +16,19 @@ from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import StateSize
 from streamgroups.state.task_plan import TaskPlan
 from streamgroups_operators.function_operator import FunctionOperator
-from streamgroups_operators.joins.definition import JoinOperator
-from streamgroups_operators.joins.task_states import JoinTaskStates
+from streamgroups_operators.joins.join_definition import JoinOperator
+from streamgroups_operators.joins.join_states import JoinTaskStates
 from streamgroups_operators.locations import operator_files
 from streamgroups_operators.operator import StatefulOperator
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.bridge.direct import DirectRecords
-from streamgroups_spark.bridge.handoff import Handoff, attempt_id, give, give_watermarks
+from streamgroups_spark.bridge.handoff import Handoff, attempt_id, write_plan, write_watermarks
 from streamgroups_spark.bridge.plan import STAGE
-from streamgroups_spark.bridge.stage_name import PassedColumns, StageName
+from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
+from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import Shipped
 from streamgroups_spark.state.stage_task import FinishedTask, StageTask, States
 
 
@@ -41,7 +41,7 @@ class StateStage(Shipped):
         application: the id of the Spark application.
         channel: the channel by which tasks report.
         flushes: whether the operator emits what is still open at the end of a bounded run.
-        before: the operator whose output it processes; empty for the records of the source.
+        upstream: the operator whose output it processes; empty for the records of the source.
         direct: its records as columns of the source; ``None`` if Spark computes them.
     """
 
@@ -53,19 +53,19 @@ class StateStage(Shipped):
         channel: Channel[StateReport],
         *,
         flushes: bool = False,
-        before: str = "",
+        upstream: str = "",
         direct: DirectRecords | None = None,
     ) -> None:
-        self._operator, self._channel, self._before, self._direct = operator, channel, before, direct
+        self._operator, self._channel, self._upstream, self._direct = operator, channel, upstream, direct
         self._session, self._application = session, application
         # Spark names the function in the plan of the query, where its source finds it.
-        passed = None if direct is None else direct.passed
-        self.__name__ = f"{STAGE}{stage_name(operator, flushes=flushes, passed=passed)}"
+        direct_columns = None if direct is None else direct.direct_columns
+        self.__name__ = f"{STAGE}{stage_name(operator, flushes=flushes, direct_columns=direct_columns)}"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_python_worker()
         attempt = attempt_id()
-        with closing(Handoff(self._session, self._application, attempt, self._before)) as handoff:
+        with closing(Handoff(self._session, self._application, attempt, self._upstream)) as handoff:
             task = StageTask(handoff, self._states, self._direct, attempt)
             task.start()
             for batch in batches:
@@ -87,17 +87,21 @@ class StateStage(Shipped):
             for it in task.manifest.states
         )
         if plan.has_next(name):
-            give(self._session, self._application, replace(plan, is_direct=False), name)
-            give_watermarks(self._session, self._application, states.released, name)
+            write_plan(self._session, self._application, replace(plan, is_direct=False), name)
+            write_watermarks(self._session, self._application, states.released, name)
 
     def _states(self, plan: TaskPlan) -> States:
-        ours = self._operator
-        files = operator_files(plan.location, plan.group_id, ours.name)
-        operator = Operator(plan.group_id, ours.name, ours.form, ours.schema)
-        if isinstance(ours, FunctionOperator):
-            operator = replace(operator, migration=ours.migration)
+        own_operator = self._operator
+        files = operator_files(plan.location, plan.group_id, own_operator.name)
+        operator = Operator(plan.group_id, own_operator.name, own_operator.form, own_operator.schema)
+        if isinstance(own_operator, FunctionOperator):
+            operator = replace(operator, migration=own_operator.migration)
         store = StateStore(operator, files, plan.on_missing)
-        return JoinTaskStates(ours, plan, store) if isinstance(ours, JoinOperator) else TaskStates(ours, plan, store)
+        return (
+            JoinTaskStates(own_operator, plan, store)
+            if isinstance(own_operator, JoinOperator)
+            else TaskStates(own_operator, plan, store)
+        )
 
 
 def to_output(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -110,11 +114,11 @@ def to_output(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 
 def stage_name(
-    operator: StatefulOperator | JoinOperator, *, flushes: bool = False, passed: PassedColumns | None = None
+    operator: StatefulOperator | JoinOperator, *, flushes: bool = False, direct_columns: DirectColumns | None = None
 ) -> StageName:
     """Returns the name of the stage of an operator. For the driver: workers do not need the windows for it."""
-    from streamgroups.event_time.shapes import Scope
-    from streamgroups_operators.dedup.operator import DedupOperator
+    from streamgroups.event_time.window_shapes import Scope
+    from streamgroups_operators.dedup.dedup_operator import DedupOperator
     from streamgroups_operators.window_operator import WindowOperator
 
     topics = operator.topics if isinstance(operator, JoinOperator) else None
@@ -122,12 +126,19 @@ def stage_name(
     keeps_on_reset = isinstance(operator, DedupOperator) and operator.keeps_on_reset
     is_chained = isinstance(operator, WindowOperator) and operator.is_chained
     return StageName(
-        operator.name, topics, flushes, has_group_time, keeps_on_reset, is_chained, passed, kind=_kind_of(operator)
+        operator.name,
+        topics,
+        flushes,
+        has_group_time,
+        keeps_on_reset,
+        is_chained,
+        direct_columns,
+        kind=_kind_of(operator),
     )
 
 
 def _kind_of(operator: StatefulOperator | JoinOperator) -> str:
-    from streamgroups_operators.dedup.operator import DedupOperator
+    from streamgroups_operators.dedup.dedup_operator import DedupOperator
     from streamgroups_operators.window_operator import WindowOperator
 
     if isinstance(operator, JoinOperator):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.state.manifest import Manifest
 from streamgroups.state.task_plan import TaskPlan
-from streamgroups_operators.joins.task_states import JoinTaskStates
+from streamgroups_operators.joins.join_states import JoinTaskStates
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_spark.bridge.direct import DirectRecords, kept_rows
 from streamgroups_spark.bridge.handoff import Handoff
@@ -181,8 +181,8 @@ def _moved() -> InvalidOption:
     )
 
 
-def _incomplete(rows: int, kept: int) -> StreamGroupsError:
+def _incomplete(rows: int, spark_rows: int) -> StreamGroupsError:
     return StreamGroupsError(
-        f"An operator with state has received {rows} rows from Spark, but the reader of its task has passed {kept}.",
+        f"An operator with state has received {rows} rows from Spark, but the reader of its task has passed {spark_rows}.",
         remedy="Restart the query: it reads the batch again. If it fails again, report it with the plan of the query.",
     )

@@ -1,6 +1,6 @@
 """Windows whose state follows its partition: state files, addressed by offset, in the stage that reads.
 
-Called by ``windows.api`` on the driver, for ``time="partition"`` and ``time="group"``. Each source partition has windows of its own, so all
+Called by ``windows.windows`` on the driver, for ``time="partition"`` and ``time="group"``. Each source partition has windows of its own, so all
 records of a key must be in one partition. Source: SEMANTICS W4-W7, W9, S9, S10.
 """
 
@@ -13,18 +13,18 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.event_shapes import EventShape
-from streamgroups.event_time.shapes import Scope
 from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups_operators.window_operator import WindowOperator
-from streamgroups_operators.windows.definition import state_schema
+from streamgroups_operators.windows.window_definition import state_schema
+from streamgroups_spark.arrow_schemas import arrow_schema, stored_schema
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_values import check_key_values
-from streamgroups_spark.schemas import arrow_schema, stored_schema
 from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
-from streamgroups_spark.state.placement import PLACE, check_keys, check_place, in_reading_stage, over_bounded_data
+from streamgroups_spark.state.operator_plan import PLACE, check_keys, check_place, in_reading_stage, over_bounded_data
+from streamgroups_spark.windows.argument_checks import watermark_delay_ms
 from streamgroups_spark.windows.chain_checks import check_behind
-from streamgroups_spark.windows.checks import watermark_delay_ms
 from streamgroups_spark.windows.query_columns import (
     output_columns,
     output_rows,
@@ -58,13 +58,13 @@ def by_offset(
     """Returns windows of each partition, of a stream or of bounded data. The arguments are those of ``sg.windows``."""
     check_key_values(df.schema, by)
     parsed = parsed_aggregates(df, aggregate)
-    before = operator_before(df, name, _CALLED)
+    upstream = operator_before(df, name, _CALLED)
     check_place(df, name, _CALLED, otherwise=_EXCLUSIVE)
     check_keys(df, by, _CALLED, prepartitioned=prepartitioned, otherwise=_EXCLUSIVE)
-    if before is None:
+    if upstream is None:
         delay_ms = watermark_delay_ms(df, windowing, on, watermark_delay, scope)
     else:
-        check_behind(df, windowing, on, watermark_delay, before, events, scope, flush=flush)
+        check_behind(df, windowing, on, watermark_delay, upstream, events, scope, flush=flush)
         delay_ms = None
     place = [it for it in ("topic", *PLACE) if it in df.columns]
     until_ms = [] if until is None else [F.unix_millis(column(until)).alias("until")]
@@ -88,7 +88,7 @@ def by_offset(
         scope,
         is_bounded,
         events,
-        before,
+        upstream,
         chained,
     )
     if is_bounded:
@@ -96,7 +96,7 @@ def by_offset(
     else:
         imports = scope is Scope.GROUP
         output = in_reading_stage(
-            records, operator, rows, _CALLED, otherwise=_EXCLUSIVE, flushes=flush, imports=imports, before=before
+            records, operator, rows, _CALLED, otherwise=_EXCLUSIVE, flushes=flush, imports=imports, upstream=upstream
         )
     if not chained:
         return output_columns(output, by, aggregate, dead_letters=dead_letters)

@@ -1,6 +1,6 @@
 """Windows on Spark's ``transformWithState``: the state is in the checkpoint of one query.
 
-Called by ``windows.api`` on the driver, for streams with ``membership=exclusive``. Source: SEMANTICS W4-W9.
+Called by ``windows.windows`` on the driver, for streams with ``membership=exclusive``. Source: SEMANTICS W4-W9.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from streamgroups.event_time.windows import Windowing
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_values import check_key_values, key_column
 from streamgroups_spark.internals.spark_api import FEATURES, to_arrow_schema
-from streamgroups_spark.windows.checks import check_state
-from streamgroups_spark.windows.columns import PACKED, ROWS, Pack, Unpack, WindowPlan
+from streamgroups_spark.windows.argument_checks import check_state
+from streamgroups_spark.windows.bucket_columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.windows.processor import WindowProcessor, time_mode
 from streamgroups_spark.windows.query_columns import (
     output_columns,
@@ -61,10 +61,10 @@ def by_store(
         buckets,
         policy,
     )
-    told = (
+    emitted = (
         records.mapInArrow(Pack(plan), PACKED)
         .groupBy("bucket")
         .transformWithState(WindowProcessor(plan), ROWS, "Append", time_mode(plan))
         .mapInArrow(Unpack(plan), schema)
     )
-    return output_columns(told, by, aggregate, dead_letters=dead_letters)
+    return output_columns(emitted, by, aggregate, dead_letters=dead_letters)

@@ -1,6 +1,6 @@
 """Validates the arguments of ``sg.windows`` in front of and behind another operator.
 
-Called by ``windows.api`` and ``windows.by_offset`` on the driver. Source: SEMANTICS W13.
+Called by ``windows.windows`` and ``windows.by_offset`` on the driver. Source: SEMANTICS W13.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from streamgroups.durations import exact
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.event_shapes import EventShape
-from streamgroups.event_time.shapes import Scope
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups_spark.frames.time_columns import delay_ms_of
 from streamgroups_spark.state.chains import ResultTime, check_result_time
-from streamgroups_spark.state.placement import PLACE
+from streamgroups_spark.state.operator_plan import PLACE
 
 _CALLED = "sg.windows"
 _POSITIONS = frozenset(("window_time", "topic", *PLACE))

@@ -1,6 +1,6 @@
 """The state of windows in Spark's state store, with one key for each bucket.
 
-Created by ``windows.api`` on the driver and run by Spark's workers. Spark calls ``handleInputRows`` for each bucket of
+Created by ``windows.windows`` on the driver and run by Spark's workers. Spark calls ``handleInputRows`` for each bucket of
 a batch with records, and ``handleExpiredTimer`` when time advances. A timer one tick after the current time wakes every
 bucket in the next batch with a later time. All buckets therefore have the time of the previous batch. Source:
 ``StatefulProcessor`` of Spark 4.2. Processing-time timers run a batch per trigger, with or without records. Event-time
@@ -28,9 +28,9 @@ from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_k
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.event_time.windows import EventTime, Window
 from streamgroups_operators.aggregates import length_ms
+from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
-from streamgroups_spark.internals.shipping import Shipped
-from streamgroups_spark.windows.columns import WindowPlan, from_bytes, to_bytes
+from streamgroups_spark.windows.bucket_columns import WindowPlan, from_bytes, to_bytes
 from streamgroups_spark.windows.step import step
 
 EVENT_TIME, PROCESSING_TIME = "EventTime", "ProcessingTime"

@@ -1,6 +1,6 @@
 """The columns of windows before and after their state: arguments of aggregates, output rows, dead letters.
 
-Used by ``windows.api``, ``windows.by_store`` and ``windows.by_offset`` on the driver.
+Used by ``windows.windows``, ``windows.by_store`` and ``windows.by_offset`` on the driver.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Called by ``windows.processor``. :mod:`streamgroups.event_time.panes` decides which records are late and which windows
 are due or closed. This module applies its decisions to columns. The row of a pane in the state contains its keys,
-``start`` and ``end``, and its partial aggregates. ``told`` indicates that a row of exactly this window was emitted, and
+``start`` and ``end``, and its partial aggregates. ``emitted`` indicates that a row of exactly this window was emitted, and
 ``next`` is the next revision. ``changed`` indicates that records of this batch are included. Source: SEMANTICS W4-W9.
 """
 
@@ -33,11 +33,11 @@ from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Window
 from streamgroups_operators.aggregates import add_up, in_windows, length_ms, parts_of, results
 from streamgroups_operators.event_times import with_event_times
-from streamgroups_spark.windows.columns import WindowPlan
+from streamgroups_spark.windows.bucket_columns import WindowPlan
 
 #: All sessions of a bucket have one key, because they have no common start.
 _SESSIONS = 0
-_PANE = (("told", "max"), ("next", "max"), ("changed", "max"))
+_PANE = (("emitted", "max"), ("next", "max"), ("changed", "max"))
 
 
 class Panes(Protocol):
@@ -77,10 +77,10 @@ def step(
     if records:
         judged = _judge(plan, kept, pa.concat_tables(records), time_of_records(plan.windowing, kept, batch.now_ms))
     if isinstance(plan.windowing.shape, Session):
-        kept, told = _sessions(plan, panes, kept, batch, judged.counted)
+        kept, emitted = _sessions(plan, panes, kept, batch, judged.counted)
     else:
-        kept, told = _windows(plan, panes, kept, batch, judged.counted)
-    return kept, [table for table in (*told, *judged.given_up) if table.num_rows]
+        kept, emitted = _windows(plan, panes, kept, batch, judged.counted)
+    return kept, [table for table in (*emitted, *judged.given_up) if table.num_rows]
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def _without_violations(
 
 def _new(count: int) -> dict[str, pa.Array]:
     return {
-        "told": pa.array(np.zeros(count, np.int8)),
+        "emitted": pa.array(np.zeros(count, np.int8)),
         "next": pa.array(np.zeros(count, np.int32)),
         "changed": pa.array(np.ones(count, np.int8)),
     }
@@ -180,20 +180,20 @@ def _windows(
     own = {start: Window(start, start + length) for start in by_start}
     kept, passage = pass_time(plan.windowing, kept, replace(batch, windows=tuple({*batch.windows, *own.values()})))
     own |= {window.start_ms: window for window in to_poll(passage)}
-    told = []
+    emitted = []
     for start, window in sorted(own.items()):
         before, new = panes.get(start), by_start.get(start)
         tables = [table for table in (before, new) if table is not None]
         if not tables:
             continue
         merged = add_up(plan.aggregates, pa.concat_tables(tables), [*plan.key_names, "start", "end"], _PANE)
-        rows, merged = _tell(plan, merged, [(passage, window)] * merged.num_rows)
-        told += rows
+        rows, merged = _emit(plan, merged, [(passage, window)] * merged.num_rows)
+        emitted += rows
         if not is_closed(passage.after, window):
             panes.put(start, _at_rest(merged))
         elif before is not None:
             panes.remove(start)
-    return kept, told
+    return kept, emitted
 
 
 def _by_start(table: pa.Table) -> dict[int, pa.Table]:
@@ -213,16 +213,16 @@ def _sessions(
     tables = [table for table in (before, counted) if table is not None]
     if not tables:
         return pass_time(plan.windowing, kept, batch)[0], []
-    merged, told = _merge(plan, pa.concat_tables(tables))
+    merged, emitted = _merge(plan, pa.concat_tables(tables))
     windows = [Window(s, e) for s, e in zip(_list(merged, "start"), _list(merged, "end"), strict=True)]
     kept, passage = pass_time(plan.windowing, kept, replace(batch, windows=tuple(set(windows))))
-    rows, merged = _tell(plan, merged, [(passage, window) for window in windows])
+    rows, merged = _emit(plan, merged, [(passage, window) for window in windows])
     left = merged.filter(pa.array([not is_closed(passage.after, window) for window in windows], pa.bool_()))
     if left.num_rows:
         panes.put(_SESSIONS, _at_rest(left))
     elif before is not None:
         panes.remove(_SESSIONS)
-    return kept, told + rows
+    return kept, emitted + rows
 
 
 def _merge(plan: WindowPlan, table: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
@@ -235,18 +235,18 @@ def _merge(plan: WindowPlan, table: pa.Table) -> tuple[pa.Table, list[pa.Table]]
     firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
     # The rows are sorted by start. The ends of a session are not sorted.
     whole_start, whole_end = starts[firsts][numbers], np.maximum.reduceat(ends, firsts)[numbers]
-    void = (table["told"].to_numpy() == 1) & ((starts != whole_start) | (ends != whole_end))
-    withdrawn = _withdrawn(plan, table.filter(pa.array(void)))
+    void = (table["emitted"].to_numpy() == 1) & ((starts != whole_start) | (ends != whole_end))
+    retracted = _retracted(plan, table.filter(pa.array(void)))
     for name, column in (("start", whole_start), ("end", whole_end)):
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(column))
     table = table.set_column(
-        table.schema.get_field_index("told"),
-        "told",
-        pa.array(np.where(void, 0, table["told"].to_numpy()).astype(np.int8)),
+        table.schema.get_field_index("emitted"),
+        "emitted",
+        pa.array(np.where(void, 0, table["emitted"].to_numpy()).astype(np.int8)),
     )
     table = table.append_column("session", pa.array(numbers))
     merged = add_up(plan.aggregates, table, ["session", *plan.key_names, "start", "end"], _PANE)
-    return merged.drop_columns(["session"]), [withdrawn]
+    return merged.drop_columns(["session"]), [retracted]
 
 
 def _codes(keys: Sequence[pa.ChunkedArray], count: int) -> np.ndarray[Any, Any]:
@@ -259,16 +259,16 @@ def _codes(keys: Sequence[pa.ChunkedArray], count: int) -> np.ndarray[Any, Any]:
     return codes
 
 
-def _withdrawn(plan: WindowPlan, rows: pa.Table) -> pa.Table:
+def _retracted(plan: WindowPlan, rows: pa.Table) -> pa.Table:
     columns = {name: rows[name] for name in (*plan.key_names, "start", "end")}
-    columns |= {"pane": pa.array([PaneKind.WITHDRAWN.value] * rows.num_rows, pa.string()), "revision": rows["next"]}
+    columns |= {"pane": pa.array([PaneKind.RETRACTION.value] * rows.num_rows, pa.string()), "revision": rows["next"]}
     return pa.table(columns)
 
 
 # ---- output ----------------------------------------------------------------------------------------------------------
 
 
-def _tell(
+def _emit(
     plan: WindowPlan, panes: pa.Table, moved: Sequence[tuple[Passage, Window]]
 ) -> tuple[list[pa.Table], pa.Table]:
     """Returns the output rows of panes, and the panes after the output."""
@@ -279,19 +279,19 @@ def _tell(
         if (window, is_changed) not in known:
             known[window, is_changed] = verdict(passage, window, changed=is_changed)
         kinds.append(known[window, is_changed])
-    telling = np.array([kind is not None for kind in kinds], bool)
-    if not telling.any():
+    is_emitted = np.array([kind is not None for kind in kinds], bool)
+    if not is_emitted.any():
         return [], panes
-    told = panes.filter(pa.array(telling))
-    columns = {name: told[name] for name in (*plan.key_names, "start", "end")}
-    columns |= results(plan.aggregates, plan.output, told)
+    emitted = panes.filter(pa.array(is_emitted))
+    columns = {name: emitted[name] for name in (*plan.key_names, "start", "end")}
+    columns |= results(plan.aggregates, plan.output, emitted)
     columns |= {
         "pane": pa.array([kind.value for kind in kinds if kind is not None], pa.string()),
-        "revision": told["next"],
+        "revision": emitted["next"],
     }
     after = {
-        "told": np.where(telling, 1, panes["told"].to_numpy()).astype(np.int8),
-        "next": (panes["next"].to_numpy() + telling).astype(np.int32),
+        "emitted": np.where(is_emitted, 1, panes["emitted"].to_numpy()).astype(np.int8),
+        "next": (panes["next"].to_numpy() + is_emitted).astype(np.int32),
     }
     for name, column in after.items():
         panes = panes.set_column(panes.schema.get_field_index(name), name, pa.array(column))

@@ -25,8 +25,8 @@ MUTANTS = (
         "R3",
         "batches",
         "streamgroups/groups/reset_plan.py",
-        "asked if isinstance(scenario, ToCurrent) else _clamped",
-        "asked if isinstance(scenario, ShiftBy) else _clamped",
+        "requested if isinstance(scenario, ToCurrent) else _clamped",
+        "requested if isinstance(scenario, ShiftBy) else _clamped",
         "a shift is not clamped, and to-current is",
     ),
     Mutant(
@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "R10",
         "batches",
-        "streamgroups/query/admission.py",
+        "streamgroups/query/trigger_limits.py",
         "return now_ms - last_batch_ms < limits.max_delay_ms",
         "return now_ms - last_batch_ms <= limits.max_delay_ms",
         "maxTriggerDelay ends one millisecond late",
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "R11",
         "batches",
-        "streamgroups/query/admission.py",
+        "streamgroups/query/trigger_limits.py",
         "exact = {tp: (n - 1) * rest for tp, n in backlog.items()}",
         "exact = {tp: n * rest for tp, n in backlog.items()}",
         "the shares of a batch exceed its limit",
@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         "AL3",
         "batches",
-        "streamgroups/query/batch_admission.py",
+        "streamgroups/query/batch_ranges.py",
         "duration_ms = self._clock() - batch.planned_ms if known_ms is None else known_ms",
         "duration_ms = self._clock() - batch.planned_ms",
         "the wait for a trigger counts as the duration of a batch",
@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "R13",
         "batches",
-        "streamgroups/query/join.py",
+        "streamgroups/query/join_group.py",
         "if not is_restart and committed",
         "if committed",
         "a restarted query resolves its starting positions again",
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         "R14",
         "batches",
-        "streamgroups/query/join.py",
+        "streamgroups/query/join_group.py",
         "if tp not in partitions}",
         "}",
         "a partition that was read can start at the starting position again",
@@ -168,7 +168,7 @@ MUTANTS = (
     Mutant(
         "R16",
         "batches",
-        "streamgroups/query/available.py",
+        "streamgroups/query/available_offsets.py",
         "min(end, self._targets.get(tp, 0))",
         "end",
         "availableNow reads more than was there",
@@ -176,7 +176,7 @@ MUTANTS = (
     Mutant(
         "O1",
         "options",
-        "connectors/streamgroups_spark/source/options.py",
+        "connectors/streamgroups_spark/source/source_options.py",
         "default_restart = OnRestart.GROUP if mode is MembershipMode.SHARED else OnRestart.CHECKPOINT",
         "default_restart = OnRestart.GROUP",
         "the default of onRestart for an exclusive query",
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         "O3",
         "options",
-        "connectors/streamgroups_spark/source/options.py",
+        "connectors/streamgroups_spark/source/source_options.py",
         "attempts=1 + _number(known",
         "attempts=_number(known",
         "fetchOffset.numRetries counts attempts",
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "O4",
         "options",
-        "connectors/streamgroups_spark/source/options.py",
+        "connectors/streamgroups_spark/source/source_options.py",
         '_duration_ms(known, "maxTriggerDelay", 15 * 60 * 1000)',
         '_duration_ms(known, "maxTriggerDelay", 15 * 60)',
         "the default of maxTriggerDelay is 0.9 s",
@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         "O7",
         "options",
-        "connectors/streamgroups_spark/source/options.py",
+        "connectors/streamgroups_spark/source/source_options.py",
         '_count(known, "kafkaConsumer.pollTimeoutMs") or 120_000',
         '_count(known, "kafkaConsumer.pollTimeoutMs") or 120',
         "the default of pollTimeoutMs is 0.12 s",
@@ -241,7 +241,7 @@ MUTANTS = (
         "M2",
         "queries",
         "streamgroups/query/micro_batches.py",
-        "self._left.note(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])",
+        "self._left.record(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])",
         "pass",
         "ranges that are left to the group are not recorded as skipped",
     ),
@@ -249,7 +249,7 @@ MUTANTS = (
         "M9",
         "queries",
         "streamgroups/query/micro_batches.py",
-        "self._left.note_unread(finished)",
+        "self._left.record_left_ranges(finished)",
         "pass",
         "a batch that its sink has read in part is not stored",
     ),
@@ -280,7 +280,7 @@ MUTANTS = (
     Mutant(
         "M5",
         "queries",
-        "streamgroups/query/batch_admission.py",
+        "streamgroups/query/batch_ranges.py",
         "limits = replace(limits, min_offsets=None)",
         "pass",
         "availableNow waits for minOffsets",

@@ -73,8 +73,8 @@ MUTANTS = (
         "E11",
         "event-time",
         "streamgroups/event_time/time_entries.py",
-        "noted_at > next_offset:",
-        "noted_at >= next_offset:",
+        "entry_offset > next_offset:",
+        "entry_offset >= next_offset:",
         "a metadata entry at exactly the position is dropped",
     ),
     Mutant(
@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         "E16",
         "event-time",
-        "connectors/streamgroups_spark/source/query_time.py",
+        "connectors/streamgroups_spark/source/source_watermark.py",
         "batch is None or batch.number > number or",
         "batch is None or",
         "the records of a batch that is not finished move the watermark",
@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         "E17",
         "event-time",
-        "connectors/streamgroups_spark/source/query_time.py",
+        "connectors/streamgroups_spark/source/source_watermark.py",
         "whole |= self._cluster.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])",
         "pass",
         "a partition with available records of an open transaction becomes idle",
@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "E18",
         "event-time",
-        "connectors/streamgroups_spark/source/query_time.py",
+        "connectors/streamgroups_spark/source/source_watermark.py",
         "self._state = advance_to(self._state, question.asserted)",
         "pass",
         "after a restart the watermark starts below what was emitted",
@@ -185,8 +185,8 @@ MUTANTS = (
         "W3",
         "windows",
         "streamgroups/event_time/window_states.py",
-        "or quiet.until_ms - quiet.since_ms < timeout_ms:",
-        "or quiet.until_ms - quiet.since_ms <= timeout_ms:",
+        "or idle.until_ms - idle.since_ms < timeout_ms:",
+        "or idle.until_ms - idle.since_ms <= timeout_ms:",
         "the idle timeout ends one millisecond late",
     ),
     Mutant(
@@ -194,14 +194,14 @@ MUTANTS = (
         "windows",
         "streamgroups/event_time/window_states.py",
         "if f.window.end_ms <= waited_from_ms]",
-        "if f.window.end_ms <= quiet.until_ms]",
+        "if f.window.end_ms <= idle.until_ms]",
         "a window of an idle source closes before its end has passed",
     ),
     Mutant(
         "W5",
         "windows",
         "streamgroups/event_time/panes.py",
-        "return PaneKind.REFINEMENT if changed else None",
+        "return PaneKind.UPDATE if changed else None",
         "return None",
         "late records emit no update",
     ),
@@ -264,7 +264,7 @@ MUTANTS = (
     Mutant(
         "X4",
         "windows",
-        "streamgroups/event_time/shapes.py",
+        "streamgroups/event_time/window_shapes.py",
         "if policy is not OnViolation.KEEP and isinstance(boundary, EventTime) and boundary.idle_timeout_ms is not None:",
         "if False:",
         "on_violation with an idle timeout is not rejected",
@@ -288,7 +288,7 @@ MUTANTS = (
     Mutant(
         "W14",
         "windows",
-        "connectors/streamgroups_operators/windows/merging.py",
+        "connectors/streamgroups_operators/windows/pane_merging.py",
         "first = bisect_left(own.ends, max(start, closed + 1))",
         "first = bisect_left(own.ends, start)",
         "a late record joins a closed session",
@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         "W15",
         "windows",
-        "connectors/streamgroups_operators/windows/merging.py",
+        "connectors/streamgroups_operators/windows/pane_merging.py",
         'np.searchsorted(times, watermarks_ms[behind], "right")',
         'np.searchsorted(times, watermarks_ms[behind], "left")',
         "a session that ends at the watermark is not due",
@@ -441,8 +441,8 @@ MUTANTS = (
         "PW3",
         "windows",
         "connectors/streamgroups_operators/task_states.py",
-        'self._advance(ours, records["offset"][-1].as_py())',
-        "self._advance(ours, ours.plan.range.end_offset)",
+        'self._advance(own_range, records["offset"][-1].as_py())',
+        "self._advance(own_range, own_range.plan.range.end_offset)",
         "watermarks after the records of an Arrow batch end their sessions",
     ),
     Mutant(
@@ -456,7 +456,7 @@ MUTANTS = (
     Mutant(
         "PW5",
         "event-time",
-        "connectors/streamgroups_spark/source/producer_watermarks.py",
+        "connectors/streamgroups_spark/source/watermark_header.py",
         "batch = batch.filter(pc.invert(is_marker))",
         "pass",
         "markers are rows",
@@ -512,7 +512,7 @@ MUTANTS = (
     Mutant(
         "J7",
         "joins",
-        "connectors/streamgroups_operators/joins/task_states.py",
+        "connectors/streamgroups_operators/joins/join_states.py",
         "if behind[0] or behind[1]:",
         "if behind[0] and behind[1]:",
         "after a reset of one topic its earlier records are not in the state",
@@ -664,7 +664,7 @@ MUTANTS = (
     Mutant(
         "IE7",
         "windows",
-        "connectors/streamgroups_operators/windows/carried.py",
+        "connectors/streamgroups_operators/windows/shared_partials.py",
         "if is_live.sum() * 2 < self._stored:",
         "if False:",
         "intervals that have ended stay in the state",
@@ -672,7 +672,7 @@ MUTANTS = (
     Mutant(
         "IE8",
         "windows",
-        "connectors/streamgroups_operators/windows/carried.py",
+        "connectors/streamgroups_operators/windows/shared_partials.py",
         "return below + self._shape.size_ms if remains.any() else watermark_ms",
         "return watermark_ms",
         "a jump of the watermark emits all windows at once",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.decoding.problems import CannotDecode, Kind
+from streamgroups.decoding.value_errors import CannotDecode, Kind
 from streamgroups.decoding.wire_format import header, joined_indexes, split_header, split_indexes
 
 

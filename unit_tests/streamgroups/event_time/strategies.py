@@ -26,7 +26,7 @@ class Happening:
     """The events of one partition between two polls: records of these times are read, and this number is available."""
 
     times_ms: tuple[int, ...]
-    unread: int
+    available: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def polls(steps: Steps) -> Iterator[Poll]:
             position[tp] += len(happening.times_ms)
             observations[tp] = Observation(
                 position[tp],
-                position[tp] + happening.unread,
+                position[tp] + happening.available,
                 len(happening.times_ms),
                 max(happening.times_ms, default=None),
             )

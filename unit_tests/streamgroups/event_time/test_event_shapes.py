@@ -6,8 +6,8 @@ import pytest
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.event_shapes import EventShape, check_events, event_shape_of
-from streamgroups.event_time.shapes import Scope, policy_of, tumbling
 from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.window_shapes import Scope, policy_of, tumbling
 from streamgroups.event_time.windows import ProcessingTime, Session, Windowing
 
 PLAIN = Windowing(tumbling("5m"))

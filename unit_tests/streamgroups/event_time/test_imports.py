@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.imported_watermark import check_imports, way_of
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime, advance_to, observe, take
+from streamgroups.event_time.source_time import SourceTime, add_partitions, advance_to, observe
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest
 from unit_tests.streamgroups.event_time.strategies import PARTITIONS, PLAIN, STEPS, Steps, polls
@@ -117,7 +117,7 @@ def test_W10_an_import_drives_a_stream_with_its_own_time_or_without(
     steps: Steps, imports: list[int], own: bool
 ) -> None:
     streams = {"prices": following("trades", own=own), "trades": OWN}
-    prices = alone = take(SourceTime(), dict.fromkeys(PARTITIONS))
+    prices = alone = add_partitions(SourceTime(), dict.fromkeys(PARTITIONS))
     for number, seen in enumerate(polls(steps)):
         prices, alone = (
             observe(s, seen.observations, t, seen.now_ms) for s, t in ((prices, streams["prices"]), (alone, OWN))

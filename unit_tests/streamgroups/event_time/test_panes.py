@@ -22,8 +22,8 @@ from streamgroups.event_time.panes import (
     to_poll,
     verdict,
 )
-from streamgroups.event_time.shapes import hopping, session, tumbling, windowing_of
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, reached
+from streamgroups.event_time.window_shapes import hopping, session, tumbling, windowing_of
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Window, Windowing
 from unit_tests.window_rules import windows_of
 
@@ -56,7 +56,7 @@ def test_a_window_is_emitted_once_before_it_is_updated_or_closed(windowing: Wind
                 assert kind is PaneKind.IDLE or reached(passage.by_watermark.watermark, window.end_ms)
                 assert kind is PaneKind.ON_TIME or not times_ms, "a source that has records is not idle"
                 reported.add(window)
-            elif kind is PaneKind.REFINEMENT:
+            elif kind is PaneKind.UPDATE:
                 assert window in reported or window in own
                 reported.add(window)
             if is_closed(passage.after, window):

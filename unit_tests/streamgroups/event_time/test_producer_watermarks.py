@@ -16,7 +16,7 @@ from streamgroups.event_time.imported_watermark import check_imports
 from streamgroups.event_time.observations import TaskObservation, observations
 from streamgroups.event_time.producer_watermarks import watermark_header
 from streamgroups.event_time.settings import TimeSettings, time_settings
-from streamgroups.event_time.source_time import PartitionTime, SourceTime, observe, poll, take
+from streamgroups.event_time.source_time import PartitionTime, SourceTime, add_partitions, observe, poll
 from streamgroups.event_time.stored_time import TimeState, time_in_entries
 from streamgroups.event_time.strategy import Generation
 from streamgroups.event_time.time_entries import write_entry
@@ -75,7 +75,7 @@ def test_a_task_reports_records_and_watermarks_of_one_offset() -> None:
 
 
 def test_a_silent_partition_with_a_marker_does_not_hold_back_the_watermark() -> None:
-    state = take(SourceTime(), {P0: None, P1: None})
+    state = add_partitions(SourceTime(), {P0: None, P1: None})
     state = observe(state, {P0: Observation(3, 3, 3, 900, producer_ms=400), P1: Observation(1, 1)}, BY_PRODUCERS, 0)
     assert state.watermark == NOT_YET
     assert [it.state for it in explain(state, BY_PRODUCERS)] == [
@@ -88,11 +88,11 @@ def test_a_silent_partition_with_a_marker_does_not_hold_back_the_watermark() -> 
 
 
 def test_a_group_shows_the_watermarks_of_producers() -> None:
-    notes = {
+    entries = {
         P0: write_entry(PartitionTime(900, At(400)), BY_PRODUCERS),
         P1: write_entry(PartitionTime(None, At(500)), BY_PRODUCERS),
     }
-    found = time_in_entries(notes, {P0: 0, P1: 0})
+    found = time_in_entries(entries, {P0: 0, P1: 0})
     assert found is not None
     assert found.watermark == At(400)
     assert [it.state for it in found.partitions.values()] == [TimeState.HOLDS_BACK, TimeState.AHEAD]

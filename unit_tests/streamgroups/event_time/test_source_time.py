@@ -16,12 +16,12 @@ from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import (
     PartitionTime,
     SourceTime,
+    add_partitions,
     advance_to,
     generated,
-    give,
     observe,
     poll,
-    take,
+    remove_partitions,
 )
 from streamgroups.event_time.strategy import Generation, Progress, Records
 from streamgroups.event_time.time_entries import decode_partition, encode_partition
@@ -43,7 +43,7 @@ MAX_BYTES = 4_096
 
 
 def start(*partitions: TopicPartition) -> SourceTime:
-    return take(SourceTime(), dict.fromkeys(partitions))
+    return add_partitions(SourceTime(), dict.fromkeys(partitions))
 
 
 def follow(state: SourceTime, steps: Steps, settings: TimeSettings) -> list[SourceTime]:
@@ -107,7 +107,7 @@ def test_a_partition_with_available_records_is_never_idle(steps: Steps, settings
     for seen in polls(steps):
         before, state = state, observe(state, seen.observations, settings, seen.now_ms)
         last.update(seen.observations)
-        slow = [state.partitions[tp] for tp, observation in last.items() if observation.unread]
+        slow = [state.partitions[tp] for tp, observation in last.items() if observation.available]
         assert not any(p.is_idle(1) for p in slow)
         if state.watermark != before.watermark:
             assert oldest(state.watermark, *(p.watermark for p in slow)) == state.watermark
@@ -128,16 +128,16 @@ def test_a_partition_is_idle_if_all_polls_during_the_timeout_found_no_available_
 
 
 def _idle(history: list[tuple[int, Observation]], timeout_ms: int) -> bool:
-    if not history or history[-1][1].unread:
+    if not history or history[-1][1].available:
         return False
-    quiet_ms = history[-1][0]
+    idle_ms = history[-1][0]
     for (now_ms, observation), (_, before) in zip(history[::-1], history[-2::-1], strict=False):
-        quiet_ms = now_ms
-        if before.unread or observation.records:
+        idle_ms = now_ms
+        if before.available or observation.records:
             break
     else:
-        quiet_ms = history[0][0]
-    return history[-1][0] - quiet_ms >= timeout_ms
+        idle_ms = history[0][0]
+    return history[-1][0] - idle_ms >= timeout_ms
 
 
 def test_time_that_passes_without_a_poll_proves_nothing() -> None:
@@ -158,8 +158,8 @@ def test_a_partition_under_backpressure_holds_the_watermark_for_as_long_as_it_ta
 
 
 def test_a_clock_that_was_ahead_holds_a_partition_for_no_longer_than_one_timeout() -> None:
-    noted_ahead = PartitionTime(50, At(50), next_offset=1, idle_since_ms=99_000, seen_ms=99_000)
-    first = poll(noted_ahead, Observation(1, 1), Generation(), now_ms=1_000)
+    recorded_ahead = PartitionTime(50, At(50), next_offset=1, idle_since_ms=99_000, seen_ms=99_000)
+    first = poll(recorded_ahead, Observation(1, 1), Generation(), now_ms=1_000)
     assert not first.is_idle(10)
     assert poll(first, Observation(1, 1), Generation(), now_ms=1_010).is_idle(10)
 
@@ -198,8 +198,8 @@ def test_a_partition_that_changes_hands_takes_its_time_along(
         for tp in data.draw(st.sets(st.sampled_from(PARTITIONS))):
             old, new = (0, 1) if tp in members[0].partitions else (1, 0)
             entry = json.dumps(encode_partition(members[old].partitions[tp]))
-            members[old] = give(members[old], [tp])
-            members[new] = take(members[new], {tp: decode_partition(json.loads(entry))})
+            members[old] = remove_partitions(members[old], [tp])
+            members[new] = add_partitions(members[new], {tp: decode_partition(json.loads(entry))})
         alone = observe(alone, seen.observations, settings, seen.now_ms)
         members = [observe(member, seen.observations, settings, seen.now_ms) for member in members]
         assert {**members[0].partitions, **members[1].partitions} == alone.partitions
@@ -207,7 +207,7 @@ def test_a_partition_that_changes_hands_takes_its_time_along(
 
 def test_a_partition_that_comes_in_moves_nothing_and_holds_the_watermark() -> None:
     state = observe(start(P0), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0)
-    state = take(state, {P1: PartitionTime(20, At(20), next_offset=5)})
+    state = add_partitions(state, {P1: PartitionTime(20, At(20), next_offset=5)})
     for time_ms in (60, 70):
         state = observe(state, {P0: Observation(time_ms, time_ms, 1, time_ms)}, PLAIN, time_ms)
         assert state.watermark == At(50), "it neither goes back nor on"
@@ -216,14 +216,14 @@ def test_a_partition_that_comes_in_moves_nothing_and_holds_the_watermark() -> No
 
 
 def test_an_unobserved_partition_holds_the_watermark_until_it_is_read() -> None:
-    state = take(observe(start(P0), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0), {P1: None})
+    state = add_partitions(observe(start(P0), {P0: Observation(1, 1, 1, 50)}, PLAIN, 0), {P1: None})
     state = observe(state, {P0: Observation(2, 2, 1, 60), P1: Observation(0, 3)}, PLAIN, 1)
     assert state.watermark == At(50)
 
 
 def test_what_left_is_not_waited_for_and_reports_of_it_count_for_nothing() -> None:
     state = observe(start(P0, P1), {P0: Observation(1, 1, 1, 50), P1: Observation(1, 1, 1, 20)}, PLAIN, 0)
-    state = observe(give(state, [P1]), {P1: Observation(2, 2, 1, 30)}, PLAIN, 1)
+    state = observe(remove_partitions(state, [P1]), {P1: Observation(2, 2, 1, 30)}, PLAIN, 1)
     assert state.watermark == At(50)
     assert list(state.partitions) == [P0]
 

@@ -17,17 +17,17 @@ from unit_tests.streamgroups.event_time.tables import P0, P1
 SETTINGS = TimeSettings(Generation(), partition_idle_timeout_ms=60)
 
 
-def at(time_ms: int, *, quiet_ms: int | None = None) -> PartitionTime:
-    return PartitionTime(time_ms, At(time_ms), next_offset=5, idle_since_ms=quiet_ms, seen_ms=100)
+def at(time_ms: int, *, idle_ms: int | None = None) -> PartitionTime:
+    return PartitionTime(time_ms, At(time_ms), next_offset=5, idle_since_ms=idle_ms, seen_ms=100)
 
 
 @st.composite
 def times(draw: st.DrawFn) -> PartitionTime:
     time_ms = draw(st.none() | st.integers(0, 50))
-    quiet_ms = draw(st.none() | st.integers(0, 100))
+    idle_ms = draw(st.none() | st.integers(0, 100))
     if time_ms is None:
-        return PartitionTime(next_offset=5, idle_since_ms=quiet_ms, seen_ms=100)
-    return at(time_ms, quiet_ms=quiet_ms)
+        return PartitionTime(next_offset=5, idle_since_ms=idle_ms, seen_ms=100)
+    return at(time_ms, idle_ms=idle_ms)
 
 
 @given(st.lists(times(), min_size=1, max_size=5))
@@ -52,7 +52,7 @@ def test_a_partition_without_an_entry_holds_the_others_back() -> None:
 
 
 def test_W3_a_partition_with_available_records_is_not_idle_whatever_its_entry_contains() -> None:
-    silent = write_entry(at(10, quiet_ms=0), SETTINGS)
+    silent = write_entry(at(10, idle_ms=0), SETTINGS)
     for available, state in ((0, TimeState.IDLE), (None, TimeState.IDLE), (3, TimeState.HOLDS_BACK)):
         found = time_in_entries({P0: write_entry(at(30), SETTINGS), P1: silent}, {P0: 0, P1: available})
         assert found is not None
@@ -63,7 +63,7 @@ def test_W10_an_imported_stream_emits_no_watermark_of_its_own() -> None:
     entry = write_entry(PartitionTime(30, next_offset=5), TimeSettings(import_from="trades"))
     found = time_in_entries({P0: entry}, {P0: 0})
     assert found is not None
-    assert (found.watermark, found.partitions[P0].state) == (NOT_YET, TimeState.ASSERTS_NOTHING)
+    assert (found.watermark, found.partitions[P0].state) == (NOT_YET, TimeState.NO_WATERMARK)
 
 
 @given(st.text())

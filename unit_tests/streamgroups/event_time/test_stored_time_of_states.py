@@ -10,7 +10,7 @@ from streamgroups.event_time.source_time import together
 from streamgroups.event_time.stored_time import TimeState, time_in_states
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest
 from streamgroups.partitions import TopicPartition
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
 from streamgroups.state.state_time import GroupWindows, StateTime
 from unit_tests.streamgroups.event_time.tables import P0, P1, P2
@@ -48,7 +48,7 @@ def test_W2_W3_the_watermark_is_that_of_a_query_with_all_partitions(
         if tp not in idle:
             assert (time.state is TimeState.HOLDS_BACK) == (time.asserts == watermark)
         elif latest(time.asserts, watermark) != time.asserts:
-            assert time.state in (TimeState.IDLE, TimeState.ASSERTS_NOTHING)
+            assert time.state in (TimeState.IDLE, TimeState.NO_WATERMARK)
 
 
 @given(st.lists(st.tuples(st.none() | TIMES, st.none() | TIMES), min_size=1), st.sets(st.integers(0, 3)))
@@ -65,7 +65,7 @@ def test_W2_the_watermark_is_never_before_one_that_the_group_has_used(
         state = found.partitions[TopicPartition("flights", i)].state
         if i in available:
             assert state in (TimeState.HOLDS_BACK, TimeState.AHEAD)
-        assert (state is TimeState.ASSERTS_NOTHING) <= (time_ms is None)
+        assert (state is TimeState.NO_WATERMARK) <= (time_ms is None)
 
 
 def test_W3_an_idle_partition_that_wakes_up_holds_back_the_group_again() -> None:

@@ -248,7 +248,7 @@ def test_a_window_is_due_once_and_before_it_is_updated_or_closed(windowing: Wind
         due |= now_due
         if counted := counted_in(step.placed):
             behind = {w for w in counted.windows if reached(step.before.watermark, w.end_ms)}
-            assert set(counted.refined) == behind
+            assert set(counted.updated) == behind
             # A window whose first record arrives after its end is updated without an earlier pane.
             due |= behind
         assert {f.window for f in step.change.closed} <= due
@@ -325,7 +325,7 @@ def test_a_session_that_was_emitted_and_grows_is_updated() -> None:
     state, change = advance(windowing, state, At(6))
     assert change.due == (OpenWindow(Window(0, 5), 1),)
     state, placed = count(windowing, state, 4)
-    assert placed == Counted(4, (Window(0, 9),), refined=(Window(0, 9),), merged=(Window(0, 5),))
+    assert placed == Counted(4, (Window(0, 9),), updated=(Window(0, 9),), merged=(Window(0, 5),))
     state, change = advance(windowing, state, At(9))
     assert change.due == (OpenWindow(Window(0, 9), 2),)
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime, observe, take
+from streamgroups.event_time.source_time import SourceTime, add_partitions, observe
 from streamgroups.event_time.strategy import Generation, Period, Records
 from streamgroups.event_time.watermark import At, Watermark
 from streamgroups.event_time.window_states import WindowStates, advance
@@ -30,7 +30,7 @@ def window(text: str) -> Window:
 
 def read(times_ms: Sequence[int], settings: TimeSettings) -> list[SourceTime]:
     """A source after each record of its only partition."""
-    states = [take(SourceTime(), {P0: None})]
+    states = [add_partitions(SourceTime(), {P0: None})]
     for offset, time_ms in enumerate(times_ms, 1):
         states.append(observe(states[-1], {P0: Observation(offset, offset, 1, time_ms)}, settings, 0))
     return states[1:]
@@ -103,7 +103,7 @@ def test_a_session_lasts_as_long_as_records_come() -> None:
         state, placed = count(sessions, state, ms(event))
         assert isinstance(placed, Counted)
         assert shown(open_windows(sessions, state)) == open_then
-        assert not placed.refined, "no pane of it was emitted yet"
+        assert not placed.updated, "no pane of it was emitted yet"
         assert shown(placed.merged) == merged.replace("-", "", 1 if merged == "-" else 0)
     _, change = advance(sessions, state, At(ms("12:17")))
     assert [(f.window, f.records) for f in change.closed] == [(window("12:00-12:17"), 5)]

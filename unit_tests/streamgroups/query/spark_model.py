@@ -36,7 +36,6 @@ from streamgroups.groups.subscription import Partitions, Subscription, Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import FirstPositions, Member
 from streamgroups.positions import Positions, TrimHorizon
-from streamgroups.query.admission import UNLIMITED, Limits
 from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies
 from streamgroups.query.imported_time import ImportedTime
 from streamgroups.query.ledger_positions import LedgerPositions
@@ -45,11 +44,12 @@ from streamgroups.query.packing import Packing
 from streamgroups.query.query_ports import BatchStates, CheckPositions, GroupLimit
 from streamgroups.query.reset_participation import ResetParticipation
 from streamgroups.query.skipped_range_store import SkippedRangeStore
+from streamgroups.query.trigger_limits import UNLIMITED, Limits
 from streamgroups_kafka.admin.gap_records import GapRecords
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
-from streamgroups_kafka.membership.state import MemberSnapshot
+from streamgroups_kafka.membership.member_state import MemberSnapshot
 from streamgroups_spark.messages.batch import BatchFacts, facts_of
-from streamgroups_spark.source.query_time import QueryTime
+from streamgroups_spark.source.source_watermark import QueryTime
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class World:
 
     def order(self, *next_offsets: int) -> str:
         """Writes a reset request for the running group; returns its id."""
-        return self.resets.give("airline", {tp(p): n for p, n in enumerate(next_offsets)}, self.cluster.topics())
+        return self.resets.write("airline", {tp(p): n for p, n in enumerate(next_offsets)}, self.cluster.topics())
 
     def applied(self) -> dict[TopicPartition, str]:
         """The last applied reset request, by partition."""

@@ -36,8 +36,8 @@ def test_C4_a_running_query_fails_before_it_reads_an_added_partition(world: Worl
     run = Run(world, "alice", Settings(), states=Keyed()).start()
     assert run.batch() == ["flights-0[0,5)", "flights-1[0,5)"]
     grow(world)
-    wanted = r"flights-2 has no committed offset.*added to the topic.*sg\.repartition.*onAddedPartitions=continue"
-    with pytest.raises(PartitionsAdded, match=wanted):
+    required = r"flights-2 has no committed offset.*added to the topic.*sg\.repartition.*onAddedPartitions=continue"
+    with pytest.raises(PartitionsAdded, match=required):
         run.batch()
     assert world.committed() == {0: 0, 1: 0}
 

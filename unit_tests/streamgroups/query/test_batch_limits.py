@@ -11,9 +11,9 @@ import pytest
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.event_time.watermark import At
-from streamgroups.query.admission import Limits
 from streamgroups.query.alignment import FIRST_OFFSETS, EventTimes
-from streamgroups.query.batch_admission import BatchAdmission
+from streamgroups.query.batch_ranges import BatchAdmission
+from streamgroups.query.trigger_limits import Limits
 from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 AS_READ = TimeSettings(Generation())

@@ -11,15 +11,15 @@ import pytest
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import Topics
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.query.admission import Limits
 from streamgroups.query.joined_states import JoinedStates
 from streamgroups.query.operator_states import StateReport
 from streamgroups.query.packing import Packing
+from streamgroups.query.trigger_limits import Limits
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_lookup import Choices
 from streamgroups.state.joined_topics import JoinedTopics
-from streamgroups.state.lookup import Empty, Position
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import Named
+from streamgroups.state.state_lookup import Empty, Position
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World
 
 RUN = "1f3a9c2b7d10"
@@ -110,14 +110,14 @@ def test_W18_a_batch_of_a_killed_query_gets_the_partners_again(world: World) -> 
     assert set(world.cluster.committed("airline", [L0, R0])) == {L0, R0}
 
 
-@pytest.mark.parametrize("ours", [(L0, R1), (R0,), (L0, L1, R0)])
+@pytest.mark.parametrize("own", [(L0, R1), (R0,), (L0, L1, R0)])
 def test_W18_a_partition_waits_for_its_partner(
-    world: World, ours: tuple[TopicPartition, ...], caplog: pytest.LogCaptureFixture
+    world: World, own: tuple[TopicPartition, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     states = States(world)
-    ranges = [OffsetRange(tp, 0, 5) for tp in ours]
-    whole = [r for r in ranges if TOPICS.partner(r.topic_partition) in ours]
-    next_offsets = dict.fromkeys(ours, 0)
+    ranges = [OffsetRange(tp, 0, 5) for tp in own]
+    whole = [r for r in ranges if TOPICS.partner(r.topic_partition) in own]
+    next_offsets = dict.fromkeys(own, 0)
     with caplog.at_level(logging.WARNING):
         assert list(states.complete(ranges, next_offsets)) == whole
         world.clock.advance(59_000)

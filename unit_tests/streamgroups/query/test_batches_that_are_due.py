@@ -9,11 +9,11 @@ import json
 import pytest
 
 from streamgroups.groups.membership import InFlight
-from streamgroups.query.admission import Limits
 from streamgroups.query.operator_states import OperatorStates, StateReport
-from streamgroups.state.lookup import Choice, Empty, Position
-from streamgroups.state.names import StateFileName
+from streamgroups.query.trigger_limits import Limits
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named
+from streamgroups.state.state_lookup import Choice, Empty, Position
 from streamgroups.state.state_time import StateTime
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 

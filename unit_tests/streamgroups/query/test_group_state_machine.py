@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from streamgroups.groups.audit import overlaps, ownership_epochs
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
-from streamgroups.query.admission import Limits
+from streamgroups.query.trigger_limits import Limits
 from unit_tests.examples import sequences
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 

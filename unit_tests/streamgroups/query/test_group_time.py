@@ -15,7 +15,7 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.query.group_time import GroupTime, Seen, group_watermark, watermark_of
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Fingerprinted, Named, New, StateOrigin
 from streamgroups.state.state_time import GroupWindows, StateTime
 

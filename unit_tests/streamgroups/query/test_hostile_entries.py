@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamgroups import metadata_entries as notes
+from streamgroups import metadata_entries as entries
 from streamgroups.coordination.reset_protocol import (
     MemberEntry,
     ResetRequest,
@@ -20,7 +20,7 @@ from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
 from streamgroups.ports import Committed
-from streamgroups.query.admission import Limits
+from streamgroups.query.trigger_limits import Limits
 from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 TWO_A_TIME = Settings(limits=Limits(max_offsets=2))
@@ -60,7 +60,7 @@ def world() -> World:
 @pytest.fixture(autouse=True)
 def _unnamed() -> None:
     """Each test is a process of its own."""
-    notes._named.clear()
+    entries._named.clear()
 
 
 @pytest.mark.parametrize("where", EVERYWHERE, ids=lambda where: where("group"))
@@ -96,7 +96,7 @@ def test_a_reset_works_beside_an_entry_that_cannot_be_read(world: World) -> None
 def test_every_unreadable_entry_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     texts = {tp(p): "{" for p in range(12)}
     for _ in range(3):
-        assert notes.read_entries("airline.streamgroups", texts, lambda _, text: MemberEntry.parse(text)) == {}
+        assert entries.read_entries("airline.streamgroups", texts, lambda _, text: MemberEntry.parse(text)) == {}
     (named,) = caplog.records
     assert "flights-8, flights-9 and 2 more cannot be read" in named.getMessage()
 
@@ -168,4 +168,4 @@ class TestARequestThatCannotBeComplete:
             resets_group_of("airline"), {self_owned: Committed(20, ResetRequest("5f2c", 20, {"flights": 2}).encode())}
         )
         assert run.batch()
-        assert world.resets.notes("airline", [self_owned])[self_owned].stopped != "5f2c"
+        assert world.resets.entries("airline", [self_owned])[self_owned].stopped != "5f2c"

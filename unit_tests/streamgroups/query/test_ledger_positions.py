@@ -14,7 +14,7 @@ from streamgroups.fakes import FakeLedger, Moment
 from streamgroups.groups.applied_reset import NO_RESET, AppliedReset
 from streamgroups.groups.membership import NewPosition, Origin, Owned
 from streamgroups.identity import TopicIdentity
-from streamgroups.ledgers.commit import commit_batch
+from streamgroups.ledgers.batch_commit import commit_batch
 from streamgroups.ledgers.fences import fence_partitions, stored_resets
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.ledger_positions import LedgerPositions

@@ -28,8 +28,8 @@ from streamgroups.partitions import LogEnds, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtOffset, AtTime, Latest, Positions, TrimHorizon, WhenNoRecordMatches
 from streamgroups.query import logged_offsets
-from streamgroups.query.admission import Limits
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
+from streamgroups.query.trigger_limits import Limits
 from streamgroups.state.origins import New
 from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
@@ -820,7 +820,7 @@ class TestStoppedBetweenBatches:
 
 
 def test_the_settings_of_a_query_are_those_of_its_options() -> None:
-    from streamgroups_spark.source.options import parse
+    from streamgroups_spark.source.source_options import parse
 
     options = parse({"kafka.bootstrap.servers": "b:9", "group.id": "g", "subscribe": "flights"}, streaming=True)
     for name in Settings.__dataclass_fields__:

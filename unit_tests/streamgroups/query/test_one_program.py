@@ -67,9 +67,9 @@ class TestGroup:
         other = Run(world, "bob", form=second)
         with pytest.raises(ProgramMismatch) as rejected:
             other.start()
-        said = str(rejected.value)
+        text = str(rejected.value)
         assert all(
-            part in said for part in ("'airline'", f"'{first}'", f"'{second}'", "another group.id", "no live member")
+            part in text for part in ("'airline'", f"'{first}'", f"'{second}'", "another group.id", "no live member")
         )
         assert not other.has_joined
         assert world.committed() == {0: 5, 1: 5}
@@ -321,9 +321,9 @@ def test_S15_the_error_names_both_groups_and_the_ways(world: World, is_unfinishe
         run.checkpoint.commits -= 1
     with pytest.raises(CheckpointMismatch) as rejected:
         other_group(world, run).start().batch()
-    said = str(rejected.value)
+    text = str(rejected.value)
     assert all(
-        part in said for part in ("'airline'", "group.id=rg2", "new checkpointLocation", "groups copy airline rg2")
+        part in text for part in ("'airline'", "group.id=rg2", "new checkpointLocation", "groups copy airline rg2")
     )
 
 

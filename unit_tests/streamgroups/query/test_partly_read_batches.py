@@ -19,7 +19,7 @@ from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned, States
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.query_ports import BatchStates
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 

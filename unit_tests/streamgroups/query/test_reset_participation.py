@@ -13,7 +13,7 @@ from streamgroups.errors import BrokerUnreachable, NotAuthorized
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups.query.admission import Limits
+from streamgroups.query.trigger_limits import Limits
 from unit_tests.examples import sequences
 from unit_tests.old_positions import reads_at_old_places
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
@@ -173,10 +173,10 @@ class TestSeveralQueries:
         in_flight = next_owner.plan()
         assert in_flight
         assert had in {r.topic_partition for r in in_flight}
-        world.resets.give("airline", {had: 15, others: 15}, world.cluster.topics())
+        world.resets.write("airline", {had: 15, others: 15}, world.cluster.topics())
         # Alice is not informed yet, and stores that she has stopped a partition that the next owner is reading.
         assert runs["alice"].batch() is None
-        assert world.resets.notes("airline", [had])[had].instance == "alice"
+        assert world.resets.entries("airline", [had])[had].instance == "alice"
         assert other.batch() is None
         next_owner.finish()
         next_owner.batch()
@@ -339,6 +339,6 @@ TestMoved.settings = settings(max_examples=sequences(100), stateful_step_count=3
 
 def test_the_entries_of_a_query_name_it_and_have_no_end(world: World) -> None:
     Run(world, "alice").start().batch()
-    (entry, *_) = world.resets.notes("airline", [tp(0), tp(1)]).values()
+    (entry, *_) = world.resets.entries("airline", [tp(0), tp(1)]).values()
     assert (entry.instance, entry.until_ms) == ("alice", None)
     assert world.cluster.describe(members_group_of("airline")).members == ()

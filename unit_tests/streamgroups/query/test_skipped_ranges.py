@@ -25,7 +25,7 @@ class ClosedMetadataStore:
     def read(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         raise NotAuthorized(f"No access to group '{group_id}'.", remedy="Grant Read.")
 
-    def write(self, group_id: str, notes: Mapping[TopicPartition, Committed]) -> None:
+    def write(self, group_id: str, entries: Mapping[TopicPartition, Committed]) -> None:
         raise NotAuthorized(f"No access to group '{group_id}'.", remedy="Grant Read.")
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ def metadata_store() -> MetadataStore:
 
 def test_a_recorded_range_belongs_to_that_batch_only(metadata_store: MetadataStore) -> None:
     left = SkippedRangeStore(metadata_store, "airline")
-    left.note(BATCH, [tp(1)])
+    left.record(BATCH, [tp(1)])
     assert list(left.among(BATCH, [tp(0), tp(1)])) == [tp(1)]
     assert list(left.among(BatchOffset(5, BATCH.ranges), [tp(0), tp(1)])) == []
     assert list(SkippedRangeStore(metadata_store, "hotel").among(BATCH, [tp(0), tp(1)])) == []
@@ -47,9 +47,9 @@ def test_a_recorded_range_belongs_to_that_batch_only(metadata_store: MetadataSto
 
 def test_several_queries_leave_the_same_partition(metadata_store: MetadataStore) -> None:
     left, other = SkippedRangeStore(metadata_store, "airline"), BatchOffset(1, (OffsetRange(tp(0), 3, 5),))
-    left.note(BATCH, [tp(0), tp(1)])
-    left.note(other, [tp(0)])
-    left.note(BATCH, [tp(1)])
+    left.record(BATCH, [tp(0), tp(1)])
+    left.record(other, [tp(0)])
+    left.record(BATCH, [tp(1)])
     assert list(left.among(other, [tp(0)])) == [tp(0)]
     assert list(left.among(BATCH, [tp(0), tp(1)])) == [tp(1)]
 
@@ -79,9 +79,9 @@ def test_S1_a_replay_fails_if_the_ranges_that_it_skips_cannot_be_stored() -> Non
     """After two kills the checkpoint would count them as read."""
     left = SkippedRangeStore(ClosedMetadataStore(), "airline")
     with pytest.raises(NotAuthorized, match=r"flights-1\[0,2\) of its last batch .* No access to group .* restarted\."):
-        left.note(BATCH, [tp(1)])
+        left.record(BATCH, [tp(1)])
 
 
 def test_nothing_is_logged_when_nothing_was_skipped(caplog: pytest.LogCaptureFixture) -> None:
-    SkippedRangeStore(ClosedMetadataStore(), "airline").note(BATCH, [])
+    SkippedRangeStore(ClosedMetadataStore(), "airline").record(BATCH, [])
     assert caplog.messages == []

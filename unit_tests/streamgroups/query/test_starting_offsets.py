@@ -24,7 +24,7 @@ from streamgroups.positions import (
 )
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from streamgroups.query.offset_lookup import offsets_of, ranges_of
-from streamgroups.query.starting_offsets import nearest_offsets, resolve, times_asked
+from streamgroups.query.starting_offsets import nearest_offsets, requested_times, resolve
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BOUNDS = {P0: Bounds(3, 9)}
@@ -80,7 +80,7 @@ def test_S4_the_nearest_offset_is_one_that_the_partition_has(first: int, length:
 
 def test_only_times_are_looked_up() -> None:
     positions = Positions(Latest(), {P1: AtTime(5)})
-    assert times_asked(positions, [P0, P1]) == {P1: 5}
+    assert requested_times(positions, [P0, P1]) == {P1: 5}
 
 
 class TestLookup:

@@ -17,7 +17,7 @@ from streamgroups.groups.description import GroupDescription, GroupMember
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.query.imported_time import StoredWatermarks
-from streamgroups.state.names import StateFileName
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
 from streamgroups.state.state_time import GroupWindows, StateTime
 

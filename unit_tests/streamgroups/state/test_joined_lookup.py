@@ -7,11 +7,11 @@ import pytest
 from streamgroups.errors import StateMissing
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_lookup import choose_together, is_together
-from streamgroups.state.lookup import Empty, OnMissingState, Position, Stored
 from streamgroups.state.manifest import Manifest, PartitionState
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Earlier, Fingerprinted, Named, New, StateOrigin
+from streamgroups.state.state_lookup import Empty, OnMissingState, Position, Stored
 
 LEFT, RIGHT = TopicPartition("orders", 0), TopicPartition("payments", 0)
 TOPIC, RECREATED = TopicIdentity("c1", "t1"), TopicIdentity("c1", "t2")

@@ -10,8 +10,8 @@ from hypothesis import given
 
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState, Segment, decode, encode
-from streamgroups.state.names import StateFileName
 from streamgroups.state.state_time import GroupWindows, StateTime
 
 FILES = st.builds(

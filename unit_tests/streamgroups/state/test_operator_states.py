@@ -19,10 +19,10 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.query.operator_time import OperatorTime
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
-from streamgroups.state.lookup import Choice, Empty, Position, Stored
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState
-from streamgroups.state.names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin, decode, encode
+from streamgroups.state.state_lookup import Choice, Empty, Position, Stored
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups.state.task_plan import RangePlan
 from streamgroups.state.task_plan import decode as decode_plan
@@ -95,11 +95,11 @@ def test_S10_a_named_state_needs_no_search() -> None:
 
 
 def test_W2_the_plan_of_each_range_contains_the_watermark_of_the_group() -> None:
-    asked: list[tuple[object, object]] = []
+    requested: list[tuple[object, object]] = []
 
     def watermark(owned: Mapping[TopicPartition, Owned], read: Collection[TopicPartition]) -> Watermark:
-        asked.append((owned, read))
-        return At(500) if len(asked) == 1 else NotYet()
+        requested.append((owned, read))
+        return At(500) if len(requested) == 1 else NotYet()
 
     empty = OffsetRange(P1, 5, 5)
     owned = {tp: Owned(n, identity=TOPIC, state=New()) for tp, n in ((P0, 10), (P1, 5))}
@@ -108,7 +108,7 @@ def test_W2_the_plan_of_each_range_contains_the_watermark_of_the_group() -> None
         [plan] = query.task_plans(InFlight(7, (R0, empty)), owned, [(R0, empty)])
         assert plan is not None
         assert [it.group_watermark_ms for it in decode_plan(encode_plan(plan)).ranges] == [expected] * 2
-    assert asked == [(owned, {P0})] * 2, "an empty range does not show that a partition has records"
+    assert requested == [(owned, {P0})] * 2, "an empty range does not show that a partition has records"
 
 
 @pytest.mark.parametrize(("watermark_ms", "is_due"), [(None, False), (29, False), (30, True), (31, True)])

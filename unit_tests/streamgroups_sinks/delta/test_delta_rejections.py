@@ -20,10 +20,10 @@ from streamgroups.errors import (
     StreamGroupsError,
 )
 from streamgroups_sinks.delta.data_files import _check_nulls, fitted
-from streamgroups_sinks.delta.failures import translated
-from streamgroups_sinks.delta.obstacles import Demands, check_files_may_be_added, check_ledger
 from streamgroups_sinks.delta.replacing import _decoded
 from streamgroups_sinks.delta.stages import Stage
+from streamgroups_sinks.delta.store_errors import translated
+from streamgroups_sinks.delta.writer_features import Demands, check_files_may_be_added, check_ledger
 
 
 @pytest.mark.parametrize(

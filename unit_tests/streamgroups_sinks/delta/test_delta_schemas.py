@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from streamgroups.errors import SinkRejected
-from streamgroups_sinks.delta.schemas import as_delta, check_simple, fit, holds, nullable
+from streamgroups_sinks.delta.schema_conversion import as_delta, check_simple, fit, holds, nullable
 
 _INT = pa.int64()
 

@@ -17,7 +17,13 @@ from streamgroups.errors import (
     SinkUnreachable,
     StreamGroupsError,
 )
-from streamgroups_sinks.postgres.connecting import check_conninfo, connect, connection_error, telling, translated
+from streamgroups_sinks.postgres.connection import (
+    check_conninfo,
+    connect,
+    connection_error,
+    translated,
+    translated_errors,
+)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +127,6 @@ def test_a_rejected_connection_shows_no_value_of_the_connection_string() -> None
 
 
 def test_what_psycopg_raised_is_not_shown() -> None:
-    with pytest.raises(SinkRejected) as rejected, telling("Writing"):
+    with pytest.raises(SinkRejected) as rejected, translated_errors("Writing"):
         raise errors.UndefinedTable("relation") from ValueError("Failing row contains (SECRET)")
     assert "SECRET" not in "".join(traceback.format_exception(rejected.value))

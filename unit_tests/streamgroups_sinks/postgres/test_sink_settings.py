@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups_sinks.postgres.names import TableName, lock_key
 from streamgroups_sinks.postgres.sink import PostgresSink
+from streamgroups_sinks.postgres.table_names import TableName, lock_key
 
 URL = "postgresql://me:geheim@db.example/flights"
 

@@ -9,18 +9,18 @@ import pytest
 
 from streamgroups.errors import NotAuthorized, SinkRejected
 from streamgroups_sinks.postgres.column_types import record_columns
-from streamgroups_sinks.postgres.names import TableName
+from streamgroups_sinks.postgres.output_table import ExistingColumn, ExistingTable, RequiredTable, create_table, judge
 from streamgroups_sinks.postgres.stages import PostgresStage, create_stage, stage_columns
 from streamgroups_sinks.postgres.statements import append_all, delete, insert, upsert_last
-from streamgroups_sinks.postgres.target import Found, FoundColumn, Wanted, create_table, judge
+from streamgroups_sinks.postgres.table_names import TableName
 
 TABLE = TableName("public", "flights")
 COLUMNS = record_columns(pa.schema({"id": pa.int64(), "delay": pa.float64()}))
-ID = FoundColumn("id", "bigint", "int8", "N", not_null=True)
-DELAY = FoundColumn("delay", "double precision", "float8", "N", not_null=True)
-NOTE = FoundColumn("remark", "text", "text", "S")
-FOUND = Found(TABLE, True, (ID, DELAY, NOTE), (frozenset({"id"}),))
-APPEND, UPSERT = Wanted(TABLE, COLUMNS), Wanted(TABLE, COLUMNS, ("id",))
+ID = ExistingColumn("id", "bigint", "int8", "N", not_null=True)
+DELAY = ExistingColumn("delay", "double precision", "float8", "N", not_null=True)
+NOTE = ExistingColumn("remark", "text", "text", "S")
+FOUND = ExistingTable(TABLE, True, (ID, DELAY, NOTE), (frozenset({"id"}),))
+APPEND, UPSERT = RequiredTable(TABLE, COLUMNS), RequiredTable(TABLE, COLUMNS, ("id",))
 
 
 def test_what_fits_is_taken() -> None:
@@ -56,7 +56,7 @@ def test_what_fits_is_taken() -> None:
         (replace(FOUND, unique=(frozenset({"id", "delay"}),)), "no unique index on", 'ON "public"."flights" ("id")'),
     ],
 )
-def test_differences_are_rejected(found: Found, what: str, remedy: str) -> None:
+def test_differences_are_rejected(found: ExistingTable, what: str, remedy: str) -> None:
     with pytest.raises(SinkRejected) as rejected:
         judge(found, UPSERT)
     assert what in rejected.value.what

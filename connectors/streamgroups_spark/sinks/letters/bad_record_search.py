@@ -1,6 +1,6 @@
 """Isolates the rows that a sink with a ledger rejects, so that they become dead letters of the step ``sink``.
 
-Called by ``sinks.ledger``, for queries with dead letters: in tasks, and on the driver for rows that only the transaction can
+Called by ``sinks.ledger_writer``, for queries with dead letters: in tasks, and on the driver for rows that only the transaction can
 judge. A sink rejects all rows of a call because of one. The
 rows of a rejected call are written again in two halves, until single rows remain. Each call stages under a number of its
 own, so nothing of a rejected call becomes output. Source: SEMANTICS P4; :mod:`streamgroups.ledgers.staging`.

@@ -1,7 +1,7 @@
 """Writes dead letters before the output of their batch, if both cannot be in one transaction.
 
-Called by ``sinks.kafka`` and ``sinks.ledger`` on the driver. The letters have a ledger of their own, which they change
-in one transaction: in the table of the letters, or in offsets of a metadata group. :mod:`streamgroups.dlq.written`
+Called by ``sinks.kafka`` and ``sinks.ledger_writer`` on the driver. The letters have a ledger of their own, which they change
+in one transaction: in the table of the letters, or in offsets of a metadata group. :mod:`streamgroups.dlq.written_letters`
 compares it with a replayed batch. Source: SEMANTICS F4, X9.
 
 The owner of the ranges is the only writer of their letters. Each change of the ledger is fenced in its transaction:
@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias
 
 from streamgroups.coordination.reset_protocol import letters_group_of
 from streamgroups.dlq.letter import DeadLetter
-from streamgroups.dlq.written import Ranges, missing_letters, with_letters, with_output
+from streamgroups.dlq.written_letters import Ranges, missing_letters, with_letters, with_output
 from streamgroups.errors import FencedBatch, LedgerConflict, StreamGroupsError
 from streamgroups.json_values import whole
 from streamgroups.metadata_entries import read_entries, read_entry, write_entry
@@ -37,7 +37,7 @@ from streamgroups_spark.messages.batch import BatchFacts
 from streamgroups_spark.sinks.batch_info import BatchInfo
 from streamgroups_spark.sinks.group_offsets import commit_offsets
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, staged, write_to_topic
-from streamgroups_spark.sinks.options import SinkOptions
+from streamgroups_spark.sinks.sink_options import SinkOptions
 
 logger = logging.getLogger(__name__)
 

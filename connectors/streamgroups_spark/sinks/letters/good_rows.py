@@ -37,7 +37,7 @@ class TaskLetters:
     failures: bytes
 
 
-class Split(Iterator[pa.RecordBatch]):
+class GoodRows(Iterator[pa.RecordBatch]):
     """The good rows of a task, without the column ``dead_letter``.
 
     Args:

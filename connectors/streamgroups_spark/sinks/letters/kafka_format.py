@@ -15,7 +15,7 @@ from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput
-from streamgroups_spark.sinks.options import parse_sink
+from streamgroups_spark.sinks.sink_options import parse_sink
 
 
 class KafkaLettersDataSource(DataSource):

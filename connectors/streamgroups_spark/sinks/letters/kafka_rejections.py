@@ -18,7 +18,7 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups_kafka.write.encoder import HEADER_BYTES
 from streamgroups_spark.dlq.failure_column import failure_of, with_letter
 from streamgroups_spark.frames.columns import column
-from streamgroups_spark.sinks.options import SinkOptions
+from streamgroups_spark.sinks.sink_options import SinkOptions
 
 #: The columns of the output that a letter contains. The others describe the place of the output, not of the source.
 _CONTENT = ("key", "value", "headers")

@@ -1,6 +1,6 @@
 """Writes the dead letters of a batch: in the transaction of its output, or before it.
 
-Called by ``sinks.kafka`` and ``sinks.ledger`` on the driver, when all tasks have finished. It completes the letters and
+Called by ``sinks.kafka`` and ``sinks.ledger_writer`` on the driver, when all tasks have finished. It completes the letters and
 checks their limits. Then it writes them: as Kafka records, or as rows of a table. Source: SEMANTICS P4, X9.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamgroups.dlq.bad_record_search import Failed, isolate
 from streamgroups.dlq.completion import BatchOfLetters, as_row, complete
-from streamgroups.dlq.isolation import Failed, isolate
 from streamgroups.dlq.letter import LETTER, DeadLetter
 from streamgroups.dlq.limits import LetterLimits, check_limits, count_letters
 from streamgroups.dlq.record_headers import to_headers
@@ -29,8 +29,8 @@ from streamgroups_spark.sinks.letters.good_rows import TaskLetters, failures_in
 from streamgroups_spark.sinks.letters.types import arrow_fields
 
 if TYPE_CHECKING:
-    from streamgroups_kafka.transactions.session import OpenTransaction
-    from streamgroups_spark.sinks.options import SinkOptions
+    from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
+    from streamgroups_spark.sinks.sink_options import SinkOptions
 
 #: The size of the parts of a record batch beside key, value and headers.
 _OVERHEAD_BYTES = 512
@@ -114,11 +114,11 @@ def write_to_topic(letters: Sequence[DeadLetter], client: Any, dead: SinkOptions
         transaction: the transaction.
 
     Raises:
-        StreamGroupsError: see :func:`streamgroups_kafka.transactions.output.write_records`.
+        StreamGroupsError: see :func:`streamgroups_kafka.transactions.task_output.write_records`.
     """
     if letters:
         # Each batch has new processes on the driver, and these modules import kafka-python.
-        from streamgroups_kafka.transactions.output import OutputSettings, write_records
+        from streamgroups_kafka.transactions.task_output import OutputSettings, write_records
 
         records = as_records(letters, dead.batches.max_message_bytes)
         write_records(iter([records]), client, OutputSettings(dead.topic, dead.batches), transaction, task=0)

@@ -1,0 +1,121 @@
+"""``streamgroups groups sweep``: finds unused groups, and deletes them.
+
+:mod:`streamgroups.groups.unused_groups` decides, and ``deleting`` deletes. The times of commits are those of the records in
+``__consumer_offsets``. ``streamgroups_cli.groups`` imports it. Source: SEMANTICS G14, G15, O2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from streamgroups.coordination.reset_protocol import group_of, is_metadata_group
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.description import INACTIVE_STATES, GroupListing
+from streamgroups.groups.unused_groups import OFFSETS_TOPIC, GroupUse, Verdict, group_in_key, judge, partition_of_group
+from streamgroups.monitoring.snapshots import list_all
+from streamgroups.partitions import Bounds, TopicPartition
+from streamgroups.tables import Cell, Column, Table
+from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions
+from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import emit, print_message
+
+_COLUMNS = (
+    Column("group"),
+    Column("action", style=lambda text: "red" if text == "delete" else ""),
+    Column("reason", is_prose=True),
+)
+
+
+@with_options
+def sweep(
+    connect: Connect,
+    change: ApplyOptions,
+    older_than: Annotated[
+        str,
+        typer.Option("--older-than", metavar="DURATION", help="The time without use after which a group is unused."),
+    ] = "7d",
+) -> None:
+    """Find groups without members and recent commits, and delete them. Groups with members are kept."""
+    older_than_ms = parse_duration_ms(older_than, option="--older-than")
+    with connect() as cluster:
+        listed = list_all(cluster.groups, every_type=True, internal=True)
+        verdicts = _verdicts(listed, _last_used_ms(cluster, listed), older_than_ms, cluster.now_ms())
+        unused = [group for group, verdict in verdicts.items() if verdict.is_unused]
+        rows: list[Sequence[Cell]] = [
+            [group, "delete" if verdict.is_unused else "keep", verdict.reason] for group, verdict in verdicts.items()
+        ]
+
+        def document() -> dict[str, Any]:
+            named = [dict(zip([c.name for c in _COLUMNS], row, strict=True)) for row in rows]
+            return {"dry_run": not change.execute, "groups": named}
+
+        emit(change.output, document=document, tables=lambda: [Table(_COLUMNS, rows)])
+        if not unused or not change.execute:
+            print_message(ONLY_A_PLAN if unused else "There is nothing to delete.")
+            return
+        _delete(cluster, unused, change)
+
+
+def _delete(cluster: Cluster, unused: Sequence[str], change: ApplyOptions) -> None:
+    """Deletes groups with their metadata groups. A group that has members by now is kept; the broker ensures it too."""
+    requested = [*unused, *(name for g in unused for name in metadata_groups_to_delete(g) if name not in unused)]
+    # A listing omits groups that this user may not see. Their description is an error, so nothing is deleted.
+    described = cluster.groups.describe_groups(sorted({*requested, *map(group_of, unused)}))
+    joined = [g for g in unused if described[group_of(g)].state not in INACTIVE_STATES]
+    for group in joined:
+        print_message(f"Group '{group_of(group)}' has members now; '{group}' is kept.")
+    ids = [g for g in unused if g not in joined]
+    kept = {name for g in joined for name in metadata_groups_to_delete(g)}
+    there = [g for g in requested if g in ids or (described[g].state != "Dead" and g not in {*joined, *kept})]
+    if ids:
+        committed = cluster.groups.committed_offsets(there)
+        delete_groups(cluster, ids, there, committed, change.undo_file, why="before unused groups were deleted")
+
+
+def _verdicts(
+    listed: Iterable[GroupListing], last_used_ms: Mapping[str, int], older_than_ms: int, now_ms: int
+) -> dict[str, Verdict]:
+    """Judges each group. A metadata group has the fate of its group, and is judged only if that does not exist."""
+    by_name = {it.group_id: it for it in listed}
+    found = {}
+    for name, it in by_name.items():
+        owner = group_of(name) if is_metadata_group(name) else None
+        if owner in by_name:
+            continue
+        use = GroupUse(it.state, it.type, it.protocol_type, last_used_ms.get(group_of(name)), owner)
+        found[name] = judge(use, older_than_ms, now_ms)
+    return found
+
+
+def _last_used_ms(cluster: Cluster, listed: Iterable[GroupListing]) -> dict[str, int]:
+    """Returns when each group without members was last used, itself or by its metadata groups.
+
+    A record of a group is written when an offset is committed, and when its members change.
+    """
+    idle = {it.group_id for it in listed if it.state in INACTIVE_STATES}
+    found: dict[str, int] = {}
+    try:
+        topic = cluster.topics.describe_topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC)
+        if topic is None or not idle:
+            return found
+        count = len(topic.partitions)
+        required = {TopicPartition(OFFSETS_TOPIC, partition_of_group(group, count)) for group in idle}
+        bounds = {tp: it for tp, it in cluster.topics.bounds(required).items() if isinstance(it, Bounds)}
+        starts = {tp: it.beginning_offset for tp, it in bounds.items()}
+        for record in cluster.topics.read(starts, {tp: it.end_offset for tp, it in bounds.items()}):
+            group = group_in_key(record.key)
+            if group in idle and record.timestamp_ms is not None:
+                owner = group_of(group)
+                found[owner] = max(found.get(owner, 0), record.timestamp_ms)
+    except StreamGroupsError as e:
+        print_message(
+            f"The times of the last commits are unknown, so groups are kept. They need Read on {OFFSETS_TOPIC}. {e}"
+        )
+        return {}
+    return found

@@ -1,0 +1,235 @@
+"""An admin connection: sends Kafka requests to the responsible brokers, and counts them.
+
+Used by :mod:`streamgroups_kafka.admin.groups` and :mod:`streamgroups_kafka.admin.topics`. ``kafka-python`` provides the
+protocol (``kafka.protocol``) and the connections (``kafka.net``). The modules here select the broker, the grouping of
+requests and the meaning of errors. Source: KIP-699 (many coordinators in one request).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+import kafka.errors
+from confluent_kafka import KafkaError
+from kafka.errors import KafkaTimeoutError
+
+from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized, StreamGroupsError
+from streamgroups.retry import retrying
+from streamgroups_kafka.admin.connection_settings import admin_settings
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.logs import client_log, take_over_logs_of
+from streamgroups_kafka.client.missing_acls import USUAL, Operations
+from streamgroups_kafka.client.private_kafka_python import (
+    FindCoordinatorRequest,
+    KafkaConnectionManager,
+    NetworkSelector,
+)
+
+_RETRY_INTERVAL_S = 0.2
+_POLL_S = 0.001
+#: After this time without a connection, the session determines the reason.
+_RETRY_TIMEOUT_S = 0.5
+#: The connection reports its timeout itself within this time.
+_GRACE_S = 0.1
+#: The number of groups in one request: large enough for few requests, small enough for the maximum request size of a
+#: broker.
+GROUPS_PER_REQUEST = 1_000
+
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+
+
+class AdminSession:
+    """Connections to the brokers of one cluster. Safe to call from any thread.
+
+    Args:
+        config: the configuration of the client.
+        timeout_s: the timeout of an operation, including retries, in seconds.
+        waits_for_listener: whether brokers may be starting: then a connection without a listener is retried too.
+
+    Raises:
+        InvalidOption: if the configuration is invalid.
+        BrokerUnreachable: if no broker responds before the timeout.
+        NotAuthorized: if authentication fails.
+    """
+
+    def __init__(self, config: ClientConfig, *, timeout_s: float = 10.0, waits_for_listener: bool = True) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        self._waits_for_listener = waits_for_listener
+        #: The number of requests by name, without those of the connection (ApiVersions, SASL).
+        self.requests: Counter[str] = Counter()
+        settings = admin_settings(config, timeout_s=timeout_s)
+        self._log = client_log(config.get("bootstrap.servers"))
+        take_over_logs_of(settings["client_id"], self._log)
+        self._net = NetworkSelector(**settings)
+        self._manager = _CountingManager(self._net, self.requests, settings)
+        self._net.start()
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> None:
+        """Waits for the first connection. After a delay it gets the reason from librdkafka, which reports errors in
+        more detail.
+        """
+        started_s = time.monotonic()
+        connecting = self._manager.bootstrap_async(int(self._timeout_s * 1000))
+        reason: StreamGroupsError | None = None
+        # kafka-python waits for a TLS handshake without a timeout.
+        while not connecting.is_done and time.monotonic() - started_s < self._timeout_s + _GRACE_S:
+            time.sleep(_POLL_S)
+            if reason is None and time.monotonic() - started_s > _RETRY_TIMEOUT_S:
+                reason, is_final = _why_not(self._config, self._timeout_s, self._waits_for_listener)
+                if is_final:
+                    raise reason
+        if connecting.is_done and connecting.succeeded():
+            return
+        where = self._config.get("bootstrap.servers")
+        what = f"The cluster at {where} could not be reached within {self._timeout_s:g} s"
+        if reason is None or not reason.what:
+            raise self._translated(connecting.exception or KafkaTimeoutError("no response"), what)
+        raise BrokerUnreachable(f"{what}. {reason.what}", remedy=reason.remedy)
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._manager.close()
+        self._net.close()
+
+    def run(self, what: str, request: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+        """Runs one operation, and retries it after transient errors until the timeout.
+
+        Args:
+            what: the operation; starts the text of an error.
+            request: a coroutine function that awaits :meth:`send` and similar methods.
+            args: the arguments of ``request``.
+
+        Raises:
+            StreamGroupsError: the translation of the failure by :mod:`streamgroups_kafka.client.errors`.
+        """
+        answer: _T = retrying(self._timeout_s, every_s=_RETRY_INTERVAL_S)(lambda: self.once(what, request, *args))
+        return answer
+
+    def once(self, what: str, request: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+        """Runs one operation once; see :meth:`run`."""
+        try:
+            result: _T = self._manager.run(request, *args)
+            self._log.succeeded()
+            return result
+        except kafka.errors.KafkaError as e:
+            raise self._translated(e, what) from None
+
+    async def send(self, request: Any, node_id: int | None = None) -> Any:
+        """Sends one request, to any node if ``node_id`` is ``None``."""
+        return await self._manager.send(request, node_id=node_id)
+
+    async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+        """Sends one request to each of several nodes, concurrently."""
+        sent = {node_id: self._manager.send(request, node_id=node_id) for node_id, request in requests.items()}
+        return {node_id: await future for node_id, future in sent.items()}
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of the brokers of the cluster."""
+        return [broker.node_id for broker in self._manager.cluster.brokers()]
+
+    async def coordinators(self, group_ids: Collection[str], operations: Operations = USUAL) -> dict[int, list[str]]:
+        """The groups by their coordinators, with one request for many groups (KIP-699)."""
+        by_node: defaultdict[int, list[str]] = defaultdict(list)
+        for portion in portions(sorted(group_ids), GROUPS_PER_REQUEST):
+            request = FindCoordinatorRequest(key_type=0, coordinator_keys=portion, min_version=4)
+            for found in (await self.send(request)).coordinators:
+                what = f"The coordinator of group '{found.key}' could not be found"
+                self.check(found.error_code, what, group=found.key, operations=operations)
+                by_node[found.node_id].append(found.key)
+        return by_node
+
+    def check(
+        self,
+        error_code: int,
+        what: str,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        operations: Operations = USUAL,
+    ) -> None:
+        """Raises if a response contains an error.
+
+        Raises:
+            StreamGroupsError: the translation of the code by :mod:`streamgroups_kafka.client.errors`.
+        """
+        if error_code != 0:
+            raise self.error(error_code, what, group=group, topic=topic, operations=operations)
+
+    def error(
+        self,
+        error_code: int,
+        what: str,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        transactional_id: str | None = None,
+        operations: Operations = USUAL,
+    ) -> StreamGroupsError:
+        """Returns the error for an error code of a broker."""
+        return to_streamgroups_error(
+            KafkaError(error_code),
+            what,
+            group=group,
+            topic=topic,
+            transactional_id=transactional_id,
+            operations=operations,
+            redact=self._config.redact,
+        )
+
+    def _translated(self, error: kafka.errors.KafkaError, what: str) -> StreamGroupsError:
+        if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
+            return GroupRejected(f"{what}: the broker is too old.", remedy="Use a broker of version 3.0 or newer.")
+        code = getattr(error, "errno", None)
+        if isinstance(code, int) and code > 0:
+            return self.error(code, what)
+        cause = self._config.redact(str(error)).strip().rstrip(".")
+        return BrokerUnreachable(
+            f"{what}: no broker responded ({cause}).",
+            remedy=(
+                "Check the address and 'security.protocol', and that the brokers' advertised listeners are reachable."
+            ),
+        )
+
+
+def _why_not(config: ClientConfig, timeout_s: float, waits_for_listener: bool) -> tuple[StreamGroupsError, bool]:
+    """Returns why there is no connection, with an empty text if one is possible by now; and whether that is final."""
+    # Imported late: most commands connect at once.
+    from streamgroups.doctor.cluster_checks import ClusterUnreachable
+    from streamgroups_kafka.probes.cluster_probe import probe_cluster
+
+    found = probe_cluster(config, timeout_s=timeout_s)
+    if not isinstance(found, ClusterUnreachable):
+        return BrokerUnreachable(""), False
+    error = (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
+    return error, found.final or (found.no_listener and not waits_for_listener)
+
+
+def portions(items: list[_Item], size: int) -> Iterable[list[_Item]]:
+    """Splits a list into lists of at most ``size`` items.
+
+    >>> list(portions([1, 2, 3, 4, 5], 2))
+    [[1, 2], [3, 4], [5]]
+    """
+    return (items[i : i + size] for i in range(0, len(items), size))
+
+
+class _CountingManager(KafkaConnectionManager):  # type: ignore[misc]
+    def __init__(self, net: NetworkSelector, requests: Counter[str], settings: Mapping[str, Any]) -> None:
+        self._requests = requests
+        super().__init__(net, **settings)
+
+    def send(self, request: Any, node_id: int | None = None, request_timeout_ms: int | None = None) -> Any:
+        self._requests[type(request).__name__.removesuffix("Request")] += 1
+        return super().send(request, node_id=node_id, request_timeout_ms=request_timeout_ms)

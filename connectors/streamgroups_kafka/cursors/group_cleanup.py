@@ -1,0 +1,115 @@
+"""Counts the groups that read a stream, enforces their limit, and deletes unused groups.
+
+``group_cursors`` creates it. Counting reads the committed offsets of all groups, one request to each coordinator. It is
+done only for a new group and for a sweep. Source: SEMANTICS G14, G15.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import closing
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from streamgroups.coordination.reset_protocol import metadata_groups_of
+from streamgroups.cursors.argument_checks import Reading, check_group_count, has_vanished
+from streamgroups.errors import GroupRejected, InvalidOption, NotAuthorized, UnknownGroup
+from streamgroups.ports import Clock
+from streamgroups.printable import printable
+from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
+from streamgroups_kafka.admin.connection import AdminSession
+from streamgroups_kafka.admin.group_limit import readers_on
+from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.missing_acls import DESCRIBE_CONFIGS
+
+logger = logging.getLogger(__name__)
+
+
+class GroupRetention:
+    """Counts groups and deletes unused ones.
+
+    Args:
+        config: the configuration of the client.
+        clock: returns milliseconds since the epoch.
+        most: the maximum number of groups that read one stream.
+    """
+
+    def __init__(self, config: ClientConfig, clock: Clock, *, most: int) -> None:
+        self._config, self._clock, self._most = config, clock, most
+        self._admin = AdminClient(dict(config.for_admin()))
+
+    def check_room(self, stream: str, group: str) -> None:
+        """Rejects a new group if the stream has the maximum number of groups (G14). Unused groups are deleted first
+        (G15).
+
+        Raises:
+            GroupRejected: if the limit is reached. The error lists candidates to delete.
+        """
+        try:
+            session = AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)
+        except InvalidOption as e:
+            logger.warning(
+                "The number of groups that read '%s' cannot be compared with the limit of %d: %s", stream, self._most, e
+            )
+            return
+        with closing(session):
+            groups = KafkaGroupAdmin(session)
+            readers = [r for r in readers_on(groups, [stream])[stream] if r.group != group]
+            if len(readers) >= self._most:
+                swept = self._forget(groups, readers, stream)
+                readers = [r for r in readers if r.group not in swept]
+        check_group_count(stream, readers, self._most, setting="'groups_per_stream' of GroupCursors")
+
+    def sweep(self, stream: str, group: str | None = None) -> list[str]:
+        """Deletes the groups, or the given one, that were unused for longer than the retention time of the stream
+        (G15).
+
+        Returns:
+            The names of the deleted groups.
+        """
+        with closing(AdminSession(self._config, timeout_s=REQUEST_TIMEOUT_S)) as session:
+            groups = KafkaGroupAdmin(session)
+            readers = readers_on(groups, [stream])[stream]
+            return self._forget(groups, [r for r in readers if group in (None, r.group)], stream)
+
+    def _forget(self, groups: KafkaGroupAdmin, readers: Collection[Reading], stream: str) -> list[str]:
+        """Deletes unused groups with their metadata groups. A group that is in use again is kept."""
+        retention_ms = self._retention_ms(stream)
+        vanished = [r.group for r in readers if has_vanished(r, retention_ms, self._clock())]
+        rejected = groups.delete_groups(vanished)
+        for group, rejection in rejected.items():
+            if not isinstance(rejection, GroupRejected | UnknownGroup):
+                raise rejection
+            logger.info("Group '%s' is in use again, or was deleted: %s", printable(group), rejection)
+        forgotten = [group for group in vanished if group not in rejected]
+        remaining = groups.delete_groups([name for group in forgotten for name in metadata_groups_of(group)])
+        for name, rejection in remaining.items():
+            if not isinstance(rejection, UnknownGroup):
+                logger.warning("Metadata group '%s' of a deleted group remains: %s", printable(name), rejection)
+        return forgotten
+
+    def _retention_ms(self, stream: str) -> int | None:
+        """The retention time of the stream; ``None`` if it has no limit, or if the stream is only compacted."""
+        resource = ConfigResource(ResourceType.TOPIC, stream)
+        try:
+            answer = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
+        except KafkaException as e:
+            what = f"The settings of stream '{stream}'"
+            error = to_streamgroups_error(
+                e.args[0], what, topic=stream, operations=DESCRIBE_CONFIGS, redact=self._config.redact
+            )
+            if not isinstance(error, NotAuthorized):
+                raise error from None
+            logger.warning(
+                "Unused groups on '%s' are not deleted: this user is not authorized to read the retention "
+                "of the topic. %s",
+                stream,
+                error.remedy,
+            )
+            return None
+        retention_ms = int(answer["retention.ms"].value)
+        return retention_ms if retention_ms >= 0 and "delete" in answer["cleanup.policy"].value else None

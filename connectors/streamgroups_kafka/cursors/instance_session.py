@@ -1,0 +1,375 @@
+"""The session of one instance in its group: it translates requests into decisions, and decisions into calls of the
+ports.
+
+``group_cursors`` creates one for each ``create_group_cursor``. One thread does all work of an instance, so it owns the
+consumers; callers wait for it. A lock protects the lease and the end, so that a heartbeat never waits for a request.
+:mod:`streamgroups.cursors` contains the decisions. This module applies them in the order of SEMANTICS G4: check the
+group for changes, commit, read. Source: SEMANTICS G4-G8, G12.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from streamgroups.coordination.reset_participant import ResetParticipant
+from streamgroups.coordination.reset_protocol import MemberEntry
+from streamgroups.cursors.cursor_tokens import GroupCursor
+from streamgroups.cursors.lease import Lease
+from streamgroups.cursors.pending_ranges import PendingRange, in_flight, pending_ranges, read_from
+from streamgroups.cursors.repeated_requests import Repeats
+from streamgroups.errors import FencedMember, StreamGroupsError
+from streamgroups.message import Message
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Batch, Clock, Cluster, Member, MetadataStore, Recorder, Records
+from streamgroups.retry import comes_true
+from streamgroups_kafka.client.owner_thread import OwnerThread
+from streamgroups_kafka.cursors.instance_member import CursorMember
+from streamgroups_kafka.cursors.position_checks import TopicIds
+
+logger = logging.getLogger(__name__)
+
+#: The minimum interval between two metadata entries for a lease.
+_ENTRY_INTERVAL_MS = 1_000
+#: The minimum and maximum interval at which a request checks during a reset whether all members have paused.
+_POLL_S, _SELDOM_S = 0.02, 0.2
+_JOIN_AGAIN = "Other instances continue its partitions at the committed offsets. Join again with create_group_cursor."
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The ports that a session uses.
+
+    Args:
+        cluster: provides groups and topics.
+        metadata_store: provides the metadata entries of the group.
+        records: reads messages. The session closes it.
+        clock: returns milliseconds since the epoch.
+        ids: provides topic ids.
+    """
+
+    cluster: Cluster
+    metadata_store: MetadataStore
+    records: Records
+    clock: Clock
+    ids: TopicIds
+
+
+class InstanceSession:
+    """One instance, from its first cursor until it leaves.
+
+    Args:
+        identity: stream, group, instance and session id; covers no messages.
+        new_member: creates the member, which reports all events to the given recorder.
+        outside: the ports.
+        lease_timeout_ms: the time without requests after which the instance leaves, in milliseconds.
+        commit_on_get: whether a request commits the messages of the previous request.
+        commit_timeout_ms: the timeout of a commit, in milliseconds.
+        wait_timeout_ms: how long a request waits for other members to pause during a reset, in milliseconds.
+    """
+
+    def __init__(
+        self,
+        identity: GroupCursor,
+        new_member: Callable[[Recorder], Member],
+        outside: Outside,
+        *,
+        lease_timeout_ms: int = 30_000,
+        commit_on_get: bool = True,
+        commit_timeout_ms: int = 30_000,
+        wait_timeout_ms: int = 2_000,
+    ) -> None:
+        self.identity = identity
+        self._outside, self._commit_on_get, self._wait_timeout_ms = outside, commit_on_get, wait_timeout_ms
+        self._lock = threading.Lock()
+        # Protected by _lock.
+        self._lease = Lease(lease_timeout_ms, outside.clock(), requests=1)
+        self._end: FencedMember | None = None
+        self._left: Future[None] | None = None
+        self._owner = OwnerThread(f"streamgroups-{identity.instance}")
+        self._member = CursorMember(new_member, on_assigned=self._write_lease_soon, commit_timeout_ms=commit_timeout_ms)
+        # Used by the thread that watches leases: its last poll of reset requests.
+        self._applying_resets: Future[None] | None = None
+        # Used by the owner thread.
+        self._participant = ResetParticipant(
+            outside.metadata_store, outside.cluster, identity.group, self._signed, outside.clock
+        )
+        self._stored_ms: int | None = None
+        self._repeats = Repeats()
+
+    # ---- any thread --------------------------------------------------------------------------------------------------
+
+    def join(self, timeout_ms: int, stops: Callable[[], bool]) -> None:
+        """Joins the group, and waits up to ``timeout_ms`` for the first assignment. It is the first request of a
+        session.
+        """
+        try:
+            self._owner.run(lambda: self._member.join(timeout_ms, stops))
+        finally:
+            self._answered()
+
+    def get(self, cursor: GroupCursor, limit: int) -> tuple[tuple[Message, ...], GroupCursor]:
+        """Returns at most ``limit`` messages after those that the cursor covers, and the next cursor (G4)."""
+        return self._request(lambda: self._get(cursor, limit))
+
+    def commit(self, cursor: GroupCursor) -> GroupCursor:
+        """Commits the messages that the cursor covers (G7)."""
+        return self._request(lambda: self._commit(cursor))
+
+    def heartbeat(self) -> None:
+        """Extends the lease (G6)."""
+        self._come_in()
+        self._answered()
+        self._write_lease_soon()
+
+    @property
+    def lease(self) -> Lease:
+        """The lease of the instance, with its end."""
+        with self._lock:
+            return self._lease
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether a rebalance waits for messages that this instance has not committed."""
+        try:
+            return self._member.holds_up
+        except StreamGroupsError:
+            return False
+
+    @property
+    def ended(self) -> FencedMember | None:
+        """The reason why the instance is no longer in the group; ``None`` while it is."""
+        with self._lock:
+            return self._end
+
+    @property
+    def has_departed(self) -> bool:
+        """Whether the instance has left the group."""
+        with self._lock:
+            return self._left is not None and self._left.done()
+
+    def end_if_silent(self) -> bool:
+        """Leaves the group if the lease has expired. Returns whether the session has ended."""
+        with self._lock:
+            self._end_if_over()
+            return self._end is not None
+
+    def end(self, what: str) -> None:
+        """Leaves the group in the background. The next owners read the uncommitted messages.
+
+        Args:
+            what: the reason, for errors of later requests with a cursor of this instance.
+        """
+        with self._lock:
+            self._end_now(what)
+
+    def wait_until_left(self, timeout_s: float) -> None:
+        """Waits until the instance has left the group."""
+        with self._lock:
+            left = self._left
+        if left is not None:
+            try:
+                left.result(timeout_s)
+            except Exception as e:
+                logger.warning("%s: leaving group '%s' failed: %s", self.identity.instance, self.identity.group, e)
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def _request(self, job: Callable[[], _T]) -> _T:
+        self._come_in()
+        try:
+            return self._start(job).result()
+        except StreamGroupsError as e:
+            if self._member.has_failed:
+                self.end(f"Instance '{self.identity.instance}' failed: {e.what}")
+            raise
+        finally:
+            self._answered()
+
+    def _start(self, job: Callable[[], _T]) -> Future[_T]:
+        try:
+            return self._owner.start(job)
+        except RuntimeError:
+            # The session ended after the check in _come_in.
+            with self._lock:
+                self._raise_end()
+            raise
+
+    def _come_in(self) -> None:
+        with self._lock:
+            self._end_if_over()
+            self._raise_end()
+            self._lease = self._lease.begin(self._outside.clock())
+
+    def _raise_end(self) -> None:
+        if self._end is not None:
+            raise FencedMember(self._end.what, remedy=self._end.remedy)
+
+    def _answered(self) -> None:
+        with self._lock:
+            self._lease = self._lease.end(self._outside.clock())
+
+    def _end_if_over(self) -> None:
+        now_ms = self._outside.clock()
+        if self._lease.is_over(now_ms):
+            self._end_now(
+                f"Instance '{self.identity.instance}' left group '{self.identity.group}': it sent no "
+                f"request for {(now_ms - self._lease.renewed_ms) / 1000:.1f} s, longer than its timeout of "
+                f"{self._lease.timeout_ms / 1000:g} s."
+            )
+
+    def _end_now(self, what: str) -> None:
+        if self._end is None:
+            self._end = FencedMember(what, remedy=_JOIN_AGAIN)
+            self._left = self._owner.finish(self._leave)
+
+    # ---- the owner thread --------------------------------------------------------------------------------------------
+
+    def _get(self, cursor: GroupCursor, limit: int) -> tuple[tuple[Message, ...], GroupCursor]:
+        stopped = self._apply()
+        self._check_topics(stopped)
+        if self._commit_on_get:
+            self._evicted(self._member.commit(cursor.pending))
+        before = {tp: holding for tp, holding in self._member.holdings().items() if tp not in stopped}
+        positions = read_from(cursor.pending, before)
+        batch = self._read(positions, limit)
+        after = self._member.holdings()
+        # Drop partitions that were revoked, or lost and assigned again: another instance may read them.
+        kept = {
+            tp: n
+            for tp, n in batch.reached.items()
+            if tp in after and after[tp].ownership_epoch == before[tp].ownership_epoch
+        }
+        given = self._member.reserve(in_flight(pending_ranges(cursor.pending, after, kept), after))
+        pending = pending_ranges(cursor.pending, after, {tp: n for tp, n in kept.items() if tp in given})
+        self._write_lease()
+        messages = tuple(m for m in batch.messages if m.topic_partition in given)
+        if messages:
+            reached = {tp: n for tp, n in kept.items() if tp in given}
+            committed = {tp: it.next_offset for tp, it in after.items()}
+            self._repeats = self._repeats.after(positions, reached, limit, committed)
+        return messages, replace(cursor, pending=pending)
+
+    def _read(self, positions: Mapping[TopicPartition, int], limit: int) -> Batch:
+        """Reads the messages of an earlier request from these positions first, and further ones up to a greater limit."""
+        records, repeat = self._outside.records, self._repeats.of(positions, limit)
+        batch = records.read(positions, limit, repeat.end_offsets)
+        if not (repeat.end_offsets and repeat.has_room) or len(batch.messages) >= limit:
+            return batch
+        more = records.read(batch.reached, limit - len(batch.messages))
+        messages = sorted((*batch.messages, *more.messages), key=lambda m: (m.topic, m.partition, m.offset))
+        return Batch(tuple(messages), more.reached)
+
+    def _commit(self, cursor: GroupCursor) -> GroupCursor:
+        self._check_topics(self._apply())
+        gone = self._member.commit(cursor.pending)
+        self._evicted(gone)
+        if gone:
+            raise FencedMember(
+                f"Instance '{self.identity.instance}' of group '{self.identity.group}' could not commit "
+                f"{_names(gone)}: another instance owns these partitions now, or the offsets of the group "
+                "were reset.",
+                remedy=(
+                    "The other partitions of the cursor are committed. Continue with get_messages: the cursor "
+                    "stays valid."
+                ),
+            )
+        self._write_lease()
+        return replace(cursor, pending=pending_ranges(cursor.pending, self._member.holdings(), {}))
+
+    def _evicted(self, gone: Collection[PendingRange]) -> None:
+        """Ends the session with an error if the group fenced the instance. It must join again (G7)."""
+        lost = [c for c in gone if self._member.was_lost(c)]
+        if lost:
+            what = (
+                f"Group '{self.identity.group}' fenced instance '{self.identity.instance}': the broker "
+                f"rejected its commit of {_names(lost)}."
+            )
+            self.end(what)
+            raise FencedMember(what, remedy=_JOIN_AGAIN)
+
+    def _apply(self) -> frozenset[TopicPartition]:
+        """Applies reset requests (G8) before a commit or a read. Waits briefly until the other members have paused too.
+
+        Returns:
+            The partitions that must not be read, because some members have not paused yet.
+        """
+        stopped: frozenset[TopicPartition] = frozenset()
+
+        def all_move() -> bool:
+            nonlocal stopped
+            stopped = self._participant.apply(self._member)
+            return not stopped
+
+        wait_timeout_ms = 0 if self._participant.is_overdue else self._wait_timeout_ms
+        comes_true(all_move, wait_timeout_ms / 1000, every_s=_POLL_S, slowest_s=_SELDOM_S)
+        return stopped
+
+    def _check_topics(self, stopped: frozenset[TopicPartition]) -> None:
+        """Checks that no topic was recreated, so that its old offsets are neither committed nor read (S11)."""
+        self._member.check_topics(self._outside.ids, self.identity.group, without=stopped)
+
+    def poll_reset_requests(self) -> Future[None] | None:
+        """Applies reset requests between requests of the user, because other members wait for this instance. Does not
+        block.
+
+        Returns:
+            A future of the completion; ``None`` if the instance is leaving.
+        """
+        if self._applying_resets is None or self._applying_resets.done():
+            self._applying_resets = self._in_passing(lambda: self._participant.apply(self._member))
+        return self._applying_resets
+
+    def _write_lease_soon(self) -> None:
+        """Stores the metadata entry in the background. Called on any thread."""
+
+        def introduce() -> None:
+            self._participant.introduce(self._member)
+            self._write_lease()
+
+        self._in_passing(introduce)
+
+    def _in_passing(self, job: Callable[[], object]) -> Future[None] | None:
+        def try_it() -> None:
+            try:
+                job()
+            except StreamGroupsError as e:
+                # The next request retries, and raises the error.
+                logger.debug("%s: %s", self.identity.instance, e)
+
+        try:
+            return self._owner.start(try_it)
+        except RuntimeError:
+            # The instance is leaving.
+            return None
+
+    def _write_lease(self) -> None:
+        now_ms = self._outside.clock()
+        if self._stored_ms is None or now_ms - self._stored_ms >= _ENTRY_INTERVAL_MS:
+            self._participant.reading_until = self._member.given
+            self._participant.write_entries(self._member, self._participant.known)
+            self._stored_ms = now_ms
+
+    def _signed(self, member_id: str) -> MemberEntry:
+        """Returns the metadata entry of the instance. Its expiry may be late, but never early: it assumes no further
+        request.
+        """
+        lease, now_ms = self.lease, self._outside.clock()
+        until_ms = (now_ms if lease.requests else lease.renewed_ms) + lease.timeout_ms
+        return MemberEntry(self.identity.instance, member_id, lease.renewed_ms, until_ms)
+
+    def _leave(self) -> None:
+        try:
+            self._member.close()
+        finally:
+            self._outside.records.close()
+
+
+def _names(pending: Collection[PendingRange]) -> str:
+    return ", ".join(f"{c.topic_partition} up to {c.next_offset}" for c in sorted(pending))

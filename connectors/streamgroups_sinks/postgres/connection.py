@@ -1,0 +1,255 @@
+"""Connects to PostgreSQL, and translates its errors by one table.
+
+Used by all modules of ``streamgroups_sinks.postgres``. A connection detects a lost server within half a minute, and the
+server ends an idle transaction that blocks others. Source: libpq's "Connection Control Functions"; PostgreSQL's "Error
+Codes" (SQLSTATE). For a rejected connection libpq reports only a text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from streamgroups.errors import (
+    InvalidOption,
+    LedgerConflict,
+    NotAuthorized,
+    RecordRejected,
+    SinkRejected,
+    SinkUnreachable,
+    StreamGroupsError,
+)
+
+#: Defaults, unless the user or libpq's environment sets other values. Times are in seconds, except the last one.
+_DEFAULTS = {
+    "application_name": ("streamgroups", "PGAPPNAME"),
+    "connect_timeout": ("10", "PGCONNECT_TIMEOUT"),
+    "keepalives_idle": ("10", ""),
+    "keepalives_interval": ("5", ""),
+    "keepalives_count": ("4", ""),
+    "tcp_user_timeout": ("30000", ""),
+}
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+#: The parameters of a connection string that an error may contain.
+_SHOWN = frozenset({"host", "hostaddr", "port", "dbname", "user", "service", "passfile", "client_encoding", *_DEFAULTS})
+_SHOWN_PATHS = ("sslcert", "sslkey", "sslrootcert", "sslcrl")
+#: How long a transaction waits for a lock, and how long it may be idle before the server ends it. A stalled driver must
+#: not block the partitions of others.
+LOCK_TIMEOUT_MS = 60_000
+IDLE_TIMEOUT_MS = 60_000
+
+
+def check_conninfo(conninfo: str, option: str = "conninfo") -> None:
+    """Rejects a connection string that libpq cannot parse.
+
+    The error does not repeat it, because it can contain a password.
+
+    Args:
+        conninfo: the connection string.
+        option: the option that contains it, for the error.
+
+    Raises:
+        InvalidOption: if it is empty or malformed.
+    """
+    try:
+        settings = conninfo_to_dict(conninfo)
+    except psycopg.Error:
+        settings = {}
+    if not settings:
+        raise InvalidOption(
+            f"Option '{option}' is empty, or libpq cannot parse it.",
+            remedy=(
+                "Write 'host=... dbname=... user=...' or 'postgresql://user@host/database'; quote or "
+                "percent-encode special characters."
+            ),
+        )
+    # libpq parses the rest of a password with such a character as host or port, and its error prints that.
+    hosts = str(settings.get("host") or "").split(",")
+    ports = str(settings.get("port") or "").split(",")
+    if any("@" in host[1:] for host in hosts) or not all(port.isdecimal() for port in ports if port):
+        raise InvalidOption(
+            f"Option '{option}' has an invalid host or port.",
+            remedy=(
+                "Percent-encode special characters in a password: '@' is %40, '/' is %2F, ':' is %3A. Or write "
+                "'host=... password=...'."
+            ),
+        )
+    sslmode = settings.get("sslmode")
+    if sslmode is not None and sslmode not in _SSL_MODES:
+        raise InvalidOption(f"Option '{option}' has an invalid sslmode.", remedy=f"Use {', '.join(_SSL_MODES)}.")
+
+
+class _Connection(psycopg.Connection):
+    """Sends names and values of a composed statement unchanged, whatever characters they contain."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> psycopg.Cursor:
+        return super().execute(query if params is None else escaped(query), params, **options)
+
+
+def escaped(query: Any) -> Any:
+    """Escapes the names and values of a composed statement for psycopg, which replaces ``%s`` also inside of them.
+
+    >>> escaped(sql.SQL("SELECT {} WHERE id = %s").format(sql.Identifier("load %"))).as_string()
+    'SELECT "load %%" WHERE id = %s'
+    """
+    if isinstance(query, sql.Composed):
+        return sql.Composed([escaped(part) for part in query])
+    if isinstance(query, sql.Identifier | sql.Literal):
+        return sql.SQL(query.as_string().replace("%", "%%"))
+    return query
+
+
+@contextmanager
+def connected(conninfo: str, doing: str) -> Iterator[psycopg.Connection]:
+    """Connects for the duration of a block, as :func:`connect`. Uncommitted changes are rolled back at its end."""
+    connection = connect(conninfo, doing)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def connect(conninfo: str, doing: str) -> psycopg.Connection:
+    """Connects to the server.
+
+    Args:
+        conninfo: libpq's connection string.
+        doing: the purpose of the connection. The error begins with it.
+
+    Raises:
+        SinkUnreachable: if the server does not respond, is starting, stopping, full, or a standby.
+        NotAuthorized: if the login is rejected.
+        SinkRejected: if the database does not exist.
+    """
+    defaults = {name: value for name, (value, variable) in _DEFAULTS.items() if variable not in os.environ}
+    settings = defaults | conninfo_to_dict(conninfo) | {"client_encoding": "UTF8"}
+    try:
+        # Prepared statements do not work with all poolers, and no statement here runs five times.
+        connection = _Connection.connect(autocommit=True, prepare_threshold=None, **settings)  # type: ignore[arg-type]
+    except psycopg.Error as e:
+        # The original error is not chained: the text of libpq can contain values of the connection string.
+        raise connection_error(_without_values(str(e), settings), doing) from None
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    return connection
+
+
+def set_up(connection: psycopg.Connection, *, lock_ms: int = LOCK_TIMEOUT_MS, idle_ms: int = IDLE_TIMEOUT_MS) -> None:
+    """Sets the parameters of a transaction inside it. Behind a pooler, other clients share the session."""
+    connection.execute(
+        sql.SQL(
+            "SET LOCAL TimeZone = 'UTC'; SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}"
+        ).format(lock_ms, idle_ms)
+    )
+
+
+def connection_error(text: str, doing: str) -> StreamGroupsError:
+    """Translates the error of a rejected connection.
+
+    A server with messages in another language than English counts as unreachable.
+
+    >>> connection_error('FATAL:  database "fligths" does not exist', "Beginning a batch").code
+    'sink_rejected'
+    """
+    what = f"{doing}: PostgreSQL cannot be reached: {_one_line(text)}."
+    if re.search(r"database .* does not exist", text):
+        return SinkRejected(what, remedy="Create the database, or set another one in 'conninfo'.")
+    if re.search(
+        r"authentication failed|no pg_hba\.conf entry|role .* does not exist|permission denied|not permitted|no password",
+        text,
+    ):
+        return NotAuthorized(
+            what, remedy="Check user and password, the server's pg_hba.conf, and the right to CONNECT."
+        )
+    return SinkUnreachable(
+        what, remedy="Check that the server runs and that host and port are correct; then try again."
+    )
+
+
+@contextmanager
+def translated_errors(doing: str) -> Iterator[None]:
+    """Translates the errors of psycopg in the block.
+
+    Args:
+        doing: the operation. The error begins with it.
+    """
+    try:
+        yield
+    except psycopg.Error as e:
+        # The original error is not chained: it contains the rejected row.
+        raise translated(e, doing) from None
+
+
+_FROM_THE_SERVER = "Check the server's log; then try again."
+#: Errors and remedies by SQLSTATE, or by its class.
+_MEANINGS: dict[str, tuple[type[StreamGroupsError], str]] = {
+    "40": (LedgerConflict, "Try again."),
+    "55P03": (LedgerConflict, "Another transaction holds a lock that this one needs; try again."),
+    "08": (SinkUnreachable, "Check that the server runs; then try again."),
+    "57014": (
+        SinkUnreachable,
+        "If statement_timeout ended the statement, set a longer one for this user; then try again.",
+    ),
+    "57": (SinkUnreachable, _FROM_THE_SERVER),
+    "53": (SinkUnreachable, "The server has no disk space, memory or connections left: free some; then try again."),
+    "58": (SinkUnreachable, _FROM_THE_SERVER),
+    "XX": (SinkUnreachable, _FROM_THE_SERVER),
+    "25P02": (SinkRejected, "Let the error that failed the transaction end the block."),
+    "25P": (SinkUnreachable, "The transaction took too long to continue; try again."),
+    "25006": (
+        SinkUnreachable,
+        "The server is a standby, or read-only: add target_session_attrs=read-write and all hosts to 'conninfo'.",
+    ),
+    "42501": (NotAuthorized, "Grant the privilege, or set another user in 'conninfo'."),
+    "28": (NotAuthorized, "Check user and password."),
+    "42": (
+        SinkRejected,
+        "Check that the table exists and was not altered since the query started; then restart the query.",
+    ),
+    "3F": (SinkRejected, "Create the schema, or use another one."),
+    "23": (RecordRejected, "Filter out such records, or change the constraint."),
+    # A row or an entry of an index that is larger than a page.
+    "54000": (RecordRejected, "Filter out such records, or shorten the value."),
+    "P0001": (RecordRejected, "A function of the table has raised this error: filter out such records, or change it."),
+    "22": (RecordRejected, "Filter out such records, correct the value in the query, or alter the column's type."),
+    "21": (RecordRejected, "Use a key whose values the table's unique index compares in the same way as the sink."),
+    "44": (RecordRejected, "Filter out such records."),
+}
+
+
+def translated(error: psycopg.Error, doing: str) -> StreamGroupsError:
+    """Translates an error of PostgreSQL."""
+    state, what = error.sqlstate or "", f"{doing}: {describe(error)}."
+    for length in (5, 3, 2):
+        if meaning := _MEANINGS.get(state[:length]):
+            return meaning[0](what, remedy=meaning[1])
+    if isinstance(error, psycopg.OperationalError):
+        return SinkUnreachable(what, remedy="The connection is lost. Check that the server runs; then try again.")
+    return SinkRejected(what, remedy="Check the server's log.")
+
+
+def describe(error: psycopg.Error) -> str:
+    """Returns the message of PostgreSQL. Includes details only if they do not contain whole records."""
+    text = error.diag.message_primary or _one_line(str(error))
+    # The details of unique, foreign key and exclusion constraints contain the key only.
+    if error.sqlstate in {"23505", "23503", "23P01"} and error.diag.message_detail:
+        text += f" ({error.diag.message_detail.rstrip('.')})"
+    return text
+
+
+def _without_values(text: str, settings: Mapping[str, object]) -> str:
+    """Returns the text without possible secrets of a connection string."""
+    for name, value in settings.items():
+        if value and not (name in _SHOWN or name.startswith(_SHOWN_PATHS)):
+            text = text.replace(str(value), "***")
+    return text
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

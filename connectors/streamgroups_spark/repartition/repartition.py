@@ -1,0 +1,237 @@
+"""``sg.repartition(df, by=..., topic=...)``: records in a topic that is partitioned by other keys than their own.
+
+Called by users on the driver. One query writes the topic exactly once, and another one reads it with
+``sg.read_repartitioned``, in the same application or in another one. Source: Kafka Streams' ``KStream.repartition``;
+SEMANTICS S12.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
+
+from streamgroups.dlq.letter import COLUMN
+from streamgroups.dlq.settings import DeadLetters
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.subscription import is_subscribed
+from streamgroups.option_values import KAFKA
+from streamgroups.query.position_options import STARTING
+from streamgroups_kafka.client.java_settings import connection_settings
+from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
+from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.key_columns import check_key_columns, check_key_types, marked, record_key
+from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
+from streamgroups_spark.repartition.target_topic import TargetTopic
+from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_letters, checked_sources, exactly_once_writer
+from streamgroups_spark.sinks.ledger_writer import AnySink
+from streamgroups_spark.sinks.sink_options import parse_sink
+
+#: The columns that the source returns for a record of the new topic.
+_PLACE = ("key", "topic", "partition", "offset", "timestampType")
+#: Kafka's clients distribute records without a key over all partitions.
+_PARTITION_WITHOUT_KEY = 0
+_ROW = "row"
+
+
+def repartition(
+    df: DataFrame,
+    *,
+    by: Sequence[str],
+    topic: str,
+    checkpoint: str,
+    partitions: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    transaction_timeout: str = "1 minute",
+    dead_letters: KafkaSink | AnySink | DeadLetters | None = None,
+) -> DataStreamWriter:
+    """Writes a stream to a topic that is partitioned by columns of the stream, exactly once (SEMANTICS S12).
+
+    All records with equal values of ``by`` are in one partition of the topic, in which :func:`windows` and
+    :func:`stateful` have state for them. :func:`read_repartitioned` reads the topic.
+
+    The call changes nothing. ``start()`` of the writer creates the topic if it does not exist.
+
+    The topic is in the cluster of the source. The query connects with the ``kafka.*`` options of the source.
+
+    Args:
+        df: a stream of the source with the columns to write. The columns ``key``, ``topic``, ``partition``, ``offset``
+            and ``timestampType`` describe the old record: drop or rename them.
+        by: the columns that become the record key. They are neither nested nor floating-point numbers.
+        topic: the topic to write to. The query does not read it.
+        checkpoint: the checkpoint of the query: a path or a URI that the driver can read.
+        partitions: the number of partitions. A topic that does not exist is created with it, and an existing topic must
+            have it. ``None``: the topic must exist.
+        settings: more client settings by Java's or librdkafka's names, such as ``compression.type``. They override those
+            of the source.
+        transaction_timeout: a duration, after which the broker aborts a transaction. A trigger must not take longer.
+        dead_letters: as in :func:`exactly_once`: the sink of rows with a dead letter. The topic does not contain them.
+
+    Returns:
+        The writer. Set its trigger and name, and call ``start()``.
+
+    Raises:
+        InvalidOption: for the first invalid argument.
+        UnknownTopic: if the topic does not exist, and ``partitions`` is not set.
+        StreamGroupsError: if the cluster does not respond or rejects a request.
+
+    Example::
+
+        delays = flights.selectExpr("timestamp", "value:airport::string AS airport", "value:delay::int AS delay")
+        writing = sg.repartition(delays, by=["airport"], topic="delays-by-airport", partitions=8,
+                                 checkpoint="/data/delays-by-airport").start()
+    """
+    sources = checked_sources(df)
+    checked_letters(df, dead_letters)
+    letters = [COLUMN] if COLUMN in df.columns else []
+    schema = StructType([field for field in df.schema if field.name not in letters])
+    _check(schema, by)
+    if any(is_subscribed(source.subscription, topic) for source in sources):
+        raise InvalidOption(
+            f"The query reads topic '{topic}' and would write to it.", remedy="Set 'topic' to another topic."
+        )
+    if partitions is not None and partitions < 1:
+        raise InvalidOption(f"Option 'partitions' is {partitions}.", remedy="It must be at least 1.")
+    connection = {**_connection(df), **{n.removeprefix(KAFKA).lower(): v for n, v in (settings or {}).items()}}
+    sink = KafkaSink(
+        bootstrap_servers=connection.pop("bootstrap.servers"),
+        topic=topic,
+        settings=connection,
+        transaction_timeout=transaction_timeout,
+    )
+    target = TargetTopic(parse_sink({**sink.options, "checkpointLocation": checkpoint}).client, topic, partitions)
+    new_topics = {topic: target.partition_count()}
+    key = record_key(schema, by, {name: column(name) for name in by})
+    # The shuffle of sg.exactly_once chooses the other partitions, as Kafka's Java clients do.
+    partition = F.when(key.isNull(), F.lit(_PARTITION_WITHOUT_KEY))
+    records = df.select(key.alias("key"), to_value(schema).alias("value"), partition.alias("partition"), *letters)
+    create = [lambda _: target.ensure()]
+    return exactly_once_writer(records, sink, checkpoint, dead_letters, new_topics=new_topics, first=create)
+
+
+def read_repartitioned(
+    spark: SparkSession, *, topic: str, by: Sequence[str], columns: StructType | str, options: Mapping[str, str]
+) -> DataFrame:
+    """Reads a topic of :func:`repartition`, in any application.
+
+    Only committed records are read. A new group starts at the earliest records, unless an option sets another position.
+
+    Args:
+        spark: the session.
+        topic: the topic.
+        by: the ``by`` of :func:`repartition`.
+        columns: the schema of the DataFrame that was written, or columns with their types, as in
+            ``"airport string, delay int"``. A column that a record does not have is null, so the writer can add columns.
+        options: the options of the source, such as ``kafka.bootstrap.servers`` and ``group.id``.
+
+    Returns:
+        A streaming DataFrame: ``columns``, and the columns ``key``, ``topic``, ``partition`` and ``offset`` of the new
+        records, and ``timestamp`` unless ``columns`` contains it. :func:`windows` and :func:`stateful` accept all
+        columns of ``by`` as keys, without ``prepartitioned``.
+
+    A query fails if a record is not one of :func:`repartition` with this ``by``.
+
+    Raises:
+        InvalidOption: for the first invalid argument. The error contains its name.
+
+    Example::
+
+        delays = sg.read_repartitioned(
+            spark, topic="delays-by-airport", by=["airport"], columns="timestamp timestamp, airport string, delay int",
+            options={"kafka.bootstrap.servers": "localhost:9092", "group.id": "delays"})
+        worst = sg.windows(delays.withWatermark("timestamp", "10 seconds"), on="timestamp", by=["airport"],
+                           window=sg.shapes.tumbling("5 minutes"), aggregate={"worst": "max(delay)"})
+    """
+    schema = columns if isinstance(columns, StructType) else _parsed(columns)
+    _check(schema, by)
+    reader = spark.readStream.format(FORMAT).options(**_reading(topic, options))
+    value = F.coalesce(F.col("value").cast("string"), F.raise_error(F.lit(_foreign(topic, "has no value"))))
+    own = [name for name in ("key", "topic", "partition", "offset", "timestamp") if name not in schema.names]
+    parsed = reader.load().select(F.col("key").alias("record_key"), "*", from_value(value, schema).alias(_ROW))
+    cells = {field.name: column_of(F.col(_ROW), field) for field in schema.fields}
+    has_key = F.col("record_key").eqNullSafe(record_key(schema, by, cells))
+    error = F.raise_error(F.lit(_foreign(topic, f"has another key than that of the columns {', '.join(by)}")))
+
+    def read(name: str) -> Column:
+        # Each operator reads its key columns, so the optimizer keeps this check.
+        return (
+            marked(F.when(has_key, cells[name]).otherwise(error), topic, by, name)
+            if name in by
+            else cells[name].alias(name)
+        )
+
+    return parsed.select(*map(read, schema.names), *own)
+
+
+def _foreign(topic: str, what: str) -> str:
+    return (
+        f"A record of topic '{topic}' {what}. Only sg.repartition with the same 'by' may write to the topic. Correct "
+        "'by', or use another topic."
+    )
+
+
+def _check(schema: StructType, by: Sequence[str]) -> None:
+    check_key_columns(schema, by)
+    if not by:
+        raise InvalidOption("Option 'by' is empty.", remedy="Pass the key columns, such as ['airport'].")
+    [(name, times)] = Counter(by).most_common(1)
+    if times > 1:
+        raise InvalidOption(f"Option 'by' contains '{name}' {times} times.", remedy="Pass each column once.")
+    # Spark resolves names without their case.
+    [(name, times)] = Counter(map(str.lower, schema.names)).most_common(1)
+    if times > 1:
+        raise InvalidOption(f"{times} columns have the name '{name}'.", remedy="Rename one of them.")
+    old = [it for it in schema.names if it.lower() in map(str.lower, _PLACE) and [it, *by] != ["key", "key"]]
+    if old:
+        raise InvalidOption(
+            f"The columns {', '.join(old)} have the names of columns of the new records.",
+            remedy="Drop them, or rename those that you need: withColumnRenamed('offset', 'flight_offset').",
+        )
+    check_key_types(schema, by)
+    check_value_types(schema)
+
+
+def _connection(df: DataFrame) -> dict[str, str]:
+    """The connection settings of a source of the query, in lower case and without the prefix."""
+    sources = [it.leaf for it in read_streams(analyzed(df)) if source_name(it.leaf) == FORMAT]
+    options = {str(name).lower(): str(value) for name, value in source_options(sources[0]).items()}
+    return connection_settings({n.removeprefix(KAFKA): v for n, v in options.items() if n.startswith(KAFKA)})
+
+
+def _reading(topic: str, options: Mapping[str, str]) -> dict[str, str]:
+    given = {name.lower(): name for name in options}
+    for name in ("subscribe", "subscribePattern", "assign", "includeHeaders", "eventTimeHeader", "watermarkHeader"):
+        if name.lower() in given:
+            raise InvalidOption(
+                f"The options contain '{name}'.",
+                remedy="Leave it out: 'topic' is the topic, and its records have no headers.",
+            )
+    isolation = given.get("kafka.isolation.level")
+    if isolation is not None and options[isolation].strip().lower() != "read_committed":
+        raise InvalidOption(
+            f"Option '{isolation}' is '{options[isolation]}', which reads records of aborted transactions.",
+            remedy="Leave it out: committed records are read.",
+        )
+    # The earlier records belong to the state too.
+    start = {} if any(name.lower() in given for name in STARTING) else {"startingOffsets": "earliest"}
+    return {**start, **options, isolation or "kafka.isolation.level": "read_committed", "subscribe": topic}
+
+
+def _parsed(columns: str) -> StructType:
+    try:
+        schema = StructType.fromDDL(columns)
+    except PySparkException as e:
+        schema, reason = None, f" ({e.getCondition()})"
+    else:
+        reason = ""
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise InvalidOption(
+            f"Option 'columns' is '{columns}', which Spark cannot parse{reason}.",
+            remedy="Write columns with their types, as in 'airport string, delay int'.",
+        )
+    return schema

@@ -1,0 +1,213 @@
+"""The watermark of the source of one running query.
+
+Created by ``source.running_query`` for a query with ``with_event_time``. ``streamgroups.query.micro_batches`` calls it
+on the thread of the query, for each batch and each poll of the log. The punctuation source calls it on any thread. The
+rules are in :mod:`streamgroups.event_time`. This module collects their input from tasks, log and metadata store.
+Source: SEMANTICS W2, W3, W8; DESIGN "Time".
+
+The time of a partition is stored in a metadata group before its offsets are committed. The next owner reads it, which
+is another query, or this one after a restart. If an entry cannot be written or read, the watermark advances later than
+necessary.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from streamgroups.coordination.reset_protocol import event_time_group_of
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.event_time.idleness import Observation
+from streamgroups.event_time.observations import TaskObservation, observations
+from streamgroups.event_time.settings import TimeSettings
+from streamgroups.event_time.source_time import (
+    PartitionTime,
+    SourceTime,
+    add_partitions,
+    advance_to,
+    observe,
+    remove_partitions,
+)
+from streamgroups.event_time.time_entries import came_in, read_time, time_of_assigned, write_entry
+from streamgroups.event_time.watermark import At, latest
+from streamgroups.groups.membership import Membership
+from streamgroups.metadata_entries import read_entries
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
+from streamgroups.query.alignment import EventTimes
+from streamgroups.query.imported_time import ImportedTime
+from streamgroups.query.query_ports import Times
+from streamgroups_spark.messages.time import TimeReply, TimeRequest
+
+logger = logging.getLogger(__name__)
+
+#: The minimum interval between two polls of an idle source.
+_POLL_EVERY_MS = 200
+#: The pause after a failed request to the metadata store.
+_BACK_OFF_MS = 30_000
+
+
+class QueryTime(Times):
+    """Computes the watermark of one query.
+
+    Args:
+        member: the name of the member.
+        group_id: its group.
+        settings: the event-time settings.
+        seen: returns the observations of the tasks of a batch. Called once for each batch.
+        metadata_store: the metadata entries of all groups. Not closed here.
+        cluster: returns the end offsets of partitions, including open transactions. ``None`` if the query reads uncommitted
+            records.
+        now_ms: returns milliseconds since the epoch.
+        imported: the watermark of another group; ``None`` if the stream imports no watermark.
+    """
+
+    def __init__(
+        self,
+        member: str,
+        group_id: str,
+        settings: TimeSettings,
+        seen: Callable[[tuple[OffsetRange, ...]], Iterable[TaskObservation]],
+        metadata_store: MetadataStore,
+        cluster: Cluster | None,
+        now_ms: Clock,
+        imported: ImportedTime | None = None,
+    ) -> None:
+        self._member, self._group_id, self._settings = member, group_id, settings
+        self._seen, self._metadata_store, self._cluster, self._now_ms = seen, metadata_store, cluster, now_ms
+        self._imported = imported
+        self._lock = threading.Lock()
+        self._state = SourceTime()
+        self._polled: tuple[int, Mapping[TopicPartition, int]] | None = None
+        self._metadata_store_off_until_ms: int | None = None
+
+    # ---- the thread of the query -------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """See :meth:`streamgroups.query.query_ports.Times.check`."""
+        if self._imported is not None:
+            self._imported.check()
+
+    def finished(self, membership: Membership, number: int) -> None:
+        """See :meth:`streamgroups.query.query_ports.Times.finished`."""
+        self._own({tp: owned.next_offset for tp, owned in membership.owned.items()})
+        batch = membership.in_flight
+        if batch is None or batch.number > number or not batch.ranges:
+            return
+        seen = observations(batch.ranges, self._seen(batch.ranges))
+        self._observe(seen)
+        self._write_entries(seen.keys())
+
+    def polled(self, next_offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """See :meth:`streamgroups.query.query_ports.Times.polled`."""
+        now_ms = self._now_ms()
+        if self._polled is not None:
+            at_ms, before = self._polled
+            if before == next_offsets and 0 <= now_ms - at_ms < _POLL_EVERY_MS:
+                return
+        whole = dict(ends)
+        if self._cluster is not None:
+            # For a read_committed consumer a partition ends before open transactions, whose records become available.
+            whole |= self._cluster.high_watermarks([tp for tp, n in next_offsets.items() if n >= ends[tp]])
+        self._polled = now_ms, dict(next_offsets)
+        idle = self._idle()
+        self._observe({tp: Observation(n, whole[tp]) for tp, n in next_offsets.items()})
+        # No member needs this entry to resume. It is for monitoring of the group.
+        self._write_entries(idle ^ self._idle())
+
+    def event_times(self) -> EventTimes:
+        """See :meth:`streamgroups.query.query_ports.Times.event_times`.
+
+        The records of a partition can be newer than its watermark, if it emits one only every few records.
+        """
+        generation = self._settings.generation
+        delay_ms = 0 if generation is None else generation.delay_ms
+        watermarks = {
+            tp: time.watermark
+            if time.event_time_ms is None
+            else latest(time.watermark, At(time.event_time_ms - delay_ms))
+            for tp, time in self._state.partitions.items()
+        }
+        return EventTimes(watermarks, self._idle(), self._state.watermark)
+
+    def _own(self, positions: Mapping[TopicPartition, int]) -> None:
+        known = self._state.partitions
+        gone, new = known.keys() - positions.keys(), came_in(known, positions)
+        if not gone and not new:
+            return
+        committed = self._read(new)
+        metadata = {tp: c.metadata for tp, c in committed.items()}
+        read = read_entries(event_time_group_of(self._group_id), metadata, lambda _, text: read_time(text))
+        times: dict[TopicPartition, PartitionTime | None] = {
+            tp: (time_of_assigned(read.get(tp), committed[tp].next_offset, positions[tp]) if tp in committed else None)
+            or PartitionTime(next_offset=positions[tp])
+            for tp in new
+        }
+        with self._lock:
+            self._state = add_partitions(remove_partitions(self._state, gone), times)
+
+    def _idle(self) -> set[TopicPartition]:
+        timeout_ms = self._settings.partition_idle_timeout_ms
+        return {tp for tp, time in self._state.partitions.items() if time.is_idle(timeout_ms)}
+
+    def _observe(self, seen: Mapping[TopicPartition, Observation]) -> None:
+        with self._lock:
+            self._state = observe(self._state, seen, self._settings, self._now_ms())
+
+    # ---- any thread --------------------------------------------------------------------------------------------------
+
+    def reply_to(self, question: TimeRequest) -> TimeReply | None:
+        """Returns the watermark. ``None`` if the request is for another group.
+
+        Raises:
+            InvalidOption: if the query expects other settings.
+        """
+        if question.group_id != self._group_id:
+            return None
+        if question.settings not in (None, self._settings):
+            raise InvalidOption(
+                f"Two queries of this session read for group '{self._group_id}' with different watermark strategies.",
+                remedy="Call with_event_time with the same arguments for both, or use another group.id.",
+            )
+        with self._lock:
+            # The watermark does not fall behind the one that this query emitted before a restart, or by ``importFrom``.
+            self._state = advance_to(self._state, question.asserted)
+            status = None
+            if self._imported is not None:
+                self._state = advance_to(self._state, self._imported.watermark())
+                status = self._imported.status
+            return TimeReply(self._member, self._state, self._settings, self._now_ms(), status)
+
+    # ---- metadata entries --------------------------------------------------------------------------------------------
+
+    def _read(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        found: Mapping[TopicPartition, Committed] = {}
+
+        def read(metadata_store: MetadataStore) -> None:
+            nonlocal found
+            found = metadata_store.read(event_time_group_of(self._group_id), partitions)
+
+        self._try(read)
+        return found
+
+    def _write_entries(self, partitions: Collection[TopicPartition]) -> None:
+        times = {tp: self._state.partitions[tp] for tp in partitions if tp in self._state.partitions}
+        entries = {
+            tp: Committed(t.next_offset, write_entry(t, self._settings))
+            for tp, t in times.items()
+            if t.next_offset is not None
+        }
+        if entries:
+            self._try(lambda metadata_store: metadata_store.write(event_time_group_of(self._group_id), entries))
+
+    def _try(self, use: Callable[[MetadataStore], None]) -> None:
+        now_ms = self._now_ms()
+        if self._metadata_store_off_until_ms is not None and now_ms < self._metadata_store_off_until_ms:
+            return
+        self._metadata_store_off_until_ms = None
+        try:
+            use(self._metadata_store)
+        except StreamGroupsError as e:
+            self._metadata_store_off_until_ms = now_ms + _BACK_OFF_MS
+            logger.warning("The watermark of group '%s' cannot be stored in its metadata group: %s", self._group_id, e)

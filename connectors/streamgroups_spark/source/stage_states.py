@@ -1,0 +1,209 @@
+"""Assembles the states of a query with an operator with state in the stage that reads.
+
+Called by ``source.running_query`` before the first batch. Source: SEMANTICS S10.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from streamgroups.errors import InvalidOption
+from streamgroups.groups.membership import Owned
+from streamgroups.groups.subscription import partitions_of
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Clock, Cluster
+from streamgroups.query.available_offsets import Start
+from streamgroups.query.group_time import GroupTime
+from streamgroups.query.imported_time import ImportedTime, LaterTime
+from streamgroups.query.joined_states import JoinedStates
+from streamgroups.query.operator_states import OperatorStates, StateReport
+from streamgroups.query.query_ports import BatchStates
+from streamgroups.query.state_options import default_location
+from streamgroups.state.joined_lookup import Choices
+from streamgroups.state.joined_topics import JoinedTopics
+from streamgroups.state.origins import StateOrigin
+from streamgroups.state.state_lookup import Choice, Position
+from streamgroups.state.state_retention import Retention
+from streamgroups_operators.collection import Collector
+from streamgroups_operators.locations import operator_files
+from streamgroups_operators.shared_files import SharedFiles
+from streamgroups_operators.store import StoredStates
+from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
+from streamgroups_spark.bridge.task_reports import request_reports
+from streamgroups_spark.messages.query import QueryFacts
+from streamgroups_spark.source.source_options import SourceOptions
+from streamgroups_spark.source.state_collection import StateCollection
+
+
+def batch_states(
+    options: SourceOptions,
+    facts: QueryFacts,
+    session: str,
+    run_id: str,
+    cluster: Cluster,
+    start: Start,
+    now_ms: Clock,
+    imported: ImportedTime | None = None,
+) -> BatchStates:
+    """Returns the states of a query.
+
+    Args:
+        options: the options of the stream.
+        facts: the facts about the query, which has an operator with state.
+        session: the session in which tasks report.
+        run_id: the id of the run.
+        cluster: the topics and groups of the cluster.
+        start: runs a job in the background.
+        now_ms: the time in milliseconds since the epoch.
+        imported: the watermark of another group; ``None`` if the stream imports no watermark.
+
+    Raises:
+        InvalidOption: if the query or an option does not support states. See :func:`check_stages`.
+        StateUnreachable: if the storage does not answer.
+    """
+    stages, location = check_stages(options, facts)
+    stage, operators = stages[-1], tuple(it.operator for it in stages)
+    operator = stage.operator
+    group_id = str(options.group_id)
+    states = options.states
+    files_of = [operator_files(location, group_id, it) for it in operators]
+    files = SharedFiles(files_of[-1], files_of[:-1])
+
+    def find(position: Position) -> Choice:
+        stored = StoredStates(group_id, operator, files, states.on_missing)
+        return stored.find_kept(position) if stage.keeps_on_reset else stored.find(position)
+
+    def find_both(left: Position, right: Position) -> Choices:
+        return StoredStates(group_id, operator, files, states.on_missing).find_both(left, right)
+
+    def is_written(position: Position, origin: StateOrigin) -> bool:
+        return StoredStates(group_id, operator, files, states.on_missing).is_written(position, origin)
+
+    def take_reports(run_id: str, batch: int) -> list[StateReport]:
+        return request_reports(session, run_id, batch)
+
+    def partitions() -> Collection[TopicPartition]:
+        return partitions_of(options.subscription, cluster.topics())
+
+    def committed(partitions: Collection[TopicPartition]) -> dict[TopicPartition, Owned]:
+        found = cluster.committed(group_id, partitions)
+        return {tp: Owned.committed(it.next_offset, it.metadata) for tp, it in found.items()}
+
+    def monotonic_ms() -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    collect = StateCollection(
+        [Collector(it, Retention(states.retention_ms), monotonic_ms) for it in files_of],
+        group_id,
+        cluster,
+        partitions,
+        monotonic_ms,
+        start,
+    )
+    if stage.topics is not None:
+        return JoinedStates(
+            stage.topics,
+            location,
+            group_id,
+            run_id,
+            find_both,
+            take_reports,
+            now_ms,
+            states.on_missing,
+            collect,
+            operators,
+            is_written,
+        )
+    ends = cluster.high_watermarks
+    group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
+    return OperatorStates(
+        location,
+        group_id,
+        run_id,
+        find,
+        take_reports,
+        now_ms,
+        states.on_missing,
+        collect,
+        ends,
+        group_time if imported is None else LaterTime(group_time, imported),
+        flushes=stage.flushes,
+        operators=operators,
+        is_written=is_written,
+    )
+
+
+def direct_columns(facts: QueryFacts | None) -> DirectColumns | None:
+    """Returns the columns that readers pass on. ``None``: Spark passes the records to their operator.
+
+    Args:
+        facts: the facts about the query; ``None`` if they are unknown.
+
+    >>> direct_columns(QueryFacts(None, frozenset(), stages=frozenset({("windows:direct=key/",)}), is_read_once=True))
+    DirectColumns(to_operator=frozenset({'key'}), to_spark=frozenset())
+    """
+    # Another branch of the query would need the records that Spark does not have.
+    if facts is None or not facts.is_read_once or not facts.stages:
+        return None
+    [stages] = facts.stages
+    return StageName.parse(stages[0]).direct_columns
+
+
+def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[tuple[StageName, ...], str]:
+    """Returns the operators of a query, in the order in which they process the records, and the location of their states.
+
+    Args:
+        source: the options of the stream.
+        facts: the facts about the query, which has such operators.
+
+    Raises:
+        InvalidOption: if branches of the query have different operators, if an option splits partitions, if the location is unknown, or
+            if the group can assign the partitions of a join to different queries.
+
+    >>> from streamgroups_spark.source.source_options import parse
+    >>> options = {"group.id": "board", "subscribe": "flights", "kafka.bootstrap.servers": "broker:9092"}
+    >>> facts = QueryFacts("file:/data/checkpoints/board", frozenset(), stages=frozenset({("windows",)}))
+    >>> [stage], location = check_stages(parse(options, streaming=True), facts)
+    >>> stage.operator, location
+    ('windows', 'file:/data/checkpoints/streamgroups-state')
+    """
+    branches = [tuple(map(StageName.parse, it)) for it in sorted(facts.stages)]
+    if len(branches) > 1:
+        names = ", ".join(sorted({it.operator for branch in branches for it in branch}))
+        raise InvalidOption(
+            f"The query has several operators with state over one stream, in different branches: {names}.",
+            remedy="Use one operator in each query, or operators behind each other without a second output. The others "
+            "can run in queries with other groups, or read the output of this one from a topic.",
+        )
+    stages = branches[0]
+    if source.splitting is not None:
+        raise InvalidOption(
+            f"Option '{source.splitting}' splits partitions, but the state of a partition belongs to one task.",
+            remedy=f"Leave '{source.splitting}' out.",
+        )
+    location = source.states.location or (None if facts.checkpoint is None else default_location(facts.checkpoint))
+    if location is None:
+        raise InvalidOption(
+            f"The checkpoint of the query of group '{source.group_id}' is unknown, so its states have no location.",
+            remedy="Set 'stateLocation' to a path or URI that all queries of the group can use.",
+        )
+    if stages[-1].topics is not None:
+        _check_assignor(source, stages[-1].topics)
+    return stages, location
+
+
+def _check_assignor(source: SourceOptions, topics: JoinedTopics) -> None:
+    """Only the assignor ``range`` of the broker assigns both partitions of a pair to the same member."""
+    if not source.is_shared:
+        return
+    protocol, assignor = source.client.group_protocol, source.client.get("group.remote.assignor") or "none"
+    if protocol == "consumer" and assignor.lower() == "range":
+        return
+    raise InvalidOption(
+        f"sg.join over a shared stream reads the partitions of '{topics.left}' and '{topics.right}' with the same number "
+        f"together, but group '{source.group_id}' can assign them to different queries (protocol {protocol}, remote "
+        f"assignor {assignor}).",
+        remedy="Set kafka.group.protocol=consumer and kafka.group.remote.assignor=range for all queries of the group; or "
+        "set membership=exclusive, for one query.",
+    )

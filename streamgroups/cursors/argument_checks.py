@@ -1,0 +1,204 @@
+"""Validates arguments, instance names and the number of groups before anything changes, and detects unused groups.
+
+``streamgroups_kafka.cursors.group_cursors`` calls this module, and ``admin.group_limit`` for queries. Source: SEMANTICS G3, G4, G6, G14, G15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_group, members_group_of
+from streamgroups.cursors.cursor_tokens import LIFETIME_MS
+from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.groups.description import GroupDescription
+from streamgroups.metadata_entries import read_entries
+from streamgroups.partitions import TopicPartition
+
+#: The maximum and default number of messages of one request.
+MAX_MESSAGES = 10_000
+#: How many groups read a topic by default (G14).
+MAX_GROUPS_PER_TOPIC = 50
+_MIN_TIMEOUT_MS = 1_000
+# The name is stored beside offsets, where a broker allows 4,096 bytes by default.
+_MAX_NAME = 249
+
+
+def check_limit(limit: int | None) -> int:
+    """Returns the maximum number of messages of a request.
+
+    Raises:
+        InvalidOption: if ``limit`` is not between 1 and 10,000.
+
+    >>> check_limit(None)
+    10000
+    """
+    if limit is None:
+        return MAX_MESSAGES
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_MESSAGES:
+        raise InvalidOption(
+            f"The limit is {limit!r}. It must be between 1 and {MAX_MESSAGES:,} messages.",
+            remedy="Set a number in that range, or omit it.",
+        )
+    return limit
+
+
+def check_instance(group: str, instance: str, lease_timeout_ms: int) -> None:
+    """Rejects invalid names and timeouts.
+
+    Raises:
+        InvalidOption: with the invalid argument.
+    """
+    check_group_name(group)
+    _check_name("instance_name", instance)
+    is_number = isinstance(lease_timeout_ms, int) and not isinstance(lease_timeout_ms, bool)
+    if not is_number or not _MIN_TIMEOUT_MS <= lease_timeout_ms <= LIFETIME_MS:
+        raise InvalidOption(
+            f"lease_timeout_ms is {lease_timeout_ms!r}. It must be between {_MIN_TIMEOUT_MS:,} and {LIFETIME_MS:,}.",
+            remedy="If the instance processes messages for longer, call consumer_heartbeat meanwhile.",
+        )
+
+
+def check_group_name(group: str) -> None:
+    """Rejects an invalid group name.
+
+    Raises:
+        InvalidOption: if it is empty, too long, or the name of a metadata group.
+    """
+    _check_name("group_name", group)
+    if is_metadata_group(group):
+        raise InvalidOption(
+            f"'{group}' is a name that streamgroups reserves for its metadata groups.", remedy="Use another group name."
+        )
+
+
+def _check_name(what: str, name: str) -> None:
+    if not isinstance(name, str) or not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
+        raise InvalidOption(
+            f"{what} is {name!r}, which is not a valid name.",
+            remedy=f"Use 1 to {_MAX_NAME} printable characters.",
+        )
+
+
+def check_name_is_free(group: GroupDescription, instance: str, *, own: int = 0) -> None:
+    """Rejects the name of a live member (G3).
+
+    Args:
+        group: the group now.
+        instance: the name.
+        own: how many members of that name belong to the caller: 1 once it has joined.
+
+    Raises:
+        GroupRejected: with the live member and its partitions.
+
+    >>> from streamgroups.groups.description import GroupMember
+    >>> alice = GroupMember("alice", "/10.0.0.2")
+    >>> check_name_is_free(GroupDescription("billing", "Stable", members=(alice,)), "alice")
+    Traceback (most recent call last):
+    streamgroups.errors.GroupRejected: Group 'billing' has a live member named 'alice': alice (/10.0.0.2), which owns \
+nothing. Use another instance name. If that instance has failed, the group removes it after its session timeout.
+    """
+    same = [m for m in group.members if m.client_id == instance]
+    if len(same) <= own:
+        return
+    held = ", ".join(map(str, sorted(same[0].partitions))) or "nothing"
+    raise GroupRejected(
+        f"Group '{group.group_id}' has a live member named '{instance}': {same[0]}, which owns {held}.",
+        remedy="Use another instance name. If that instance has failed, the group removes it after its session timeout.",
+        group=group.group_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A group that reads a stream: it has committed offsets there.
+
+    Args:
+        group: its name.
+        live: whether it has members.
+        last_used_ms: when a cursor of it was last used, milliseconds since the epoch; ``None`` if that was not stored.
+        elsewhere: whether it has committed offsets of other streams, too.
+    """
+
+    group: str
+    live: bool
+    last_used_ms: int | None = None
+    elsewhere: bool = False
+
+
+def readers_of(
+    stream: str, live: Mapping[str, bool], metadata: Mapping[str, Mapping[TopicPartition, str]]
+) -> list[Reading]:
+    """Returns the groups that read a stream.
+
+    Args:
+        stream: the topic.
+        live: all groups, and whether they have members.
+        metadata: the metadata of all committed offsets of each group, metadata groups included.
+
+    >>> p = TopicPartition("flights", 0)
+    >>> readers_of("flights", {"a": True, "b": False}, {"a": {p: ""}, "b": {}})
+    [Reading(group='a', live=True, last_used_ms=None, elsewhere=False)]
+    """
+    found = []
+    for group, has_members in sorted(live.items()):
+        topics = {tp.topic for tp in metadata.get(group, {})}
+        if stream in topics and not is_metadata_group(group):
+            metadata_store = members_group_of(group)
+            entries = read_entries(
+                metadata_store, metadata.get(metadata_store, {}), lambda _, text: MemberEntry.parse(text)
+            )
+            used_ms = max((entry.used_ms for entry in entries.values()), default=None)
+            found.append(Reading(group, has_members, used_ms, elsewhere=topics != {stream}))
+    return found
+
+
+def check_group_count(topic: str, readers: Collection[Reading], most: int, *, setting: str) -> None:
+    """Rejects a new group if a topic has reached its limit of groups (G14).
+
+    ``streamgroups_kafka.admin.group_limit`` calls it for queries.
+
+    Args:
+        topic: the topic.
+        readers: the groups that read it.
+        most: the limit.
+        setting: what sets the limit, for the error.
+
+    Raises:
+        GroupRejected: with the groups without members, the longest unused first, as candidates for deletion.
+
+    >>> check_group_count("flights", [Reading("a", True), Reading("b", False)], 2, setting="'groups_per_stream'")
+    Traceback (most recent call last):
+    streamgroups.errors.GroupRejected: Topic 'flights' is already read by 2 groups, which is the limit. Delete a group that is no \
+longer needed (streamgroups groups sweep lists unused ones); groups without members: b. Or raise 'groups_per_stream'.
+    """
+    if len(readers) < most:
+        return
+    idle = sorted((r for r in readers if not r.live), key=lambda r: (r.last_used_ms or 0, r.group))
+    candidates = f"groups without members: {', '.join(r.group for r in idle)}" if idle else "all of them have members"
+    raise GroupRejected(
+        f"Topic '{topic}' is already read by {len(readers)} groups, which is the limit.",
+        remedy="Delete a group that is no longer needed (streamgroups groups sweep lists unused ones); "
+        f"{candidates}. Or raise {setting}.",
+        topic=topic,
+    )
+
+
+def has_vanished(reader: Reading, retention_ms: int | None, now_ms: int) -> bool:
+    """Returns whether a group has been unused for as long as its stream retains messages (G15).
+
+    Args:
+        reader: the group.
+        retention_ms: the retention of the stream; ``None`` if it is unlimited.
+        now_ms: milliseconds since the epoch.
+
+    Returns:
+        ``False`` for a group with members, for one that reads other streams, and for one whose last use was not stored.
+        Kafka removes those itself after ``offsets.retention.minutes``.
+
+    >>> has_vanished(Reading("billing", False, last_used_ms=0), 1_000, now_ms=1_001)
+    True
+    """
+    if reader.live or reader.elsewhere or reader.last_used_ms is None or retention_ms is None:
+        return False
+    return now_ms - reader.last_used_ms > retention_ms

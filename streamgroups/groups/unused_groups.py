@@ -1,0 +1,109 @@
+"""Decides which groups are unused: no members, and no commit for longer than a given time.
+
+``streamgroups_cli.groups.delete_unused`` calls it, with the times of the records in ``__consumer_offsets``. Source: SEMANTICS
+G14, G15; Kafka's ``GroupMetadataManager.partitionFor`` and ``OffsetCommitKey``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamgroups.durations import duration
+from streamgroups.groups.description import INACTIVE_STATES, TYPES_WITH_OFFSETS
+
+#: The topic in which Kafka stores committed offsets.
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUse:
+    """What is known about the use of a group.
+
+    Args:
+        state: its state, as the broker reports it.
+        type: its type; empty if the broker does not report it.
+        protocol_type: the protocol type of its members; empty if it never had members.
+        last_used_ms: the time of its last commit or change of members, in milliseconds since the epoch; ``None`` if
+            unknown.
+        missing_owner: for a metadata group whose group does not exist: that group.
+    """
+
+    state: str
+    type: str = ""
+    protocol_type: str = ""
+    last_used_ms: int | None = None
+    missing_owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a group is unused, and why.
+
+    Args:
+        is_unused: whether it can be deleted.
+        reason: a few words for operators.
+    """
+
+    is_unused: bool
+    reason: str
+
+
+def judge(use: GroupUse, older_than_ms: int, now_ms: int) -> Verdict:
+    """Returns whether a group is unused. Whatever is unknown counts as use.
+
+    Args:
+        use: what is known about the group.
+        older_than_ms: the time without use after which a group is unused.
+        now_ms: milliseconds since the epoch.
+
+    >>> judge(GroupUse("Empty", last_used_ms=0), 86_400_000, now_ms=172_800_000)
+    Verdict(is_unused=True, reason='last used 2d ago')
+    >>> judge(GroupUse("Stable", last_used_ms=0), 86_400_000, now_ms=172_800_000)
+    Verdict(is_unused=False, reason='it is Stable')
+    >>> judge(GroupUse("Empty"), 86_400_000, now_ms=172_800_000)
+    Verdict(is_unused=False, reason='the time of its last use is unknown')
+    """
+    if use.state not in INACTIVE_STATES:
+        return Verdict(False, f"it is {use.state}" if use.state else "its state is unknown")
+    if use.type not in TYPES_WITH_OFFSETS:
+        return Verdict(False, f"it is a {use.type} group")
+    if use.protocol_type not in ("", "consumer"):
+        return Verdict(False, f"its members are of type {use.protocol_type}")
+    if use.last_used_ms is None:
+        return Verdict(False, "the time of its last use is unknown")
+    age_ms = max(0, now_ms - use.last_used_ms)
+    gone = "" if use.missing_owner is None else f"group '{use.missing_owner}' does not exist, "
+    return Verdict(age_ms > older_than_ms, f"{gone}last used {duration(age_ms)} ago")
+
+
+def group_in_key(key: bytes | None) -> str | None:
+    """Returns the group that a record of ``__consumer_offsets`` is about; ``None`` for any other record.
+
+    All keys begin with a version of two bytes and the name of the group, with its length in two bytes.
+
+    >>> group_in_key(b"\\x00\\x01\\x00\\x05board\\x00\\x07flights\\x00\\x00\\x00\\x03")
+    'board'
+    >>> group_in_key(b"\\x00\\x01\\x00\\x09board"), group_in_key(None)
+    (None, None)
+    """
+    if key is None or len(key) < 4:
+        return None
+    length = int.from_bytes(key[2:4], "big", signed=True)
+    name = key[4 : 4 + length] if length >= 0 else b""
+    try:
+        return name.decode() if len(name) == length else None
+    except UnicodeDecodeError:
+        return None
+
+
+def partition_of_group(group_id: str, partitions: int) -> int:
+    """Returns the partition of ``__consumer_offsets`` that stores a group: by Java's hash code of its name.
+
+    >>> partition_of_group("flight-board", 50), partition_of_group("", 50)
+    (47, 0)
+    """
+    code = 0
+    units = group_id.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8) + low) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % partitions

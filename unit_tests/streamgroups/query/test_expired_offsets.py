@@ -1,0 +1,238 @@
+"""F5: what a query does after Kafka has forgotten the committed offsets of its group, or an administrator has deleted it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from streamgroups.checkpoints.restart import OnRestart
+from streamgroups.errors import BrokerUnreachable, DataLoss, PositionsDiffer
+from streamgroups.fakes import FakeLedger
+from streamgroups.groups.applied_reset import AppliedReset
+from streamgroups.groups.commit_metadata import ToolMark
+from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query import expired_offsets
+from streamgroups.state.origins import UNNAMED, New
+from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
+
+EXCLUSIVE = MembershipMode.EXCLUSIVE
+
+
+def new_world(*counts: int) -> World:
+    world = World(len(counts))
+    world.produce(*counts)
+    return world
+
+
+def killed(run: Run, *, written: bool) -> None:
+    """The driver is killed in a batch, before or after its sink has committed it."""
+    run.plan()
+    if written:
+        run.member.commit_as_a_sink()
+    run.world.group.kill(run.name)
+
+
+@pytest.mark.parametrize("policy", OnRestart)
+@pytest.mark.parametrize("n_finished", [0, 1])
+@pytest.mark.parametrize("mode", MembershipMode)
+def test_F5_a_batch_that_may_be_written_is_rejected(policy: OnRestart, n_finished: int, mode: MembershipMode) -> None:
+    world = new_world(3, 2)
+    alice = Run(world, "alice", Settings(on_restart=policy, mode=mode), commits_offsets=True).start()
+    for _ in range(n_finished):
+        alice.batch()
+        world.produce(3, 2)
+    killed(alice, written=True)
+    world.cluster.forget("airline")
+    # A supervisor restarts it again and again: the first restart must not make the offsets appear known.
+    again = alice
+    for _ in range(3):
+        again = again.again()
+        with pytest.raises(PositionsDiffer, match="only these offsets show whether its output is written"):
+            again.start()
+        again.source.stop()
+        world.group.settle()
+        assert world.committed() == {}
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+@pytest.mark.parametrize("n_finished", [0, 1])
+def test_F5_the_remedy_continues_after_the_output(is_written: bool, n_finished: int, tmp_path: Path) -> None:
+    world = new_world(3, 2)
+    alice = Run(world, "alice", Settings(mode=EXCLUSIVE), commits_offsets=True).start()
+    for _ in range(n_finished):
+        alice.batch()
+        world.produce(3, 2)
+    killed(alice, written=is_written)
+    world.cluster.forget("airline")
+    rejected = alice.again()
+    with pytest.raises(PositionsDiffer) as raised:
+        rejected.start()
+    rejected.source.stop()
+    commands = re.findall(r"printf .*? > positions\.csv", raised.value.remedy or "")
+    subprocess.run(commands[0 if is_written else 1], shell=True, check=True, cwd=tmp_path)
+    # As `streamgroups groups import` does.
+    for line in (tmp_path / "positions.csv").read_text().splitlines():
+        topic, partition, offset = line.split(",")
+        mark = ToolMark(AppliedReset(1, "5f2c")).encode()
+        world.cluster.commit("airline", {TopicPartition(topic, int(partition)): int(offset)}, mark)
+    again = alice.again().start()
+    end = 3 * (n_finished + 1), 2 * (n_finished + 1)
+    first = 3 * n_finished, 2 * n_finished
+    expected = () if is_written else (OffsetRange(tp(0), first[0], end[0]), OffsetRange(tp(1), first[1], end[1]))
+    assert again.running == expected
+    again.finish()
+    world.produce(1)
+    assert again.batch() == [f"flights-0[{end[0]},{end[0] + 1})"]
+
+
+def test_F5_a_query_that_is_killed_before_its_first_commit_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+    world = new_world(3, 2)
+    alice = Run(world, "alice", commits_offsets=True).start()
+    killed(alice, written=False)
+    assert world.committed() == {0: 0, 1: 0}, "the offsets are committed before the batch is logged"
+    again = alice.again().start()
+    assert [str(r) for r in again.running or ()] == ["flights-0[0,3)", "flights-1[0,2)"]
+    assert "no committed offsets" not in caplog.text
+
+
+def test_F5_a_batch_begins_after_the_first_offsets_are_committed() -> None:
+    world = new_world(3)
+    alice = Run(world, "alice", commits_offsets=True)
+    world.group.rebalancing = True
+    alice.start()
+    with patch.object(expired_offsets, "_TIMEOUT_S", 0), pytest.raises(BrokerUnreachable, match="first offsets"):
+        alice.plan()
+    assert alice.checkpoint.offsets == []
+    world.group.rebalancing = False
+    world.group.settle()
+    assert alice.batch() == ["flights-0[0,3)"]
+
+
+def test_F5_a_partition_that_was_added_is_committed_before_its_first_batch() -> None:
+    world = new_world(3)
+    alice = Run(world, "alice", commits_offsets=True).start()
+    alice.batch()
+    world.cluster.add_partitions("flights", 2)
+    world.group.settle()
+    world.produce(0, 4)
+    alice.plan()
+    assert world.committed() == {0: 3, 1: 0}
+
+
+@pytest.mark.parametrize("commits_offsets", [True, False])
+def test_F5_after_a_finished_batch_the_query_continues_with_one_warning(
+    commits_offsets: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = new_world(3, 2)
+    alice = Run(world, "alice", Settings(mode=EXCLUSIVE), commits_offsets=commits_offsets).start()
+    alice.batch()
+    alice.batch()
+    alice.source.stop()
+    world.cluster.forget("airline")
+    world.cluster.add_partitions("flights", 3)
+    world.produce(1, 0, 4)
+    again = alice.again().start()
+    assert again.batch() == ["flights-0[3,4)", "flights-2[0,4)"]
+    assert again.batch() is None
+    reported = [it.getMessage() for it in caplog.records if "no committed offsets" in it.getMessage()]
+    assert reported == [
+        "Group 'airline' has no committed offsets: they have expired, or were deleted. The query continues at "
+        "flights-0: 3, flights-1: 2. It reads from the earliest offset: flights-2."
+    ]
+    assert world.committed() == {0: 4, 1: 2, 2: 4} if not commits_offsets else world.committed().keys() == {0, 1, 2}
+
+
+def test_F5_an_unfinished_batch_of_another_sink_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
+    world = new_world(3, 2)
+    alice = Run(world, "alice").start()
+    alice.batch()
+    world.produce(1)
+    killed(alice, written=False)
+    world.cluster.forget("airline")
+    again = alice.again().start()
+    assert [str(r) for r in again.running or ()] == ["flights-0[3,4)"]
+    assert "they have expired, or were deleted" in caplog.text
+
+
+def test_F5_partitions_of_other_members_are_not_written_again() -> None:
+    """A shared query has no positions of the partitions that others had."""
+    world = new_world(3, 2)
+    alice, bob = (Run(world, name, commits_offsets=True) for name in ("alice", "bob"))
+    alice.start()
+    alice.batch()
+    bob.start()
+    while not bob.has_joined:
+        bob.batch()
+    world.group.settle()
+    world.produce(3, 2)
+    alice.batch()
+    bob.batch()
+    alice.batch()
+    bob.batch()
+    for run in (alice, bob):
+        run.source.stop()
+    world.group.settle()
+    world.cluster.forget("airline")
+    again = bob.again().start()
+    with pytest.raises(PositionsDiffer, match="the output of earlier members would be written again"):
+        again.batch()
+
+
+def test_F5_a_ledger_shows_the_positions_that_kafka_has_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    world = new_world(3)
+    ledger: FakeLedger[str] = FakeLedger("airline")
+    alice = Run(world, "alice", ledger=ledger).start()
+    with ledger.transaction() as transaction:
+        transaction.advance({tp(0): 3})
+    killed(alice, written=False)
+    world.cluster.forget("airline")
+    again = Run(world, "alice", checkpoint=alice.checkpoint, ledger=ledger).start()
+    assert again.running == ()
+    (reported,) = [it.getMessage() for it in caplog.records if "no committed offsets" in it.getMessage()]
+    assert reported.endswith("The query continues at flights-0: 3.")
+
+
+@pytest.mark.parametrize("earliest", [0, 8])
+def test_F5_a_partition_of_the_checkpoint_has_no_empty_state(earliest: int) -> None:
+    world = new_world(8)
+    alice = Run(world, "alice", Settings(mode=EXCLUSIVE)).start()
+    alice.batch()
+    alice.batch()
+    alice.source.stop()
+    world.cluster.forget("airline")
+    world.cluster.delete_records(tp(0), earliest)
+    world.cluster.add_partitions("flights", 2)
+    again = alice.again().start()
+    again.batch()
+    owned = again.member.membership.owned
+    assert (owned[tp(0)].next_offset, owned[tp(0)].state) == (8, UNNAMED)
+    assert owned[tp(1)].state == New(), "this partition is new"
+
+
+def test_F5_a_topic_that_was_recreated_is_data_loss_and_not_an_unknown_output() -> None:
+    world = new_world(3)
+    alice = Run(world, "alice", Settings(mode=EXCLUSIVE), commits_offsets=True).start()
+    alice.batch()
+    world.produce(3)
+    killed(alice, written=True)
+    world.cluster.create_topic("flights")
+    world.produce(2)
+    world.cluster.forget("airline")
+    with pytest.raises(DataLoss, match="recreated"):
+        alice.again().start()
+
+
+def test_F5_a_committed_empty_state_stays_empty() -> None:
+    world = new_world(8, 0)
+    alice = Run(world, "alice", Settings(mode=EXCLUSIVE)).start()
+    alice.batch()
+    alice.batch()
+    alice.source.stop()
+    again = alice.again().start()
+    again.batch()
+    assert again.member.membership.owned[tp(1)].state == New()
