@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unit_tests import words
-from unit_tests.words import check, findings, prose, texts_of_python
+from unit_tests.words import check, findings, findings_in_names, names_of_python, prose, texts_of_python
 
 DOCUMENT = """\
 Watermarks
@@ -60,6 +60,64 @@ def _words(text: str) -> list[tuple[int, str]]:
 
 def test_words_of_a_document_are_found_and_its_code_is_not() -> None:
     assert _words(prose(DOCUMENT)) == [(5, "goes on"), (18, "Nobody")]
+
+
+def _names(source: str) -> list[tuple[int, str]]:
+    found = [line.split(": ")[:2] for line in findings_in_names(names_of_python(source), "f")]
+    return [(int(place.split(":")[1]), name.removeprefix("name ").strip("'")) for place, name in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("def ours(): ...", "ours"),
+        ("async def _tell_waiting(): ...", "_tell_waiting"),
+        ("class ToldAgain: ...", "ToldAgain"),
+        ("def count(noted_ms, /, *, rest): ...", "noted_ms"),
+        ("lambda quiet: 1", "quiet"),
+        ("theirs, rest = pairs", "theirs"),
+        ("rest = [said for said in texts]", "said"),
+        ("self._last_asked_ms = 5", "_last_asked_ms"),
+        ("_LOOKS_WITHOUT_PARTITION = 3", "_LOOKS_WITHOUT_PARTITION"),
+        ("import metadata_entries as notes", "notes"),
+        ("if (told := read()): ...", "told"),
+        ("book = requests()", "book"),
+        ("keeps: bool", "keeps"),
+        ("def give(self): ...", "give"),
+        ("with opened() as nobody: ...", "nobody"),
+        ("for unread in ranges: ...", "unread"),
+    ],
+)
+def test_a_word_to_avoid_is_found_where_a_name_is_defined(source: str, name: str) -> None:
+    assert _names(source) == [(1, name)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "position = file.tell()",
+        "call(quiet=True)",
+        "from hypothesis import note",
+        "def look_up(): ...",
+        "def _looked_up(): ...",
+        "class LookUp: ...",
+        "def keep(bookings, keeps_rows): ...",
+        "claims = token.claims",
+        "hours = courses = 5",
+        "storyteller = 1",
+    ],
+)
+def test_names_of_others_and_terms_are_permitted(source: str) -> None:
+    assert _names(source) == []
+
+
+def test_the_name_of_a_module_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "told.py"
+    path.write_text("ours = 1\n")
+    assert [line.partition(": write")[0] for line in check(path, "told.py")] == [
+        "told.py:1: name 'told'",
+        "told.py:1: name 'ours'",
+    ]
 
 
 def test_comments_and_strings_of_a_module_are_read_and_identifiers_are_not() -> None:

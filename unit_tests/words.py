@@ -1,7 +1,8 @@
 """Checks that texts use the words of Kafka, Spark, Flink and Beam. ``make lint`` runs it.
 
-It reads the prose of ``.rst`` files, and the comments, strings and names of tests of ``.py`` files. Code is not prose: literal blocks,
-text between double backquotes, and strings without a space. ``docs/glossary.rst`` defines the terms to use instead.
+It reads the prose of ``.rst`` files, and the comments, strings and names of ``.py`` files. Code is not prose: literal blocks,
+text between double backquotes, and strings without a space. A name is checked where it is defined: a module, class,
+function, argument, variable or attribute. ``docs/glossary.rst`` defines the terms to use instead.
 
 To add a file or directory to the check, add its path to ``CHECKED``. ``python -m unit_tests.words PATH ...`` checks
 other paths.
@@ -9,11 +10,12 @@ other paths.
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import sys
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,19 +115,34 @@ WORDS = (
 )
 
 
+#: Further words to avoid in names. In prose they have a use.
+NAMES = (
+    Word("ours|theirs", "own, or what it is: partition, from_confluent"),
+    Word("^_?(keeps|keeping)$", "is_kept, retention, registry"),
+    Word("^_?(gives?|giving|book)$", "write, send, assign; requests"),
+)
+#: Words of prose that are terms in names: the claims of a token.
+PERMITTED_NAMES = frozenset({"claims?"})
+
+
 def _whole_words(pattern: str) -> re.Pattern[str]:
     # Each pattern begins with a letter. The second condition avoids an attempt of each pattern at each space.
     return re.compile(rf"(?<![\w.`])(?=\w)(?:{pattern})(?![\w`]|\.\w)".replace(" ", r"\s+"), re.IGNORECASE)
 
 
-_PATTERNS = [
-    (
-        word,
-        _whole_words(word.pattern),
-        re.compile(word.unless.replace(" ", r"\s+"), re.IGNORECASE) if word.unless else None,
-    )
-    for word in WORDS
-]
+def _compiled(words: Sequence[Word]) -> list[tuple[Word, re.Pattern[str], re.Pattern[str] | None]]:
+    return [
+        (
+            word,
+            _whole_words(word.pattern),
+            re.compile(word.unless.replace(" ", r"\s+"), re.IGNORECASE) if word.unless else None,
+        )
+        for word in words
+    ]
+
+
+_PATTERNS = _compiled(WORDS)
+_PATTERNS_OF_NAMES = _compiled((*(word for word in WORDS if word.pattern not in PERMITTED_NAMES), *NAMES))
 #: Any of the words. Most texts contain none, and one search is much faster than one for each word.
 _ANY = _whole_words("|".join(word.pattern for word in WORDS))
 _LITERAL = re.compile(r"``[^`]+``|(?<!`)`[^`<]+`__?|<[^>\n]+>|:\w+:`[^`]+`")
@@ -217,6 +234,56 @@ def texts_of_python(source: str) -> str:
     return "\n".join("".join(line) for line in shown)
 
 
+def names_of_python(source: str) -> list[tuple[int, str]]:
+    """The line and the name of each definition of a Python source: of classes, functions, arguments, variables and
+    attributes.
+
+    >>> names_of_python("def count(ours):\\n    self.told, rest = ours.tell()")
+    [(1, 'count'), (1, 'ours'), (2, 'rest'), (2, 'told')]
+    """
+    found: set[tuple[int, str]] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add((node.lineno, node.name))
+        elif isinstance(node, ast.arg):
+            found.add((node.lineno, node.arg))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add((node.lineno, node.id))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add((node.lineno, node.attr))
+        elif isinstance(node, ast.alias) and node.asname:
+            found.add((node.lineno, node.asname))
+    return sorted(found)
+
+
+def words_of_name(name: str) -> str:
+    """The words of a name.
+
+    >>> words_of_name("_LAST_TOLD_MS"), words_of_name("ToldByHTTPServer")
+    ('LAST TOLD MS', 'Told By HTTP Server')
+    """
+    return " ".join(re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+", name))
+
+
+def findings_in_names(names: Iterable[tuple[int, str]], file: str) -> list[str]:
+    """One line for each word to avoid in the names of :func:`names_of_python`.
+
+    >>> findings_in_names([(7, "_told_ms"), (8, "look_up"), (9, "ours")], "a.py")
+    ["a.py:7: name '_told_ms': write report, return, indicate, distinguish; of windows: emit", \
+"a.py:9: name 'ours': write own, or what it is: partition, from_confluent"]
+    """
+    found = []
+    for line, name in names:
+        if _TEST_NAME.fullmatch(name):  # prose, which texts_of_python returns
+            continue
+        text = words_of_name(name)
+        for word, pattern, unless in _PATTERNS_OF_NAMES:
+            if pattern.search(unless.sub("", text) if unless else text):
+                found.append(f"{file}:{line}: name '{name}': write {word.instead}")
+                break
+    return found
+
+
 def findings(text: str, name: str) -> list[str]:
     """One line for each word to avoid in a text that :func:`prose` or :func:`texts_of_python` has returned.
 
@@ -240,7 +307,10 @@ def findings(text: str, name: str) -> list[str]:
 def check(path: Path, name: str) -> list[str]:
     """The findings of one file."""
     text = path.read_text(encoding="utf-8")
-    return findings(texts_of_python(text) if path.suffix == ".py" else prose(text), name)
+    if path.suffix != ".py":
+        return findings(prose(text), name)
+    names = [(1, path.stem), *names_of_python(text)]
+    return [*findings(texts_of_python(text), name), *findings_in_names(names, name)]
 
 
 def checked_files(names: Sequence[str] = CHECKED) -> list[Path]:
