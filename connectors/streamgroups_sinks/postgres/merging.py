@@ -31,7 +31,7 @@ _INDEXED_FROM = 10
 
 @dataclass(frozen=True, slots=True)
 class PostgresPieces:
-    """The staged rows of a batch in pieces, without the rows that the table rejects. See ``isolating``.
+    """The staged rows of a batch in pieces, without the rows that the table rejects. See ``bad_row_search``.
 
     Args:
         stage: the stage.

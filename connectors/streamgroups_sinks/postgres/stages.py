@@ -52,7 +52,7 @@ class StageColumn:
 
 
 class Way(Enum):
-    """How the rows of a batch are written. See ``ways``."""
+    """How the rows of a batch are written. See ``write_statements``."""
 
     #: All rows in one statement, and of an upsert the last row of each key.
     TOGETHER = "statements for all rows"
