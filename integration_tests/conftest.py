@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests import token_providers
-from integration_tests.apicurio import ApicurioRegistry
 from integration_tests.cursors import SETTINGS
 from integration_tests.secured_brokers import Listeners, secured_broker
 from integration_tests.spark_kafka import spark_kafka_jars
@@ -29,6 +28,7 @@ from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
 from streamgroups_spark.internals.spark_api import FEATURES
+from streamgroups_testkit.apicurio import ApicurioRegistry
 from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
 from streamgroups_testkit.pytest_plugin import admin, bootstrap, new_topic, postgres, postgres_server
 from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE, session_builder, shared_spark_home

@@ -179,7 +179,7 @@ def judged(topic: HostileTopic, config: dict[str, Any]) -> tuple[list[str], Coun
 
 
 def main() -> int:
-    from integration_tests.apicurio import ApicurioRegistry
+    from streamgroups_testkit.apicurio import ApicurioRegistry
     from streamgroups_testkit.broker import BROKER_PROPERTIES
     from streamgroups_testkit.postgres import PostgresServer
 

@@ -94,7 +94,7 @@ def test_C3_C4_savepoints_of_two_running_queries_continue_in_forks(savepoints: S
     queries = [savepoints.runs.start(name) for name in ("one", "two")]
     made: list[str] = []
     try:
-        for _ in range(3):
+        for _ in range(2):
             records.write(250)
             made.append(savepoints.create() if made else _first(savepoints))
         records.end()
@@ -215,7 +215,8 @@ def test_C3_a_command_that_is_killed_leaves_no_savepoint_or_a_whole_one(
         assert current(read_rows(fork.output)) == changed_since(records, savepoints.positions(id_)), (place, call, when)
 
 
-@pytest.mark.parametrize("kind", ["postgres", pytest.param("delta", marks=LONG)])
+@LONG
+@pytest.mark.parametrize("kind", ["postgres", "delta"])
 def test_C3_X2_a_table_and_its_ledger_return_to_a_savepoint(
     kind: str,
     request: pytest.FixtureRequest,

@@ -127,7 +127,7 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
         ("ResettableQuery.move", _around("before-reset-commit", "after-reset-commit")),
     ],
     "streamgroups.coordination.reset_participant": [
-        ("ResetParticipant.note", _around("before-entry", "after-entry")),
+        ("ResetParticipant.write_entries", _around("before-entry", "after-entry")),
     ],
     "streamgroups_spark.sinks.letters.before_output": [
         ("write_first", _around("before-letters", "after-letters")),
