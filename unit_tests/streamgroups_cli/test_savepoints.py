@@ -198,6 +198,17 @@ def test_a_missing_and_a_changed_file_change_no_offset(world: World) -> None:
     assert world.committed() == before
 
 
+def test_a_changed_file_is_not_copied_back_to_its_group(world: World) -> None:
+    id_ = world.create()
+    delete_states(world)
+    file = world.to / id_ / "states" / "windows" / str(world.second)
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    result = world.restore(id_, "--execute")
+    assert (result.code, "its size or its checksum is wrong" in result.err) == (1, True)
+    assert world.second not in world.states.left()
+
+
 def test_an_incomplete_savepoint_is_not_restored(world: World) -> None:
     id_ = world.create()
     record = world.to / id_ / "savepoint.json"

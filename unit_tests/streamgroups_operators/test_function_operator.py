@@ -443,6 +443,21 @@ def test_C3_a_new_version_continues_with_the_converted_state(records: list[Recor
     assert totals == {key: sum(values) for key, values in expected.items()}
 
 
+def test_C3_a_removed_key_is_not_converted() -> None:
+    query, received = Query(), []
+    # The second segment is so small that it is not merged with the first one.
+    records = [Record(key, site, 4) for key in ("a", "b", "c") for site in (1, 2)] + [Record("a", 1, None)]
+    query.advance(records, 0, 6)
+    query.advance(records, 6, 7)
+
+    def observed(rows: pa.Table) -> pa.Table:
+        received.extend(zip(rows["key"].to_pylist(), rows["site"].to_pylist(), strict=True))
+        return summed(rows)
+
+    next_version(query, observed).advance([*records, Record("b", 1, 3)], 7, 8)
+    assert sorted(received) == [("a", 2), ("b", 1), ("b", 2), ("c", 1), ("c", 2)]
+
+
 def test_C3_a_conversion_keeps_the_time_of_the_last_records() -> None:
     query = Query()
     query.advance([Record("a", 1, 4)], 0, 1)
