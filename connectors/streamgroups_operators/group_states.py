@@ -6,7 +6,7 @@ S10.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_lookup import operator_in_use
@@ -31,7 +31,16 @@ def states_of(location: str, group_id: str, named: Collection[StateFileName]) ->
         InvalidOption: if Arrow does not support the location.
         StateUnreachable: if the storage does not answer.
     """
-    files = operators_of(location, group_id, named)
+    return states_in(group_id, operators_of(location, group_id, named))
+
+
+def states_in(group_id: str, files: Mapping[str, StateDirectory]) -> list[StoredStates]:
+    """The stored states of operators. See :func:`states_of`.
+
+    Args:
+        group_id: the group.
+        files: the result of :func:`operators_of`.
+    """
     found = [
         StoredStates(group_id, name, SharedFiles(own, [it for other, it in files.items() if other != name]))
         for name, own in files.items()

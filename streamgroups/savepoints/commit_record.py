@@ -27,7 +27,7 @@ from typing import Any
 
 from streamgroups.errors import SavepointDamaged
 from streamgroups.identity import TopicIdentity
-from streamgroups.json_values import items, read_json, string, time_ms, time_ms_or_none, whole
+from streamgroups.json_values import elements, items, read_json, string, string_or_none, time_ms, time_ms_or_none, whole
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.file_names import StateFileName
 
@@ -207,22 +207,21 @@ def _operator(record: OperatorRecord) -> dict[str, Any]:
 
 
 def _record(fields: Mapping[str, Any]) -> CommitRecord:
-    id_, cluster = string(fields["id"]), fields["cluster"]
+    id_ = string(fields["id"])
     if not is_savepoint_id(id_):
         raise ValueError(f"{id_[:100]!r} is not the id of a savepoint")
-    cluster_id = None if cluster is None else string(cluster)
+    cluster_id = string_or_none(fields["cluster"])
     return CommitRecord(
         id=id_,
         group_id=string(fields["group"]),
         made_ms=time_ms(fields["made_ms"]),
         made_by=string(fields["made_by"]),
         identities={
-            topic: TopicIdentity(cluster_id, None if topic_id is None else string(topic_id))
-            for topic, topic_id in items(fields["topics"])
+            topic: TopicIdentity(cluster_id, string_or_none(topic_id)) for topic, topic_id in items(fields["topics"])
         },
-        positions=dict(map(_read_position, _listed(fields["positions"]))),
-        times=dict(map(_read_position, _listed(fields["times"]))),
-        operators=tuple(map(_read_operator, _listed(fields["operators"]))),
+        positions=dict(map(_read_position, elements(fields["positions"]))),
+        times=dict(map(_read_position, elements(fields["times"]))),
+        operators=tuple(map(_read_operator, elements(fields["operators"]))),
     )
 
 
@@ -241,7 +240,7 @@ def _read_operator(value: Any) -> OperatorRecord:
         states=whole(fields["states"]),
         rows=whole(fields["rows"]),
         watermark_ms=time_ms_or_none(fields["watermark_ms"]),
-        files=tuple(map(_read_file, _listed(fields["files"]))),
+        files=tuple(map(_read_file, elements(fields["files"]))),
     )
 
 
@@ -251,9 +250,3 @@ def _read_file(value: Any) -> SavedFile:
     if _SHA256.fullmatch(sha256) is None:
         raise ValueError(f"{sha256[:100]!r} is not a checksum")
     return SavedFile(StateFileName.parse(string(fields["name"])), whole(fields["bytes"]), sha256)
-
-
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"{str(value)[:50]} is not a list")
-    return value

@@ -28,7 +28,7 @@ from streamgroups.state.origins import Earlier, Named, StateOrigin
 from streamgroups.state.state_lookup import Position
 from streamgroups.times import utc
 from streamgroups_operators.file_format import checked_parts, manifest_in
-from streamgroups_operators.group_states import operators_of, states_of
+from streamgroups_operators.group_states import operators_of, states_in
 from streamgroups_operators.locations import StateDirectory, shown
 from streamgroups_operators.savepoints.directory import SavepointDirectory
 
@@ -129,7 +129,7 @@ class SavepointCreator:
             if named:
                 raise _no_states(group_id, state_location)
             return _Cut(committed, {}, {}, identities, times, now_ms)
-        search = states_of(state_location, group_id, named)[0]
+        search = states_in(group_id, operators)[0]
         states = {
             tp: named_state(it, search.find_beside(it, positions), group_id) for tp, it in sorted(positions.items())
         }

@@ -116,10 +116,6 @@ class SavepointDirectory:
                     sync_directory(dirname(record))
             files.delete_dir(f"{path}/{self.id}")
 
-    def operators(self) -> list[str]:
-        """The operators with files, also of a savepoint that is not complete."""
-        return directories_at(self.location, self.id, _STATES)
-
 
 def savepoints_at(location: str) -> list[str]:
     """The ids of all savepoints, oldest first, with those that are not complete.
