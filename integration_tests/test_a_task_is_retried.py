@@ -22,7 +22,8 @@ from streamgroups_testkit.producing import produce
 N = 100
 
 
-@pytest.mark.parametrize("target", ["postgres", pytest.param("delta", marks=LONG)])
+@LONG
+@pytest.mark.parametrize("target", ["postgres", "delta"])
 def test_each_sink_and_the_second_attempt(
     bootstrap: str, new_topic: Callable[..., str], group: str, postgres: str, tmp_path: Path, target: str
 ) -> None:

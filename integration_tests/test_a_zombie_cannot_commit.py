@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from integration_tests.tiers import EITHER_PROTOCOL
+from integration_tests.tiers import EITHER_PROTOCOL, LONG
 from streamgroups.groups.history import Event, Kind
 from streamgroups_testkit.producing import Load
 from streamgroups_testkit.queries import (
@@ -27,6 +27,7 @@ from streamgroups_testkit.waits import wait_until
 PARTITIONS = 4
 
 
+@LONG
 @EITHER_PROTOCOL
 def test_stopped_replaced_woken(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str

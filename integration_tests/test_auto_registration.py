@@ -46,6 +46,7 @@ class Stream:
             query.stop()
 
 
+@LONG
 def test_S13_reads_and_exclusive_streams_need_no_call(
     unregistered: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
@@ -77,7 +78,7 @@ def test_S13_a_shared_stream_names_the_call_which_then_suffices(
     assert stream.read == list(range(5))
 
 
-@pytest.mark.long
+@LONG
 def test_S13_the_sink_names_the_call(
     unregistered: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def contents(spark: SparkSession, bootstrap: str, topic: str) -> list[Row]:
     return sorted(found.collect(), key=lambda row: bytes(row.value))
 
 
+@LONG
 def test_X1_the_columns_and_options_of_sparks_sink(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:

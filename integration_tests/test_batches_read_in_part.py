@@ -40,18 +40,10 @@ EXCLUSIVE = {"membership": "exclusive", "onRestart": "checkpoint"}
 STRICT = {"membership": "exclusive", "onRestart": "fail"}
 MEMBERSHIPS = {"shared": SHARED, "exclusive": EXCLUSIVE, "strict": STRICT}
 #: The function, whether the batch is the first one, whether the checkpoint is the same, the options, and how the run ends.
-SHORT = [("show", True, True, "shared", "error")]
 CASES = [
-    *SHORT,
-    *(
-        pytest.param(*case, marks=LONG)
-        for case in (
-            *product(PARTLY, (True, False), (True,), ("shared", "exclusive"), ("error",)),
-            ("ignored", False, True, "exclusive", "stop"),
-            *product(("first",), (True, False), (True, False), MEMBERSHIPS, ("error", "stop")),
-        )
-        if case not in SHORT
-    ),
+    *product(PARTLY, (True, False), (True,), ("shared", "exclusive"), ("error",)),
+    ("ignored", False, True, "exclusive", "stop"),
+    *product(("first",), (True, False), (True, False), MEMBERSHIPS, ("error", "stop")),
 ]
 
 
@@ -98,6 +90,7 @@ def void(_: object) -> None:
     return None
 
 
+@LONG
 @pytest.mark.parametrize(("function", "is_first", "is_same", "membership", "end"), CASES)
 def test_S10_a_batch_that_was_read_in_part_is_read_again(
     spark: SparkSession,

@@ -114,15 +114,12 @@ def bounded(spark: SparkSession, bootstrap: str, topic: Topic) -> DataFrame:
     return spark.read.format("streamgroups").options(**options).load()
 
 
+@LONG
 @pytest.mark.parametrize(
     ("options_of", "windows"),
     [
         (shared_options, {"window": sg.shapes.hopping("20s", hop="10s"), "allowed_lateness": "5s"}),
-        pytest.param(
-            exclusive_options,
-            {"window": sg.shapes.session("5s"), "allowed_lateness": "5s", "time": "partition"},
-            marks=LONG,
-        ),
+        (exclusive_options, {"window": sg.shapes.session("5s"), "allowed_lateness": "5s", "time": "partition"}),
     ],
     ids=["hopping", "session"],
 )

@@ -137,7 +137,8 @@ def writers(
     )
 
 
-@pytest.mark.parametrize("mode", ["shared", pytest.param("exclusive", marks=LONG)])
+@LONG
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
 def test_the_broker_receives_requests_of_metadata_only(
     spark: SparkSession,
     relay: Relay,

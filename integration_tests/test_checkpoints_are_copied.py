@@ -107,7 +107,8 @@ def _write(directory: Path, numbers: range) -> None:
         (directory / f".{n}").rename(directory / f"{n}.txt")
 
 
-@pytest.mark.parametrize("store", [pytest.param(it, marks=[] if it == "hdfs" else LONG) for it in STORES])
+@LONG
+@pytest.mark.parametrize("store", STORES)
 def test_C5_a_query_of_files_continues_from_a_copy(spark: SparkSession, store: str, tmp_path: Path) -> None:
     session = _with(spark, STORES[store])
     _write(tmp_path / "input", range(6))

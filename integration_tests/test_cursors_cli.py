@@ -117,6 +117,7 @@ def instance(group: str, name: str = "worker-1") -> list[str]:
     return ["--group", group, "--instance", name]
 
 
+@LONG
 @EITHER_PROTOCOL
 def test_G1_G4_an_instance_lives_from_command_to_command(
     kafka: Broker, shell: Shell, stream: str, billing: str, protocol: str
@@ -138,7 +139,7 @@ def test_G1_G4_an_instance_lives_from_command_to_command(
     assert sorted(map(int, first + rest)) == list(range(20))
 
 
-@pytest.mark.long
+@LONG
 def test_G7_commit_and_heartbeat(shell: Shell, stream: str, billing: str) -> None:
     cursor = shell.create(stream, *instance(billing), "--no-commit-on-get")
     _, cursor = shell.get(cursor, "--limit", "5")
@@ -151,7 +152,7 @@ def test_G7_commit_and_heartbeat(shell: Shell, stream: str, billing: str) -> Non
     assert len(rest) == 10
 
 
-@pytest.mark.long
+@LONG
 def test_G3_G11_instances_share_and_take_over(shell: Shell, stream: str, billing: str) -> None:
     """Two instances share one partition: the second receives no messages before the first leaves."""
     first = shell.create(stream, *instance(billing, "worker-1"))
@@ -176,7 +177,7 @@ def test_G3_G11_instances_share_and_take_over(shell: Shell, stream: str, billing
     assert not set(found) & set(given)
 
 
-@pytest.mark.long
+@LONG
 def test_G6_an_instance_that_is_silent_leaves_though_its_process_lives(
     kafka: Broker, shell: Shell, stream: str, billing: str
 ) -> None:
@@ -217,7 +218,7 @@ def test_an_instance_whose_process_is_ended(
     assert committed_offsets(shell.bootstrap, billing, stream) == {0: 0}
 
 
-@pytest.mark.long
+@LONG
 def test_G16_a_partition_from_any_place(shell: Shell, bootstrap: str, new_topic: Callable[..., str]) -> None:
     stream = new_topic(2, retention_ms="-1")
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -246,7 +247,7 @@ def test_G16_a_partition_from_any_place(shell: Shell, bootstrap: str, new_topic:
     assert last["time"] == "2013-01-01T05:01:40.000Z"
 
 
-@pytest.mark.long
+@LONG
 def test_G16_another_machine_reads_on_with_the_same_key(
     shell: Shell, stream: str, bootstrap: str, tmp_path: Path
 ) -> None:
@@ -261,7 +262,7 @@ def test_G16_another_machine_reads_on_with_the_same_key(
     assert (rejected.returncode, "signed with another key" in rejected.stderr) == (ExitCode.USAGE, True)
 
 
-@pytest.mark.long
+@LONG
 def test_O2_wrong_input_changes_nothing(kafka: Broker, shell: Shell, stream: str, billing: str) -> None:
     group, partition = instance(billing), ["--partition", "0"]
     for arguments, code, message in (
@@ -282,7 +283,7 @@ def test_O2_wrong_input_changes_nothing(kafka: Broker, shell: Shell, stream: str
     assert describe_group(kafka, billing) == []
 
 
-@pytest.mark.long
+@LONG
 def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tmp_path: Path) -> None:
     # Longer than two dozen commands take, also on a busy machine.
     cursor = shell.create(stream, *instance(billing), "--lease-timeout", "5m")
@@ -309,7 +310,7 @@ def test_O2_cursors_that_are_no_good(shell: Shell, stream: str, billing: str, tm
     assert len(shell.get(cursor)[0]) == 20
 
 
-@pytest.mark.long
+@LONG
 def test_messages_that_are_gone_are_reported(shell: Shell, stream: str, admin: AdminClient) -> None:
     cursor = shell.create(stream, "--partition", "0")
     tp = TopicPartition(stream, 0, 5)

@@ -25,6 +25,7 @@ from streamgroups_spark.sinks.sink_options import parse_sink
 from streamgroups_testkit.reading import committed_offsets, read_committed
 
 
+@LONG
 def test_P4_X9_letters_are_in_the_transaction_of_the_output(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -168,6 +168,7 @@ def test_P4_X9_each_record_is_in_one_of_both(
     assert sorted(letters()) == sorted(expected)
 
 
+@LONG
 def test_P4_rows_that_a_table_rejects_are_letters(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, postgres: str, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def check(bootstrap: str, topic: str, target: str, ids: int) -> tuple[int, list[
     return retries, sorted((row["partition"], row["offset"]) for row in rows)
 
 
+@LONG
 def test_X5_S10_retries_are_dropped_while_queries_take_over_from_each_other(
     spark: SparkSession,
     bootstrap: str,

@@ -66,6 +66,7 @@ class Output:
         return sum(it.late_records for it in self.progress), sum(it.adjusted_records for it in self.progress)
 
 
+@LONG
 def test_W8_W9_W11_generation_at_the_adapter_with_drop(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -109,7 +109,8 @@ def compare(timed: DataFrame, expected: DataFrame) -> None:
     assert len(sparks.windows()) > 2, "windows close"
 
 
-@pytest.mark.parametrize("name", ["filter", *(pytest.param(it, marks=LONG) for it in STEPS if it != "filter")])
+@LONG
+@pytest.mark.parametrize("name", sorted(STEPS))
 def test_W2_removed_rows_do_not_advance_the_watermark(
     name: str, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
 ) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 import streamgroups as sg
 from integration_tests.event_times import MINUTE_MS, START_MS, wait_until_read
+from integration_tests.tiers import LONG
 from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS
 from streamgroups_testkit.queries import shared_options
@@ -46,6 +47,7 @@ def alarm_clock() -> StatefulProcessor:
     return AlarmClock()
 
 
+@LONG
 def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, rocksdb: None
 ) -> None:

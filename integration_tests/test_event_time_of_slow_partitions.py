@@ -49,6 +49,7 @@ def watched(bootstrap: str, group: str) -> list[str]:
     return [partition["time_state"] for partition in poll["groups"][0]["partitions"]]
 
 
+@LONG
 def test_W2_W3_a_slow_and_a_silent_partition(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -209,6 +209,7 @@ def test_X2_W18_a_ledger_names_the_states_of_both_topics(
     assert (expected - rows, rows - expected) == (Counter(), Counter())
 
 
+@LONG
 def test_S10_W18_a_reset_of_one_topic_joins_its_records_again(
     spark: SparkSession,
     admin: AdminClient,

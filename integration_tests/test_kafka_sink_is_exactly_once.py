@@ -167,6 +167,7 @@ def test_X1_at_least_once_and_the_plain_format(query: Query, new_topic: Callable
     assert values(query.bootstrap, again) == ALL
 
 
+@LONG
 def test_X4_a_new_checkpoint_and_a_lost_one_repeat_nothing(query: Query, new_topic: Callable[..., str]) -> None:
     board = new_topic(3)
     first = query.source().select("key", "value")

@@ -38,6 +38,7 @@ def nothing_is_there(query: Query, board: str) -> bool:
     )
 
 
+@LONG
 def test_a_record_too_large(query: Query, new_topic: Callable[..., str], admin: AdminClient) -> None:
     board = new_topic(2, max_message_bytes="2000")
     long = query.source(maxOffsetsPerTrigger="1000").select(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from integration_tests.tiers import LONG
 from streamgroups_testkit.broker import Broker
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import committed_offsets, describe_group
@@ -14,6 +15,7 @@ from streamgroups_testkit.session_queries import QueryInSession
 from streamgroups_testkit.waits import wait_until
 
 
+@LONG
 def test_describe(
     kafka: Broker,
     bootstrap: str,

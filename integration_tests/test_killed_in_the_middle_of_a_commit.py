@@ -11,21 +11,18 @@ import pytest
 from integration_tests.campaign import campaign
 from integration_tests.campaign_targets import target
 from integration_tests.campaign_turns import Turn
+from integration_tests.tiers import LONG
 
 pytestmark = pytest.mark.timeout(600)
 
 
+@LONG
 @pytest.mark.parametrize(
     ("sink", "turns", "protocol"),
     [
         ("kafka", [("before-commit", "query")], "classic"),
-        pytest.param("kafka", [("inside-transaction", "worker")], "consumer", marks=pytest.mark.long),
-        pytest.param(
-            "postgres",
-            [("inside-transaction", "executor"), ("after-commit", "worker")],
-            "consumer",
-            marks=pytest.mark.long,
-        ),
+        ("kafka", [("inside-transaction", "worker")], "consumer"),
+        ("postgres", [("inside-transaction", "executor"), ("after-commit", "worker")], "consumer"),
     ],
 )
 def test_nothing_is_lost_and_nothing_is_there_twice(
@@ -37,7 +34,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(
     assert verdict.kills.total() == len(turns)
 
 
-@pytest.mark.long
+@LONG
 def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp_path: Path) -> None:
     """S3: after a time without polls a member checks its membership with a commit, which does not repeat the sink's
     latest positions.
@@ -49,7 +46,7 @@ def test_a_silence_while_the_sink_commits_takes_nothing_back(bootstrap: str, tmp
     assert "was unresponsive for" in (tmp_path / "ann.log").read_text(errors="replace")
 
 
-@pytest.mark.long
+@LONG
 def test_without_transactions_the_campaign_notices(bootstrap: str, tmp_path: Path) -> None:
     turns = [("inside-transaction", "worker")]
     with target("kafka", bootstrap, tmp_path) as (to, read_back):

@@ -108,6 +108,7 @@ def board(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], gr
     return Board(spark, bootstrap, topic, group, tmp_path)
 
 
+@LONG
 def test_X2_a_batch_that_is_run_again_is_written_once(board: Board) -> None:
     board.dies_after_commit = True
     with pytest.raises(StreamingQueryException, match="died after its commit"):

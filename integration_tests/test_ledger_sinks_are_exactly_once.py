@@ -97,6 +97,7 @@ def read_back(target: tuple[StagingSink[Any, Any, Any, Any], ReadBack]) -> ReadB
     return target[1]
 
 
+@LONG
 @EITHER_SINK
 def test_X2_X4_once_whatever_becomes_of_the_checkpoint(board: Board, read_back: ReadBack) -> None:
     board.run()

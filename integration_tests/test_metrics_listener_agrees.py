@@ -93,6 +93,7 @@ def exported(samples: Samples, query: str) -> dict[int, tuple[int, int, int]]:
     return {p: (committed[p], end[p], lag[p]) for p in committed}
 
 
+@LONG
 def test_O3_figures_agree_once_the_batch_is_committed(
     kafka: Broker,
     bootstrap: str,

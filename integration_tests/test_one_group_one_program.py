@@ -94,6 +94,7 @@ def rejected(run: Callable[..., Any], *args: Any, **options: str) -> str:
     return str(failed.value)
 
 
+@LONG
 def test_S14_a_stateless_query_does_not_take_the_records_of_windows(programs: Programs, group: str) -> None:
     programs.write(0, 25)
     programs.windows(group)

@@ -267,6 +267,7 @@ def produce(bootstrap: str, topic: str, flights: list[tuple[int, str | None]]) -
     assert producer.flush(30) == 0
 
 
+@LONG
 def test_S12_operators_accept_the_keys_and_other_keys_fail(
     spark: SparkSession, stream: DataFrame, bootstrap: str, group: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

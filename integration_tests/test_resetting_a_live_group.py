@@ -55,6 +55,7 @@ def between(events: Iterable[Event], *, back: bool) -> set[Record]:
     return found
 
 
+@LONG
 @EITHER_PROTOCOL
 def test_S6_three_queries_under_load_are_moved_in_one_step(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, protocol: str

@@ -90,6 +90,7 @@ def changed_since(records: Records, positions: list[int]) -> Mapping[tuple[int, 
     return {place: result for place, result in whole.items() if before.get(place) != result}
 
 
+@LONG
 def test_C3_C4_savepoints_of_two_running_queries_continue_in_forks(savepoints: Savepoints, records: Records) -> None:
     queries = [savepoints.runs.start(name) for name in ("one", "two")]
     made: list[str] = []

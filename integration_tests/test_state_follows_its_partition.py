@@ -154,6 +154,7 @@ def runs(spark: SparkSession, bootstrap: str, group: str, topic: str, tmp_path: 
     return Runs(spark, tmp_path, options)
 
 
+@LONG
 def test_C2_S10_a_new_checkpoint_continues_with_the_state_of_the_group(
     runs: Runs, records: Records, bootstrap: str, group: str, topic: str
 ) -> None:

@@ -109,6 +109,7 @@ def totals(spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], t
     return Totals(spark, bootstrap, new_topic(1), tmp_path)
 
 
+@LONG
 def test_S10_X2_two_queries_share_a_function_and_one_stops(
     totals: Totals, admin: AdminClient, bootstrap: str, group: str, topic: str, options: dict[str, str]
 ) -> None:

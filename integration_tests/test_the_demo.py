@@ -15,11 +15,13 @@ from demo import report, scenario
 from demo.check import check
 from demo.flights import all_flights, delays_by_pandas
 from demo.processes import Folders
+from integration_tests.tiers import LONG
 from streamgroups.groups.history import Kind
 from streamgroups_reports.ownership import MarkKind
 from streamgroups_testkit.spark_sessions import jvm_options
 
 
+@LONG
 def test_S10_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flights = all_flights(60)
     monkeypatch.setattr(scenario, "all_flights", lambda: flights)

@@ -103,6 +103,7 @@ def test_W10_streams_follow_the_watermark_of_a_group_of_another_application(
         assert f"Watermark of group '{fast}', which is imported: 2013-01-01T05:12:00.000Z, unchanged for" in explained
 
 
+@LONG
 def test_W10_the_time_of_a_group_of_windows_is_imported_and_a_group_without_time_is_rejected(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -98,14 +99,8 @@ def over_tls(broker: TokenListeners, settings: Mapping[str, str]) -> dict[str, s
     return {**settings, **tls, "ssl.truststore.type": "PEM"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "tls"),
-    [
-        ("provider", True),
-        *(pytest.param(kind, tls, marks=LONG) for kind, tls in (("provider", False), ("credentials", True))),
-        pytest.param("credentials", False, marks=LONG),
-    ],
-)
+@LONG
+@pytest.mark.parametrize(("kind", "tls"), product(("provider", "credentials"), (True, False)))
 def test_a_member_and_a_transaction(
     broker: TokenListeners, issuer: TokenIssuer, spark: SparkSession, kind: str, tls: bool, tmp_path: Path
 ) -> None:

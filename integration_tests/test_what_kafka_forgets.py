@@ -23,10 +23,9 @@ from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_
 N = 40
 
 
+@LONG
 @pytest.mark.skipif(not FEATURES.passes_start, reason="needs the trigger availableNow of Spark 4.2")
-@pytest.mark.parametrize(
-    "most", [pytest.param("1000", id="first batch"), pytest.param("15", id="third batch", marks=LONG)]
-)
+@pytest.mark.parametrize("most", [pytest.param("1000", id="first batch"), pytest.param("15", id="third batch")])
 def test_F5_a_batch_that_may_be_written_is_not_written_again(
     spark: SparkSession,
     bootstrap: str,

@@ -118,6 +118,7 @@ def peaks(df: DataFrame, **windows: Any) -> DataFrame:
     return found.withColumnRenamed("window_start", "start")
 
 
+@LONG
 def test_W13_S10_windows_of_windows_follow_their_partitions(
     records: Records, output: Output, bootstrap: str, group: str
 ) -> None:

@@ -11,12 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
+from integration_tests.tiers import LONG
 from streamgroups_testkit.queries import shared_options
 
 START_MS = 1_750_000_000_000
 HOUR_S = 3_600
 
 
+@LONG
 def test_W19_windows_count_intervals_and_edges(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -1,7 +1,8 @@
-"""Which combinations of parameters run in ``make test``; ``make test-long`` runs all of them.
+"""Which tests run in ``make test``, which takes at most 15 minutes on two cores; ``make test-long`` runs all of them.
 
-Every promise has a test in ``make test`` (``unit_tests/test_semantics.py`` checks the numbered ones). A second protocol or
-a second sink is left out where the code below the test is the same, and where contract tests run with both.
+Every promise has a test in ``make test`` (``unit_tests/test_semantics.py`` checks the numbered ones). A test that takes
+more than 20 seconds on two busy cores is left out where a quicker one has the same number. A second protocol or a second
+sink is left out where the code below the test is the same, and where contract tests run with both.
 """
 
 from __future__ import annotations
