@@ -15,6 +15,7 @@ from typing import TypeAlias
 from rich.console import Console
 
 from benchmarks.bench import QUICK, TASKS, Bench, Scale, session
+from benchmarks.bounds import below
 from benchmarks.bulk import LOOP, QUIX, bulk, catch_up
 from benchmarks.decoding import decoding
 from benchmarks.dedup import dedup
@@ -74,7 +75,7 @@ _MIN_WIDTH = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures and prints. Returns the exit code: 1 if a measurement failed."""
+    """Measures and prints. Returns the exit code: 1 if a measurement failed, or with ``--check`` is below its bound."""
     requested = _parser().parse_args(arguments)
     console, progress = Console(), Console(stderr=True)
     if not console.is_terminal:
@@ -114,7 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(_SMALL_BATCHES.phases_table())
     if requested.out:
         requested.out.write_text(rst(rows, facts, footnotes), encoding="utf-8")
-    return 1 if any(row.failures for row in rows) else 0
+    is_wrong = any(row.failures for row in rows) or (requested.check and bool(below(rows)))
+    return 1 if is_wrong else 0
 
 
 def measure(bench: Bench, names: Iterable[str]) -> list[Row]:
@@ -138,12 +140,17 @@ def _print(console: Console, rows: Sequence[Row], facts: Mapping[str, str], foot
         console.print(f"· {line}", markup=False, highlight=False)
     for name, value in facts.items():
         console.print(f"{name}: {value}", markup=False, highlight=False)
+    slow = below(rows)
+    console.print(f"Lines below their bounds: {len(slow)}", markup=False, highlight=False)
+    for line in slow:
+        console.print(f"  {line}", markup=False, highlight=False)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Our figures beside those of others.")
     parser.add_argument("--quick", action="store_true", help="everything once and small, to see that it works")
     parser.add_argument("--only", nargs="+", choices=FAMILIES, metavar="NAME", help=f"of {', '.join(FAMILIES)}")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a line is below its bound")
     parser.add_argument("--phases", action="store_true", help="also where the time of small batches goes")
     parser.add_argument("--out", type=Path, metavar="FILE.rst", help="write the table as reStructuredText, too")
     parser.add_argument("--quix-python", type=Path, metavar="PYTHON", help="a Python that has Quix Streams, to compare")

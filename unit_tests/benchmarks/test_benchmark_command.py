@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -35,3 +36,17 @@ def test_every_family_can_be_selected_by_name() -> None:
     assert command._parser().parse_args(["--only", *command.FAMILIES]).only == list(command.FAMILIES)
     with pytest.raises(SystemExit):
         command._parser().parse_args(["--only", "nothing"])
+
+
+@pytest.mark.parametrize(("own_s", "exit_code"), [(1.0, 0), (3.0, 1)])
+def test_a_line_below_its_bound_is_printed_and_is_an_error_of_check(
+    own_s: float, exit_code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = compare("good", S, {"us": median_of([own_s]), "them": median_of([2.0])}, own="us")
+    monkeypatch.setattr(command, "EmbeddedKafka", MagicMock())
+    monkeypatch.setattr(command, "session", MagicMock())
+    monkeypatch.setattr(command, "machine", lambda *_: {})
+    monkeypatch.setattr(command, "FAMILIES", {"good": lambda _: rows})
+    assert command.main(["--only", "good"]) == 0
+    assert command.main(["--only", "good", "--check"]) == exit_code
+    assert ("good, against them: 0.67, below 1.0" in capsys.readouterr().out) == bool(exit_code)
