@@ -12,8 +12,10 @@ import pytest
 
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.groups.membership import Origin, Owned
+from streamgroups_admin.cluster import Cluster
 from streamgroups_cli import connection as connecting
 from streamgroups_cli import main
+from streamgroups_cli.output import print_message
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.properties_file import command_config
 
@@ -45,10 +47,10 @@ class CommandLine:
     @contextmanager
     def _open(
         self, bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
-    ) -> Iterator[connecting.Cluster]:
+    ) -> Iterator[Cluster]:
         self.cluster.check_reachable()
         config = self.config = command_config(bootstrap_server or "broker:9092", file, settings)
-        yield connecting.Cluster(config, self.admin, self.admin, {"Metadata": 1}, self.clock)
+        yield Cluster(config, self.admin, self.admin, {"Metadata": 1}, self.clock, print_message)
 
     def __call__(self, *arguments: str) -> Result:
         self._monkeypatch.setattr(sys, "argv", ["streamgroups", *arguments])

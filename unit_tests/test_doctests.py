@@ -20,6 +20,7 @@ PACKAGES = (
     "streamgroups_broker",
     "streamgroups_cli",
     "streamgroups_reports",
+    "streamgroups_admin",
     "streamgroups_schemas",
     "streamgroups_operators",
     "streamgroups_testkit",

@@ -104,6 +104,7 @@ def test_a_command_names_the_extra_that_it_needs() -> None:
     """``streamgroups metrics`` is the only command that needs another extra in addition to ``cli``."""
     code = """
 from contextlib import contextmanager
+from streamgroups_admin.cluster import Cluster
 from streamgroups_cli import connection, main
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 
@@ -111,7 +112,7 @@ from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 def cluster(*_):
     clock = FakeClock(0)
     admin = FakeAdmin(FakeCluster(clock))
-    yield connection.Cluster(None, admin, admin, {}, clock)
+    yield Cluster(None, admin, admin, {}, clock)
 
 connection.open_cluster = cluster
 sys.argv[1:] = ["metrics", "--listen", "127.0.0.1:0"]

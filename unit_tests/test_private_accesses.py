@@ -18,6 +18,7 @@ _MODULES = sorted(
         "streamgroups_operators",
         "streamgroups_cli",
         "streamgroups_reports",
+        "streamgroups_admin",
         "streamgroups_sinks",
     )
     for path in (_CONNECTORS / package).rglob("*.py")

@@ -8,24 +8,20 @@ without a network.
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streamgroups.contexts import Choice, Given, choose
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups_admin.cluster import Cluster, connected
 from streamgroups_cli.output import print_message
-
-if TYPE_CHECKING:
-    from streamgroups.ports import Clock, GroupAdmin, TopicAdmin
-    from streamgroups_kafka.client.config import ClientConfig
 
 _OBJECTS_PER_COLLECTION = 200_000
 _MIN_TIMEOUT_MS = 100
@@ -137,25 +133,6 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """A connected cluster.
-
-    Args:
-        config: the settings of the connection.
-        groups: its groups.
-        topics: its topics.
-        requests: the number of sent requests, by their names.
-        now_ms: the time, in milliseconds since the epoch.
-    """
-
-    config: ClientConfig
-    groups: GroupAdmin
-    topics: TopicAdmin
-    requests: Mapping[str, int]
-    now_ms: Clock
-
-
-@dataclass(frozen=True, slots=True)
 class Connect(ClusterOptions):
     """The options of a command that connects to a cluster. The command calls it to connect."""
 
@@ -203,20 +180,11 @@ def open_cluster(
     bootstrap_server: str | None, file: Path | None, settings: Mapping[str, str], timeout_s: float
 ) -> Iterator[Cluster]:
     """Connects to a real cluster. Tests replace this function."""
-    from streamgroups_kafka.admin.connection import AdminSession
-    from streamgroups_kafka.admin.groups import KafkaGroupAdmin
-    from streamgroups_kafka.admin.topics import KafkaTopicAdmin
-    from streamgroups_kafka.client.clock import now_ms
     from streamgroups_kafka.client.properties_file import command_config
 
-    # The client logs each failed attempt as an error. The final result is reported once, at the end.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     config = command_config(bootstrap_server, file, settings)
-    session = AdminSession(config, timeout_s=timeout_s, waits_for_listener=False)
-    try:
-        yield Cluster(config, KafkaGroupAdmin(session), KafkaTopicAdmin(session, config), session.requests, now_ms)
-    finally:
-        session.close()
+    with connected(config, timeout_s, notify=print_message) as cluster:
+        yield cluster
 
 
 def timeout_s(text: str) -> float:

@@ -16,7 +16,8 @@ from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import GroupsOrAllArgument, all_groups_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message

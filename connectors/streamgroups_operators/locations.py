@@ -169,6 +169,26 @@ def opened(location: str, what: str = "state") -> tuple[fs.FileSystem, str]:
         ) from None
 
 
+def write_file(files: fs.FileSystem, root: str, path: str, parts: Iterable[bytes | memoryview]) -> None:
+    """Writes a file, which is visible as a whole. A local file is durable, and so is an object.
+
+    Args:
+        files: the file system.
+        root: the directory of the location in it.
+        path: the file, below ``root``.
+        parts: the content, in order.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    if isinstance(files, fs.LocalFileSystem):
+        write_durably(root, path, parts)
+        return
+    with files.open_output_stream(path) as out:
+        for part in parts:
+            out.write(part)
+
+
 class StateDirectory:
     """See :class:`streamgroups.state.state_files.CollectableFiles`.
 
@@ -236,12 +256,7 @@ class StateDirectory:
         self._names = {}
 
     def _write(self, path: str, parts: Iterable[bytes | memoryview]) -> None:
-        if isinstance(self._files, fs.LocalFileSystem):
-            write_durably(self._root, path, parts)
-            return
-        with self._files.open_output_stream(path) as out:
-            for part in parts:
-                out.write(part)
+        write_file(self._files, self._root, path, parts)
 
     def list(self) -> dict[StateFileName, int]:
         """See :meth:`StateFiles.list`."""

@@ -1,7 +1,7 @@
 """Positions in the checkpoint of a query that reads with Spark's own ``kafka`` source, and offsets for that source.
 
 Called by ``streamgroups groups import --from-spark-checkpoint`` and ``groups export --to-spark-options``, and by
-:mod:`streamgroups.checkpoints.offset` for its error. ``streamgroups_spark.bridge.foreign_checkpoint`` reads the files.
+:mod:`streamgroups.checkpoints.offset` for its error. ``streamgroups_admin.checkpoints.foreign_checkpoint`` reads the files.
 Source: ``KafkaSourceOffset`` (``JsonUtils.partitionOffsets``), whose JSON is ``{"flights":{"0":12,"1":40}}``;
 ``MicroBatchExecution``, which writes ``offsets/<batch>`` before a batch and ``commits/<batch>`` after it, and runs a batch
 without the latter again with the same end offsets.

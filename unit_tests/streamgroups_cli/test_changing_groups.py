@@ -22,7 +22,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.query.reset_participation import ResetParticipation
-from streamgroups_cli.groups import apply as changing
+from streamgroups_admin.groups import applying as changing
 from unit_tests.cli_runner import CommandLine
 
 P0, P1, P2 = (TopicPartition("flights", p) for p in range(3))

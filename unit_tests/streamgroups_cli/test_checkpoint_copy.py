@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamgroups.partitions import TopicPartition
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.spark_checkpoints import NAMES, aged, content, golden, stateless, write
 

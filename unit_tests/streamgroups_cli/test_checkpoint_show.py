@@ -10,7 +10,7 @@ import pytest
 
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
 from unit_tests.cli_runner import CommandLine
 from unit_tests.spark_checkpoints import NAMES, golden, stateless, write
 

@@ -19,7 +19,7 @@ from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
 from streamgroups.errors import BrokerUnreachable, FencedMember, NotAuthorized, StreamGroupsError
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_cli.connection import Cluster
+from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.exits import ExitCode
 from unit_tests.cli_runner import CommandLine

@@ -15,7 +15,7 @@ from streamgroups.dlq.table_letters import Row
 from streamgroups.errors import SinkUnreachable
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_cli.connection import Cluster
+from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq import tables
 from streamgroups_cli.exits import ExitCode

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups_cli.groups.undo_files import write_new
+from streamgroups_admin.groups.undo_files import write_new
 
 
 def test_others_cannot_read_them(tmp_path: Path) -> None:

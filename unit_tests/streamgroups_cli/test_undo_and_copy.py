@@ -14,7 +14,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named
-from streamgroups_cli.groups.apply import PARTITIONS_PER_COMMIT
+from streamgroups_admin.groups.applying import PARTITIONS_PER_COMMIT
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -5,31 +5,35 @@ The new checkpoint has a new query id. The old one is only read. Source: SEMANTI
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from streamgroups.checkpoints.spark_batches import SourceBatch, SourceKind
 from streamgroups.durations import duration
 from streamgroups.errors import CheckpointRejected, InvalidOption
 from streamgroups.groups.reset_plan import out_of_range, parse_scope
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.checkpoint.copy_plan import CopyPlan, at_positions, plan_copy, write_copy
-from streamgroups_cli.checkpoint.moving import explain_state, plan_moves, require_keep_state
-from streamgroups_cli.checkpoint.reading import Batch, BatchOption, Location, query_id, read_batch
+from streamgroups_admin.checkpoints.batches import Batch, read_batch
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, require_checkpoint, translated
+from streamgroups_admin.checkpoints.copying import (
+    CopyPlan,
+    chosen_batch,
+    plan_copy,
+    records_of,
+    require_empty,
+    write_copy,
+)
+from streamgroups_cli.checkpoint.arguments import BatchOption, Location
+from streamgroups_cli.checkpoint.moving import at_positions, explain_state, plan_moves, require_keep_state
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import TopicsOption
 from streamgroups_cli.groups.targets import OPTIONS, TargetOptions, only
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 from streamgroups_kafka.client.clock import now_ms
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, require_checkpoint, translated
-from streamgroups_spark.bridge.foreign_checkpoint import last_batches
 
 #: The query may still run if its checkpoint was written within this time.
 _RECENT_MS = 60_000
@@ -95,10 +99,10 @@ def copy(
         files = CheckpointFiles(location)
         require_checkpoint(files)
         copied = CheckpointFiles(new)
-        chosen, last, planned = _chosen(files, batch)
+        chosen, last, planned = chosen_batch(files, batch)
         _require_stopped(files, allow_running=allow_running)
         plan = plan_copy(files, copied, read_batch(files, chosen), last, group)
-    _require_empty(copied, files)
+    require_empty(copied, files)
     if target is not None:
         require_keep_state(plan.operators, keep_state=keep_state)
         with connect() as cluster:
@@ -115,45 +119,6 @@ def copy(
     )
 
 
-def _chosen(files: CheckpointFiles, batch_id: int | None) -> tuple[int, int, Batch | None]:
-    """The batch to copy, the last committed batch, and the planned batch after it."""
-    newest, committed = last_batches(files)
-    if query_id(files) is None:
-        raise CheckpointRejected(
-            f"The checkpoint '{files.location}' has no file 'metadata': it is an incomplete copy, or its query has not started.",
-            remedy="Delete it, and copy the old checkpoint again.",
-        )
-    if newest is None or committed is None:
-        raise CheckpointRejected(
-            f"The checkpoint '{files.location}' has no committed batch.",
-            remedy="A query that has committed nothing needs no copy: start it with a new checkpointLocation.",
-        )
-    planned = None if newest == committed else read_batch(files, newest)
-    if planned is not None and batch_id == newest:
-        raise CheckpointRejected(
-            f"Batch {newest} is planned and not committed: {_read(planned.sources)}. It will run again.",
-            remedy=f"Use --batch {committed}, the last committed one. Or start the old query once with the trigger "
-            "availableNow, which finishes the batch.",
-        )
-    return committed if batch_id is None else batch_id, committed, planned
-
-
-def _read(sources: Sequence[SourceBatch]) -> str:
-    """The records of a batch, for messages."""
-    ranges = [
-        f"{tp}[{'?' if it.next_offset is None else it.next_offset},{it.end_offset})"
-        for source in sources
-        for tp, it in sorted(source.ranges.items())
-        if it.count != 0
-    ]
-    others = [
-        f"source {it.name} from {json.dumps(it.start)[:100]} to {json.dumps(it.end)[:100]}"
-        for it in sources
-        if it.kind is SourceKind.OTHER and it.start != it.end
-    ]
-    return listed([*ranges, *others]) or "without records"
-
-
 def _require_stopped(files: CheckpointFiles, *, allow_running: bool) -> None:
     written_ms = files.written_at_ms()
     age_ms = None if written_ms is None else max(0, now_ms() - written_ms)
@@ -162,26 +127,6 @@ def _require_stopped(files: CheckpointFiles, *, allow_running: bool) -> None:
             f"The checkpoint '{files.location}' was written {duration(age_ms)} ago, so its query may still run.",
             remedy=f"Stop the query, and wait until the last write is {duration(_RECENT_MS)} ago. Or add --allow-running: both "
             "queries then write output.",
-        )
-
-
-def _require_empty(target: CheckpointFiles, source: CheckpointFiles) -> None:
-    if type(target.files) is type(source.files) and f"{target.path}/".startswith(f"{source.path}/"):
-        raise CheckpointRejected(
-            f"The new checkpoint '{target.location}' is in the old one, which is never written.",
-            remedy="Use another directory.",
-        )
-    with translated(target.location):
-        found = sorted(target.listed())
-    if found:
-        raise CheckpointRejected(
-            f"The new checkpoint '{target.location}' is not empty: it contains {listed(found)}.",
-            remedy="Use a new directory."
-            + (
-                ""
-                if "metadata" in found
-                else " This one has no file 'metadata', so it can be an incomplete copy to delete."
-            ),
         )
 
 
@@ -251,7 +196,7 @@ def _explain(plan: CopyPlan, planned: Batch | None, group: str | None) -> None:
     if planned is not None:
         print_message(
             f"Warning: batch {planned.batch_id} is planned and not committed. Its output may exist, completely or in part. The "
-            f"copy reads its records again: {_read(planned.sources)}."
+            f"copy reads its records again: {records_of(planned.sources)}."
         )
     print_message(
         f"Warning: the copy continues with batch {id_ + 1}. Sinks that compare batch numbers skip each batch that they have "

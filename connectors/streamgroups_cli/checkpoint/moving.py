@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from streamgroups.checkpoints.spark_batches import SourceKind
+from streamgroups.checkpoints.spark_copy import with_positions
 from streamgroups.checkpoints.spark_logs import Operator
 from streamgroups.errors import CheckpointRejected, InvalidOption
 from streamgroups.groups.reset_plan import Facts, Move, plan, require_bounds
-from streamgroups.partitions import TopicPartition
 from streamgroups.positions import AtTime
 from streamgroups.printable import listed
 from streamgroups.times import utc
-from streamgroups_cli.checkpoint.reading import Batch
-from streamgroups_cli.connection import Cluster
+from streamgroups_admin.checkpoints.batches import Batch
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
+from streamgroups_admin.checkpoints.copying import CopyPlan
+from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.groups.targets import Target, scenario_of
 from streamgroups_cli.output import print_message
 
@@ -63,9 +66,20 @@ def plan_moves(
     return plan(scenario, facts, group_id="")
 
 
-def moved_positions(moves: Sequence[Move]) -> dict[TopicPartition, int]:
-    """Returns the position of each partition that moves."""
-    return {it.topic_partition: it.to_offset for it in moves if it.change}
+def at_positions(plan: CopyPlan, files: CheckpointFiles, moves: Sequence[Move]) -> CopyPlan:
+    """Returns the plan with other positions.
+
+    The batch before has them, too: no source then reads a range from it to the batch when the query starts.
+
+    Args:
+        plan: the plan.
+        files: the old checkpoint.
+        moves: the position of each partition.
+    """
+    positions = {it.topic_partition: it.to_offset for it in moves if it.change}
+    logs = {path: plan.changed.get(path) or files.content(path) for path in plan.paths if path.startswith("offsets/")}
+    changed = {path: with_positions(bytes(text).decode(), positions).encode() for path, text in logs.items()}
+    return replace(plan, changed={**plan.changed, **changed}, moves=moves)
 
 
 def require_keep_state(operators: Mapping[int, Operator | None], *, keep_state: bool) -> None:

@@ -18,12 +18,13 @@ from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.printable import printable
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.checkpoint.reading import Batch, BatchOption, Location, query_id, read_batch, read_operators
+from streamgroups_admin.checkpoints.batches import Batch, query_id, read_batch, read_operators
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, require_checkpoint, translated
+from streamgroups_admin.checkpoints.foreign_checkpoint import last_batches
+from streamgroups_cli.checkpoint.arguments import BatchOption, Location
 from streamgroups_cli.connection import Connect, FromVariable
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, require_checkpoint, translated
-from streamgroups_spark.bridge.foreign_checkpoint import last_batches
 
 _BATCHES = (
     Column("batch", right=True),

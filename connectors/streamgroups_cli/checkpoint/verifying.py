@@ -24,11 +24,12 @@ from streamgroups.checkpoints.spark_logs import (
 from streamgroups.checkpoints.spark_state import CHECKSUM
 from streamgroups.errors import OffsetFormat, StateDamaged
 from streamgroups.tables import Column, Table
-from streamgroups_cli.checkpoint.reading import Location, query_id
+from streamgroups_admin.checkpoints.batches import query_id
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, require_checkpoint, translated
+from streamgroups_admin.checkpoints.state_contents import StateContentsOf
+from streamgroups_cli.checkpoint.arguments import Location
 from streamgroups_cli.exits import ExitCode
 from streamgroups_cli.output import Output, OutputOption, emit
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, require_checkpoint, translated
-from streamgroups_spark.bridge.state_contents import StateContentsOf
 
 _COLUMNS = (Column("file"), Column("problem"), Column("batches"))
 _NOT_THERE = "does not exist"

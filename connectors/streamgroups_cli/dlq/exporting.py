@@ -13,6 +13,7 @@ import typer
 
 from streamgroups.dlq.letter_files import document_of
 from streamgroups.dlq.redrive import State, state_of
+from streamgroups_admin.groups.undo_files import write_new
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq.queue import (
     DEFAULT_MAX_ATTEMPTS,
@@ -23,7 +24,6 @@ from streamgroups_cli.dlq.queue import (
     queue_of,
 )
 from streamgroups_cli.dlq.tables import TableOptions
-from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import json_text, print_message
 

@@ -19,7 +19,8 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.positions import parse_time_ms
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq.queue import (
     DEFAULT_MAX_ATTEMPTS,

@@ -23,7 +23,8 @@ from streamgroups.groups.reset_plan import parse_scope, require_bounds
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import parse_time_ms
-from streamgroups_cli.connection import Cluster, Connect, timeout_s
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import print_message

@@ -20,7 +20,8 @@ from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, UnknownTopic
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq.queue import (
     DEFAULT_MAX_ATTEMPTS,

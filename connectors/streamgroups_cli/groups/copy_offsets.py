@@ -21,14 +21,15 @@ from streamgroups.identity import UNKNOWN
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.ports import Committed
 from streamgroups.state.origins import Named
-from streamgroups_cli.connection import Cluster, Connect
-from streamgroups_cli.groups.apply import ONLY_A_PLAN, ChangeOptions, carry_out
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.shell_quoting import names
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.groups.apply import ONLY_A_PLAN, ChangeOptions, carry_out, progress
 from streamgroups_cli.groups.plan_tables import emit_plans
 from streamgroups_cli.groups.reset_plans import plan_from_file
 from streamgroups_cli.groups.scope import TopicsOption, all_groups_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
-from streamgroups_cli.shell_quoting import names
 
 
 @with_options
@@ -93,7 +94,7 @@ def copy(
 
 
 def _copy_with_state(connect: Connect, change: ChangeOptions, source: str, target: str, location: str) -> None:
-    from streamgroups_cli.groups.restores import Restore, carry_out_restore, plan_restore, print_what_restores
+    from streamgroups_admin.savepoints.restoring import Restore, carry_out_restore, effects, plan_restore
     from streamgroups_operators.savepoints.creating import SavepointCreator
     from streamgroups_operators.savepoints.directory import SavepointDirectory
     from streamgroups_operators.savepoints.placing import Target
@@ -104,9 +105,13 @@ def _copy_with_state(connect: Connect, change: ChangeOptions, source: str, targe
         fork = Restore(SavepointDirectory(folder, record.id), record, Target(location, target, operators))
         plan = plan_restore(cluster, fork)
         emit_plans(cluster, [plan], change.output, dry_run=not change.execute)
-        print_what_restores(fork, plan)
+        for effect in effects(fork, plan):
+            print_message(effect)
         if change.execute:
-            carry_out_restore(cluster, fork, plan, undo_file=change.undo_file, wait_s=change.wait_s)
+            with progress({plan.group_id: plan.changes}) as advance:
+                carry_out_restore(
+                    cluster, fork, plan, undo_file=change.undo_file, wait_s=change.wait_s, advance=advance
+                )
         else:
             print_message(ONLY_A_PLAN)
 

@@ -19,7 +19,8 @@ from streamgroups.groups.unused_groups import OFFSETS_TOPIC, GroupUse, Verdict, 
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.tables import Cell, Column, Table
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions
 from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete
 from streamgroups_cli.options import with_options

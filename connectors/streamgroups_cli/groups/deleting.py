@@ -23,13 +23,15 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
-from streamgroups_cli.connection import Cluster, Connect
-from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions, apply
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.applying import apply
+from streamgroups_admin.groups.undo_files import write_undo
+from streamgroups_admin.shell_quoting import names
+from streamgroups_cli.connection import Connect
+from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions, progress
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, all_groups_of, chosen_groups, group_ids
-from streamgroups_cli.groups.undo_files import write_undo
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, emit, print_message
-from streamgroups_cli.shell_quoting import names
 
 _GROUPS = (Column("group"), Column("state"), Column("committed_partitions", right=True))
 _OFFSETS = (Column("group"), Column("topic"), Column("partition", right=True), Column("committed_offset", right=True))
@@ -164,7 +166,8 @@ def delete_offsets(
             return
         changes: dict[TopicPartition, Committed | None] = dict.fromkeys(found)
         undo = write_undo(cluster, {group: changes}, change.undo_file, why="before offsets were deleted")
-        apply(cluster, {group: changes}, undo, verb="deleted")
+        with progress({group: changes}) as advance:
+            apply(cluster, {group: changes}, undo, verb="deleted", advance=advance)
 
 
 def _require_known(

@@ -6,21 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from streamgroups.durations import duration
 from streamgroups.errors import GroupRejected
-from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.reset_plan import Move, out_of_range
 from streamgroups.monitoring.snapshots import READS_UNASKED
 from streamgroups.partitions import StampedOffset, TopicPartition
-from streamgroups.ports import Committed
 from streamgroups.state.continuation import Continuation, Continues, Stops
 from streamgroups.state.state_lookup import Stored
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.connection import Cluster
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.plans import GroupPlan
 from streamgroups_cli.output import Output, emit, print_message
 
 _COLUMNS = (
@@ -47,40 +45,6 @@ _STATE_COLUMNS = (
 _MAX_READS = 4
 #: The time of a record by its offset: of the first record at or after the offset, or of the last one before the end.
 _Times = Mapping[tuple[TopicPartition, int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """The planned change of one group.
-
-    Args:
-        group_id: the group.
-        moves: the new offset of each partition.
-        forgotten: the partitions whose committed offset will be deleted, with that offset.
-        metadata: the metadata to commit with the offsets; empty by default.
-        live: the group, if it has members, which then receive a reset request.
-        has_states: whether its queries keep state of the partitions.
-        is_in_effect: whether all new offsets are the committed ones already.
-        states: the state with which each partition continues; empty if that is unknown.
-    """
-
-    group_id: str
-    moves: Sequence[Move]
-    forgotten: Mapping[TopicPartition, int] = field(default_factory=dict)
-    metadata: Mapping[TopicPartition, str] = field(default_factory=dict)
-    live: GroupDescription | None = None
-    has_states: bool = False
-    is_in_effect: bool = False
-    states: Mapping[TopicPartition, Continuation] = field(default_factory=dict)
-
-    @property
-    def changes(self) -> dict[TopicPartition, Committed | None]:
-        """Returns the offsets to commit, and ``None`` for offsets to delete."""
-        moves = () if self.is_in_effect else self.moves
-        return {
-            **{m.topic_partition: Committed(m.to_offset, self.metadata.get(m.topic_partition, "")) for m in moves},
-            **dict.fromkeys(self.forgotten),
-        }
 
 
 def warn_of_clamping(plans: Sequence[GroupPlan], *, strict: bool) -> None:

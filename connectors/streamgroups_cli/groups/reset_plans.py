@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.errors import InvalidOption
 from streamgroups.groups.commit_metadata import CommitMark, mark_of
 from streamgroups.groups.lag import PartitionError
 from streamgroups.groups.offset_files import FiledOffset, FiledOffsets, parse
@@ -20,10 +20,9 @@ from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.positions import AtTime
-from streamgroups.printable import listed
-from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.live_reset import require_movable
-from streamgroups_cli.groups.plan_tables import GroupPlan
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.live_reset import require_movable
+from streamgroups_admin.groups.plans import GroupPlan, require_owned
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import print_message
 
@@ -162,27 +161,6 @@ def _is_in_effect(
         return is_live or (not is_of_a_member and metadata.get(move.topic_partition, "") in ("", now.metadata))
 
     return all(is_same(committed.get(move.topic_partition), move) for move in moves)
-
-
-def require_owned(plans: Sequence[GroupPlan]) -> None:
-    """Rejects partitions without an owner in groups with members, because only the owner can reset a partition."""
-    for p in plans:
-        if p.live is None:
-            continue
-        nobodys = p.changes.keys() - p.live.owners.keys()
-        if nobodys:
-            raise GroupRejected(
-                f"Group '{p.group_id}' has members, and none of them reads {listed(sorted(nobodys))}; nothing was changed.",
-                remedy="Name the topics that they read with --topic, or stop them first.",
-                group=p.group_id,
-            )
-        if p.forgotten:
-            raise GroupRejected(
-                f"Group '{p.group_id}' has members, so its committed offsets of {listed(sorted(p.forgotten))} cannot be deleted; "
-                "nothing was changed.",
-                remedy="Stop them first.",
-                group=p.group_id,
-            )
 
 
 def _offset(committed: Committed | None) -> int | None:

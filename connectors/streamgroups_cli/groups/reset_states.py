@@ -17,11 +17,11 @@ from streamgroups.printable import listed
 from streamgroups.state.continuation import Continues, Stops, continuation
 from streamgroups.state.origins import Named, Unnamed
 from streamgroups.state.state_lookup import Position
-from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.plan_tables import GroupPlan
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.plans import GroupPlan
+from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.output import print_message
-from streamgroups_cli.shell_quoting import names
 
 _DECIDES = (
     "Then the option 'onMissingState' of the queries decides: 'fail', the default, stops them, and 'empty' continues "

@@ -17,7 +17,7 @@ from streamgroups.groups.commit_metadata import position_of
 from streamgroups.monitoring.snapshots import list_all
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.state_lookup import Position
-from streamgroups_cli.connection import Cluster
+from streamgroups_admin.cluster import Cluster
 
 GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Groups.", show_default=False)]
 #: For commands that only read.

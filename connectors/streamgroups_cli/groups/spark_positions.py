@@ -20,10 +20,10 @@ from streamgroups.groups.reset_plan import Facts, Move, ToListed, out_of_range, 
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.printable import listed, printable
-from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.plan_tables import GroupPlan
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.plans import GroupPlan
+from streamgroups_admin.groups.undo_files import write_new
 from streamgroups_cli.groups.scope import all_groups_of
-from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.output import print_message
 
 #: The query may still run if its checkpoint was written within this time.
@@ -55,7 +55,7 @@ def plan_from_checkpoint(
         GroupRejected: if the group has members, or an offset is outside of its partition.
         UnknownTopic: if a topic or partition does not exist.
     """
-    from streamgroups_spark.bridge.foreign_checkpoint import read_checkpoint, written_at_ms
+    from streamgroups_admin.checkpoints.foreign_checkpoint import read_checkpoint, written_at_ms
 
     if not group_id or is_metadata_group(group_id):
         raise InvalidOption(

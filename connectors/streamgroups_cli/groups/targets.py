@@ -15,7 +15,7 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.reset_plan import Scenario, ShiftBy
 from streamgroups.positions import AtOffset, AtTime, Latest, TrimHorizon, parse_time_ms
-from streamgroups_cli.connection import Cluster
+from streamgroups_admin.cluster import Cluster
 
 #: The heading of these options.
 TARGET_PANEL = "Target (use one)"

@@ -18,6 +18,7 @@ from streamgroups.groups.reset_plan import parse_scope
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.printable import printable
 from streamgroups.times import utc
+from streamgroups_admin.groups.undo_files import write_new
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
@@ -30,7 +31,6 @@ from streamgroups_cli.groups.scope import (
     group_ids,
 )
 from streamgroups_cli.groups.spark_positions import plan_from_checkpoint, print_spark_options
-from streamgroups_cli.groups.undo_files import write_new
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, print_message
 

@@ -19,10 +19,11 @@ from streamgroups.groups.offset_files import ChangedTo, FiledOffset
 from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.undo_files import state_directory
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ChangeOptions, carry_out
 from streamgroups_cli.groups.reset_plans import plan_from_file, read_offsets_file
-from streamgroups_cli.groups.undo_files import state_directory
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 

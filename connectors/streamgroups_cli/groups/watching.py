@@ -20,7 +20,8 @@ from streamgroups.monitoring.monitor import Monitor
 from streamgroups.printable import printable
 from streamgroups.tables import plain_lines
 from streamgroups.times import utc
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.scope import GroupsOrAllArgument
 from streamgroups_cli.groups.watch_views import Poll, csv_rows, document, plain_table, screen

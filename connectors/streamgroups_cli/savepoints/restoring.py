@@ -1,6 +1,6 @@
 """``streamgroups savepoint restore``: a reset with states, of the same group or of a new one (a fork).
 
-``streamgroups_cli.groups.restores`` plans it and carries it out. Source: SEMANTICS C3, O1.
+:mod:`streamgroups_admin.savepoints.restoring` plans it and carries it out. Source: SEMANTICS C3, O1.
 """
 
 from __future__ import annotations
@@ -10,21 +10,25 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import GroupRejected, InvalidOption
-from streamgroups.savepoints.commit_record import CommitRecord
-from streamgroups.savepoints.restoring import Operators, repeated
+from streamgroups.errors import InvalidOption
+from streamgroups.savepoints.restoring import Operators
+from streamgroups_admin.savepoints.restoring import (
+    Restore,
+    carry_out_restore,
+    effects,
+    plan_restore,
+    require_accepted,
+    target_of,
+)
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions
+from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions, progress
 from streamgroups_cli.groups.plan_tables import emit_plans
-from streamgroups_cli.groups.restores import Restore, carry_out_restore, plan_restore, print_what_restores
 from streamgroups_cli.groups.scope import StateLocationOption
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.savepoints.arguments import Location, SavepointId
 from streamgroups_operators.savepoints.directory import SavepointDirectory
-from streamgroups_operators.savepoints.placing import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +111,24 @@ def restore(connect: Connect, location: Location, savepoint: SavepointId, option
     """
     directory = SavepointDirectory(location, savepoint)
     record = directory.read()
-    restored = Restore(directory, record, _target(record, options), options.operators, options.state_only)
+    target = target_of(
+        record,
+        options.operators,
+        group=options.group,
+        state_location=options.state_location,
+        is_state_only=options.state_only,
+    )
+    restored = Restore(directory, record, target, options.operators, options.state_only)
     with connect() as cluster:
         plan = plan_restore(cluster, restored)
         emit_plans(cluster, [plan], options.output, dry_run=not options.execute)
-        print_what_restores(restored, plan)
+        for effect in effects(restored, plan):
+            print_message(effect)
         if not options.execute:
             print_message(ONLY_A_PLAN)
             return
-        again = repeated(plan.moves) if restored.is_in_place else 0
-        if again and not options.accept_repeated_output:
-            raise GroupRejected(
-                f"The output of {again} offsets would be written again; nothing was changed.",
-                remedy="If the sink is an upsert, or the old output is removed, use --accept-repeated-output.",
-                group=plan.group_id,
+        require_accepted(restored, plan, accept_repeated_output=options.accept_repeated_output)
+        with progress({plan.group_id: plan.changes}) as advance:
+            carry_out_restore(
+                cluster, restored, plan, undo_file=options.undo_file, wait_s=options.wait_s, advance=advance
             )
-        carry_out_restore(cluster, restored, plan, undo_file=options.undo_file, wait_s=options.wait_s)
-
-
-def _target(record: CommitRecord, options: RestoreOptions) -> Target:
-    group_id = options.group or record.group_id
-    operators = options.operators.names([it.name for it in record.operators])
-    if is_metadata_group(group_id):
-        raise InvalidOption(f"'{group_id}' is a metadata group.", remedy="Name the group itself.")
-    if options.state_only and not record.operators:
-        raise InvalidOption(f"The savepoint {record.id} has no states.", remedy="Omit --state-only.")
-    if record.operators and options.state_location is None:
-        raise InvalidOption(
-            f"The savepoint {record.id} has states, and their target is not known; nothing was changed.",
-            remedy="Use --state-location: the option 'stateLocation' of the queries that continue.",
-        )
-    return Target(options.state_location or "", group_id, operators)

@@ -17,12 +17,13 @@ from streamgroups.errors import GroupRejected, UnknownGroup
 from streamgroups.state.state_lookup import Position
 from streamgroups.state.state_retention import Retention
 from streamgroups.tables import Cell, Column, Table
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.shell_quoting import names
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
-from streamgroups_cli.shell_quoting import names
 from streamgroups_cli.state.selection import Location, selected
 from streamgroups_operators.collection import Collectable, Collector
 from streamgroups_operators.shared_files import without_shared

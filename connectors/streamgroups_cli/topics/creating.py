@@ -14,7 +14,8 @@ import typer
 from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.partitions import TopicDescription
 from streamgroups.tables import Cell, Column, Table
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit
 

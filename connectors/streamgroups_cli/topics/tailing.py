@@ -15,7 +15,8 @@ import typer
 from streamgroups.groups.reset_plan import parse_scope, require_bounds
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
-from streamgroups_cli.connection import Cluster, Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption

@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from streamgroups.errors import InvalidOption, SavepointDamaged, UnknownSavepoint
 from streamgroups.savepoints.commit_record import FILE, CommitRecord, SavedFile, decode, encode, is_savepoint_id
-from streamgroups_operators.local_files import sync_directory, write_durably
+from streamgroups_operators.local_files import sync_directory
 from streamgroups_operators.locations import (
     StateDirectory,
     directories_at,
@@ -22,6 +22,7 @@ from streamgroups_operators.locations import (
     opened,
     shown,
     translated,
+    write_file,
 )
 
 _STATES = "states"
@@ -98,12 +99,7 @@ class SavepointDirectory:
         """Writes the commit record, which completes the savepoint. Raises the errors of :meth:`read`."""
         with translated(self.location):
             files, path = opened(self.location)
-            target, content = f"{path}/{self.id}/{FILE}", encode(record).encode()
-            if isinstance(files, fs.LocalFileSystem):
-                write_durably(path, target, [content])
-                return
-            with files.open_output_stream(target) as out:
-                out.write(content)
+            write_file(files, path, f"{path}/{self.id}/{FILE}", [encode(record).encode()])
 
     def delete(self) -> None:
         """Deletes the savepoint. The commit record is deleted first, so that the rest is not a savepoint."""

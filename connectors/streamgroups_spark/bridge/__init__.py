@@ -68,10 +68,10 @@ Plan of the running query
     :Security: py4j of the user's process
 
 Spark's logs
-    :Modules: ``checkpoint_log``, ``checkpoint_files``, ``foreign_checkpoint``, ``state_contents``, ``unstarted_checkpoint``
+    :Modules: ``checkpoint_log``, ``unstarted_checkpoint``
     :From, to: Spark's JVM, ``sinks.batch_info``, ``source.last_batch``, ``source.late_watermark``, ``stable_input.batches``
     :When: at the begin of a batch, and when a query starts or stops
-    :Content: the ends of the sources of a batch, its watermark, and whether it is finished. Commands read all files
+    :Content: the ends of the sources of a batch, its watermark, and whether it is finished
     :Kill: the logs are durable. A batch that has an offset and no commit runs again.
     :Security: that of the checkpoint
 

@@ -13,18 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from platformdirs import user_state_path
-
 from streamgroups.errors import InvalidOption
+from streamgroups.extras import explained
 from streamgroups.groups.offset_files import ChangedTo, FiledOffset, to_json
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.path_names import label
 from streamgroups.ports import Committed
 from streamgroups.times import utc
-from streamgroups_cli.connection import Cluster
-from streamgroups_cli.output import print_message
-from streamgroups_cli.shell_quoting import names
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.shell_quoting import names
 from streamgroups_operators.local_files import sync_directory
 
 #: For each group, the new offset of each partition; ``None`` to delete it.
@@ -68,7 +66,7 @@ def write_undo(cluster: Cluster, changes: Changes, file: Path | None, *, why: st
     path = file if file is not None else state_file("undo", list(changes), now_ms)
     identities = cluster.topics.identities({tp.topic for partitions in changes.values() for tp in partitions})
     write_new(path, to_json(offsets, identities, made_at=utc(now_ms) or "", why=why))
-    print_message(f"The previous offsets are stored in {path}")
+    cluster.notify(f"The previous offsets are stored in {path}")
     # groups undo finds only files in the state directory, and reverts one group.
     is_found = file is None and len(changes) == 1
     command = f"undo {names(changes)} --execute" if is_found else f"import {shlex.quote(str(path))} --execute"
@@ -91,7 +89,15 @@ def state_file(kind: str, group_ids: list[str], now_ms: int) -> Path:
 
 
 def state_directory() -> Path:
-    """Returns the directory of the files that changes write by default."""
+    """Returns the directory of the files that changes write by default.
+
+    Raises:
+        MissingExtra: if the extra ``cli`` is not installed.
+    """
+    try:
+        from platformdirs import user_state_path
+    except ImportError as e:
+        raise explained(e, "The default place of the undo file") from e
     return user_state_path("streamgroups") / "offsets"
 
 

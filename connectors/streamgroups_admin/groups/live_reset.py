@@ -20,9 +20,8 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.retry import comes_true
 from streamgroups.savepoints.cut import state_of
-from streamgroups_cli.connection import Cluster
-from streamgroups_cli.output import print_message
-from streamgroups_cli.shell_quoting import names
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.shell_quoting import names
 
 if TYPE_CHECKING:
     from streamgroups.coordination.reset_requests import ResetRequests
@@ -55,11 +54,11 @@ def require_movable(cluster: Cluster, ids: Sequence[str]) -> dict[str, GroupDesc
     require_inactive(rejected, doing="reset")
     new = [g for g in ids if described[g].state == "Dead"]
     if new:
-        print_message(f"These groups will be created by the commit: {', '.join(new)}.")
+        cluster.notify(f"These groups will be created by the commit: {', '.join(new)}.")
     live = {g: described[g] for g in ids if is_active(described[g])}
     for group in live.values():
         count = len(group.members)
-        print_message(
+        cluster.notify(
             f"Group '{group.group_id}' has {count} member{'' if count == 1 else 's'}, and all will apply the reset."
         )
     return live

@@ -1,14 +1,11 @@
-"""Reads one batch of a checkpoint: the logs, the input of each source, and the operators. ``show`` and ``copy`` use it.
+"""Reads one batch of a checkpoint: the logs, the input of each source, and the operators.
 
-The number of files that it reads does not depend on the number of batches.
+``streamgroups checkpoint show`` and ``copy``, and savepoints with a checkpoint use it. The number of files that it reads does not depend on the number of batches.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
-
-import typer
 
 from streamgroups.checkpoints.spark_batches import SourceBatch, sources_of
 from streamgroups.checkpoints.spark_logs import (
@@ -21,15 +18,7 @@ from streamgroups.checkpoints.spark_logs import (
     parse_query_id,
 )
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles
-
-Location = Annotated[
-    str,
-    typer.Argument(metavar="DIR", help="The checkpointLocation of a query: a path, or a URI such as s3://bucket/dir."),
-]
-BatchOption = Annotated[
-    int | None, typer.Option("--batch", metavar="N", help="A batch; default: the last committed one.", min=0)
-]
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from streamgroups.checkpoints.spark_state import (
     parse_name,
 )
 from streamgroups.errors import StateDamaged
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
 
 _MAGIC = b"LZ4Block"
 _HEADER = struct.Struct("<8sBiii")

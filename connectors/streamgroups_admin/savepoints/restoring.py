@@ -1,4 +1,4 @@
-"""Restores states with positions: plans and commits for ``savepoint restore`` and ``groups copy --with-state``.
+"""Restores states with positions: plans and commits for restores of savepoints and ``groups copy --with-state``.
 
 A restore is a reset whose offsets name their states. The files are in place before the first offset is committed, so an
 interrupted restore has changed no offset, or the same command finishes it. Source: SEMANTICS C3, O1, S6, S10.
@@ -7,13 +7,13 @@ interrupted restore has changed no offset, or the same command finishes it. Sour
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
-from streamgroups.coordination.reset_protocol import event_time_group_of
-from streamgroups.errors import GroupRejected
+from streamgroups.coordination.reset_protocol import event_time_group_of, is_metadata_group
+from streamgroups.errors import GroupRejected, InvalidOption
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.reset_plan import Move, require_bounds
 from streamgroups.partitions import Bounds, TopicPartition
@@ -30,14 +30,12 @@ from streamgroups.savepoints.restoring import (
     skipped,
     state_only_metadata,
 )
-from streamgroups_cli.connection import Cluster
-from streamgroups_cli.groups.apply import apply
-from streamgroups_cli.groups.live_reset import cancel_reset_requests, require_movable
-from streamgroups_cli.groups.plan_tables import GroupPlan
-from streamgroups_cli.groups.reset_plans import require_owned
-from streamgroups_cli.groups.undo_files import write_undo
-from streamgroups_cli.output import print_message
-from streamgroups_cli.shell_quoting import names
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.applying import apply
+from streamgroups_admin.groups.live_reset import cancel_reset_requests, require_movable
+from streamgroups_admin.groups.plans import GroupPlan, require_owned
+from streamgroups_admin.groups.undo_files import write_undo
+from streamgroups_admin.shell_quoting import names
 from streamgroups_operators.locations import shown
 from streamgroups_operators.savepoints.creating import times_before
 from streamgroups_operators.savepoints.directory import SavepointDirectory
@@ -73,6 +71,40 @@ class Restore:
     def is_in_place(self) -> bool:
         """Whether the group of the savepoint returns to its positions."""
         return not self.is_fork and not self.is_state_only
+
+
+def target_of(
+    record: CommitRecord,
+    operators: Operators,
+    *,
+    group: str | None,
+    state_location: str | None,
+    is_state_only: bool,
+) -> Target:
+    """Where the states of a savepoint continue.
+
+    Args:
+        record: its commit record.
+        operators: the changes of the program.
+        group: the group; ``None`` for the group of the savepoint.
+        state_location: the option ``stateLocation`` of the queries; ``None`` without states.
+        is_state_only: whether the committed offsets of the group stay.
+
+    Raises:
+        InvalidOption: if they contradict each other, or the location is missing.
+    """
+    group_id = group or record.group_id
+    names = operators.names([it.name for it in record.operators])
+    if is_metadata_group(group_id):
+        raise InvalidOption(f"'{group_id}' is a metadata group.", remedy="Name the group itself.")
+    if is_state_only and not record.operators:
+        raise InvalidOption(f"The savepoint {record.id} has no states.", remedy="Omit --state-only.")
+    if record.operators and state_location is None:
+        raise InvalidOption(
+            f"The savepoint {record.id} has states, and their target is not known; nothing was changed.",
+            remedy="Use --state-location: the option 'stateLocation' of the queries that continue.",
+        )
+    return Target(state_location or "", group_id, names)
 
 
 def plan_restore(cluster: Cluster, restore: Restore) -> GroupPlan:
@@ -127,35 +159,57 @@ def _plan_of_state(
     return GroupPlan(restore.target.group_id, stay, metadata=named, has_states=True)
 
 
-def print_what_restores(restore: Restore, plan: GroupPlan) -> None:
-    """Prints the effects of a restore that its table does not show."""
-    group_id = plan.group_id
+def effects(restore: Restore, plan: GroupPlan) -> list[str]:
+    """Returns the effects of a restore that the new offsets do not show, as sentences."""
+    group_id, found = plan.group_id, list[str]()
     if restore.is_state_only:
         saved = {tp: it.next_offset for tp, it in restore.record.positions.items()}
         again = sum(it.to_offset - saved.get(it.topic_partition, it.to_offset) for it in plan.moves)
-        print_message(
+        found.append(
             f"Group '{group_id}' reads {again} offsets again before its positions, without output, to build its states."
         )
     if restore.is_in_place and repeated(plan.moves):
-        print_message(
+        found.append(
             f"The output of {repeated(plan.moves)} offsets after the savepoint stays where it is, and group '{group_id}' "
             "writes it again."
         )
     if restore.is_in_place and skipped(plan.moves):
-        print_message(f"Group '{group_id}' skips {skipped(plan.moves)} offsets: the savepoint is ahead of it.")
+        found.append(f"Group '{group_id}' skips {skipped(plan.moves)} offsets: the savepoint is ahead of it.")
     if restore.operators.is_changed:
-        print_message(
+        found.append(
             f"Operators that continue with a state: {', '.join(sorted(restore.target.names.values())) or 'none'}."
         )
     if restore.is_fork:
-        print_message(
+        found.append(
             f"Group '{group_id}' is a fork. Its queries must write to another table or topic than those of group "
             f"'{restore.record.group_id}'."
+        )
+    return found
+
+
+def require_accepted(restore: Restore, plan: GroupPlan, *, accept_repeated_output: bool) -> None:
+    """Rejects output that would be written again, unless the user accepts it.
+
+    Raises:
+        GroupRejected: with the number of offsets.
+    """
+    again = repeated(plan.moves) if restore.is_in_place else 0
+    if again and not accept_repeated_output:
+        raise GroupRejected(
+            f"The output of {again} offsets would be written again; nothing was changed.",
+            remedy="If the sink is an upsert, or the old output is removed, use --accept-repeated-output.",
+            group=plan.group_id,
         )
 
 
 def carry_out_restore(
-    cluster: Cluster, restore: Restore, plan: GroupPlan, *, undo_file: Path | None, wait_s: float
+    cluster: Cluster,
+    restore: Restore,
+    plan: GroupPlan,
+    *,
+    undo_file: Path | None,
+    wait_s: float,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> None:
     """Copies the files of the states, writes the undo file, and commits the offsets.
 
@@ -165,6 +219,7 @@ def carry_out_restore(
         plan: its plan.
         undo_file: the file for the offsets before; ``None`` for a new file in the state directory.
         wait_s: the timeout for members, in seconds.
+        advance: receives the number of partitions of each commit.
 
     Raises:
         SavepointDamaged: if a file is missing or was changed. No offset was changed.
@@ -173,7 +228,7 @@ def carry_out_restore(
     """
     if restore.record.operators:
         count = place(restore.directory, restore.record, restore.target)
-        print_message(f"{count} state file{'' if count == 1 else 's'} in place.")
+        cluster.notify(f"{count} state file{'' if count == 1 else 's'} in place.")
     changes = {plan.group_id: plan.changes}
     # An undo searches the states before the restore.
     options = f" --state-location {shlex.quote(shown(restore.target.location))}" if restore.record.operators else ""
@@ -183,9 +238,9 @@ def carry_out_restore(
     if not restore.is_state_only:
         _write_times(cluster, restore.record, plan.group_id)
     live = {plan.group_id} if plan.live is not None else set[str]()
-    apply(cluster, changes, undo, verb="restored", live=live, wait_s=wait_s, is_restored=True)
+    apply(cluster, changes, undo, verb="restored", live=live, wait_s=wait_s, is_restored=True, advance=advance)
     if plan.live is None:
-        print_message(f"Start its queries. See: streamgroups groups describe {names([plan.group_id])}.")
+        cluster.notify(f"Start its queries. See: streamgroups groups describe {names([plan.group_id])}.")
 
 
 def _write_times(cluster: Cluster, record: CommitRecord, group_id: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from streamgroups.checkpoints.spark_kafka import LoggedBatch, SparkCheckpoint
 from streamgroups.checkpoints.spark_logs import ends_in, parse_operator
 from streamgroups.errors import InvalidOption, OffsetFormat
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, require_checkpoint, translated
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, require_checkpoint, translated
 
 
 def read_checkpoint(location: str) -> SparkCheckpoint:

@@ -10,25 +10,25 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from streamgroups.checkpoints.spark_batches import SourceKind
+from streamgroups.checkpoints.spark_batches import SourceBatch, SourceKind
 from streamgroups.checkpoints.spark_copy import (
     files_of_state,
     in_order,
     spark_location,
     with_group,
-    with_positions,
     with_schemas_at,
 )
 from streamgroups.checkpoints.spark_logs import Operator
 from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import CheckpointRejected, InvalidOption, PartlyDone
 from streamgroups.groups.reset_plan import Move
-from streamgroups_cli.checkpoint.moving import moved_positions
-from streamgroups_cli.checkpoint.reading import Batch, read_operators
-from streamgroups_spark.bridge.checkpoint_files import CheckpointFiles, is_file
-from streamgroups_spark.bridge.state_contents import StateContentsOf
+from streamgroups.printable import listed
+from streamgroups_admin.checkpoints.batches import Batch, query_id, read_batch, read_operators
+from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, is_file, translated
+from streamgroups_admin.checkpoints.foreign_checkpoint import last_batches
+from streamgroups_admin.checkpoints.state_contents import StateContentsOf
 
 #: The number of files that are copied at once: an object store takes its time for each one.
 _THREADS = 8
@@ -55,6 +55,81 @@ class CopyPlan:
     changed: Mapping[str, bytes]
     operators: Mapping[int, Operator | None]
     moves: Sequence[Move] = ()
+
+
+def chosen_batch(files: CheckpointFiles, batch_id: int | None) -> tuple[int, int, Batch | None]:
+    """Returns the batch to copy, the last committed batch, and the planned batch after it.
+
+    Args:
+        files: the checkpoint.
+        batch_id: the batch; ``None`` for the last committed one.
+
+    Raises:
+        CheckpointRejected: if it is not committed, or the checkpoint is incomplete.
+        OSError: if the checkpoint cannot be read.
+        ValueError: if a file of it has another format.
+    """
+    newest, committed = last_batches(files)
+    if query_id(files) is None:
+        raise CheckpointRejected(
+            f"The checkpoint '{files.location}' has no file 'metadata': it is an incomplete copy, or its query has not started.",
+            remedy="Delete it, and copy the old checkpoint again.",
+        )
+    if newest is None or committed is None:
+        raise CheckpointRejected(
+            f"The checkpoint '{files.location}' has no committed batch.",
+            remedy="A query that has committed nothing needs no copy: start it with a new checkpointLocation.",
+        )
+    planned = None if newest == committed else read_batch(files, newest)
+    if planned is not None and batch_id == newest:
+        raise CheckpointRejected(
+            f"Batch {newest} is planned and not committed: {records_of(planned.sources)}. It will run again.",
+            remedy=f"Use --batch {committed}, the last committed one. Or start the old query once with the trigger "
+            "availableNow, which finishes the batch.",
+        )
+    return committed if batch_id is None else batch_id, committed, planned
+
+
+def records_of(sources: Sequence[SourceBatch]) -> str:
+    """The records of a batch, for messages."""
+    ranges = [
+        f"{tp}[{'?' if it.next_offset is None else it.next_offset},{it.end_offset})"
+        for source in sources
+        for tp, it in sorted(source.ranges.items())
+        if it.count != 0
+    ]
+    others = [
+        f"source {it.name} from {json.dumps(it.start)[:100]} to {json.dumps(it.end)[:100]}"
+        for it in sources
+        if it.kind is SourceKind.OTHER and it.start != it.end
+    ]
+    return listed([*ranges, *others]) or "without records"
+
+
+def require_empty(target: CheckpointFiles, source: CheckpointFiles) -> None:
+    """Checks that a copy has a directory of its own.
+
+    Raises:
+        CheckpointRejected: if it contains files, or is in the old checkpoint.
+        InvalidOption: if it cannot be read.
+    """
+    if type(target.files) is type(source.files) and f"{target.path}/".startswith(f"{source.path}/"):
+        raise CheckpointRejected(
+            f"The new checkpoint '{target.location}' is in the old one, which is never written.",
+            remedy="Use another directory.",
+        )
+    with translated(target.location):
+        found = sorted(target.listed())
+    if found:
+        raise CheckpointRejected(
+            f"The new checkpoint '{target.location}' is not empty: it contains {listed(found)}.",
+            remedy="Use a new directory."
+            + (
+                ""
+                if "metadata" in found
+                else " This one has no file 'metadata', so it can be an incomplete copy to delete."
+            ),
+        )
 
 
 def plan_copy(files: CheckpointFiles, target: CheckpointFiles, batch: Batch, last: int, group: str | None) -> CopyPlan:
@@ -99,22 +174,6 @@ def plan_copy(files: CheckpointFiles, target: CheckpointFiles, batch: Batch, las
     kept = [it for it in paths if it.removesuffix(".crc") not in changed or it in changed]
     sizes = {path: int(it.size) for path, it in {**sources, **state}.items()}
     return CopyPlan(batch, last, kept, sizes, changed, operators)
-
-
-def at_positions(plan: CopyPlan, files: CheckpointFiles, moves: Sequence[Move]) -> CopyPlan:
-    """Returns the plan with other positions.
-
-    The batch before has them, too: no source then reads a range from it to the batch when the query starts.
-
-    Args:
-        plan: the plan.
-        files: the old checkpoint.
-        moves: the position of each partition.
-    """
-    positions = moved_positions(moves)
-    logs = {path: plan.changed.get(path) or files.content(path) for path in plan.paths if path.startswith("offsets/")}
-    changed = {path: with_positions(bytes(text).decode(), positions).encode() for path, text in logs.items()}
-    return replace(plan, changed={**plan.changed, **changed}, moves=moves)
 
 
 def _logs_of_group(files: CheckpointFiles, batch: Batch, group: str | None) -> dict[str, bytes]:

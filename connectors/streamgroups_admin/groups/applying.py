@@ -1,0 +1,143 @@
+"""Applies a change of committed offsets, commit by commit, and reports what was changed.
+
+The commands about groups and the restore of a savepoint use it, after they have written the undo file. An interrupted change
+leaves two files: one that undoes it, and one that finishes it. Both contain absolute offsets, so each can be applied
+repeatedly. Source: SEMANTICS O1, O2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from streamgroups.errors import PartlyDone, StreamGroupsError
+from streamgroups.groups.offset_files import to_json
+from streamgroups.partitions import TopicPartition
+from streamgroups.ports import Committed
+from streamgroups.printable import listed
+from streamgroups.times import utc
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.live_reset import marked_offsets, move_live
+from streamgroups_admin.groups.undo_files import Changes, Undo, filed, state_file, write_new
+
+#: The number of partitions in one commit: far below a broker's limit (about 1 MB), and one step of the progress bar.
+PARTITIONS_PER_COMMIT = 1_000
+
+
+@dataclass(slots=True)
+class _Account:
+    done: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    failures: dict[str, dict[TopicPartition, StreamGroupsError]] = field(default_factory=dict)
+
+
+def apply(
+    cluster: Cluster,
+    changes: Changes,
+    undo: Undo,
+    *,
+    verb: str,
+    live: Collection[str] = (),
+    wait_s: float = 0.0,
+    is_restored: bool = False,
+    advance: Callable[[int], None] = lambda count: None,
+) -> None:
+    """Applies the changes.
+
+    Args:
+        cluster: the cluster.
+        changes: the changes.
+        undo: the file that undoes them.
+        verb: the change of a partition's offset: ``moved``, ``deleted``.
+        live: the groups with members, which receive a reset request.
+        wait_s: the timeout for them, in seconds.
+        is_restored: whether the metadata of the offsets names the states and the program of a savepoint.
+        advance: receives the number of partitions of each commit.
+
+    Raises:
+        PartlyDone: if some partitions were changed and some were not. The error names the file with the rest.
+        StreamGroupsError: if no partition was changed: the first failure.
+    """
+    account = _Account()
+    total = sum(map(len, changes.values()))
+    for group_id, partitions in changes.items():
+        try:
+            if group_id in live:
+                _move_live(cluster, group_id, partitions, account, wait_s, is_restored=is_restored)
+            else:
+                _apply_to_group(cluster, group_id, partitions, account, advance, is_restored=is_restored)
+        except StreamGroupsError as e:
+            # An error of the connection, or of the coordinator, is the reason of all partitions of this group
+            # without a result.
+            reached = {*account.done.get(group_id, ()), *account.failures.get(group_id, ())}
+            account.failures.setdefault(group_id, {}).update(dict.fromkeys(partitions.keys() - reached, e))
+    if any(account.failures.values()):
+        raise _failed(cluster, changes, account, undo, verb)
+    cluster.notify(f"{total} partition{'' if total == 1 else 's'} {verb}. Undo it with: {undo.command}")
+
+
+def _move_live(
+    cluster: Cluster,
+    group_id: str,
+    changes: Mapping[TopicPartition, Committed | None],
+    account: _Account,
+    wait_s: float,
+    *,
+    is_restored: bool,
+) -> None:
+    offsets = {tp: offset for tp, offset in changes.items() if offset is not None}
+    failed = move_live(cluster, group_id, offsets, within_s=wait_s, is_restored=is_restored)
+    account.failures[group_id] = failed
+    account.done[group_id] = [tp for tp in offsets if tp not in failed]
+
+
+def _apply_to_group(
+    cluster: Cluster,
+    group_id: str,
+    changes: Mapping[TopicPartition, Committed | None],
+    account: _Account,
+    advance: Callable[[int], None],
+    *,
+    is_restored: bool,
+) -> None:
+    failures = account.failures.setdefault(group_id, {})
+    done = account.done.setdefault(group_id, [])
+    offsets = {tp: offset for tp, offset in changes.items() if offset is not None}
+    marked = marked_offsets(cluster, group_id, offsets, is_restored=is_restored) if offsets else {}
+    for kind in (list(marked), [tp for tp in changes if tp not in marked]):
+        for i in range(0, len(kind), PARTITIONS_PER_COMMIT):
+            portion = kind[i : i + PARTITIONS_PER_COMMIT]
+            failed = (
+                cluster.groups.alter_offsets(group_id, {tp: marked[tp] for tp in portion})
+                if kind[0] in marked
+                else cluster.groups.delete_offsets(group_id, portion)
+            )
+            failures.update(failed)
+            done += [tp for tp in portion if tp not in failed]
+            advance(len(portion))
+
+
+def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, verb: str) -> StreamGroupsError:
+    done = sum(map(len, account.done.values()))
+    first = next(error for failures in account.failures.values() for error in failures.values())
+    # A written reset request will be applied at some time.
+    if not done and not isinstance(first, PartlyDone):
+        undo.path.unlink(missing_ok=True)
+        return first
+    rest = {
+        group_id: {tp: changes[group_id][tp] for tp in failed}
+        for group_id, failed in account.failures.items()
+        if failed
+    }
+    offsets = {g: {tp: filed(offset) for tp, offset in partitions.items()} for g, partitions in rest.items()}
+    now_ms = cluster.now_ms()
+    text = to_json(offsets, undo.identities, made_at=utc(now_ms) or "", why="the rest")
+    path = write_new(state_file("rest", list(rest), now_ms), text)
+    complete = [f"'{g}'" for g in changes if not account.failures.get(g)]
+    whole = f" Complete: group {', '.join(complete)}." if complete else ""
+    not_done = "; ".join(f"{listed(sorted(partitions))} of group '{g}'" for g, partitions in rest.items())
+    total = done + sum(map(len, rest.values()))
+    return PartlyDone(
+        f"{done} of {total} partitions were {verb}.{whole} Not {verb}: {not_done}. {first.what}",
+        remedy=f"Apply the rest with: streamgroups groups import {path} --execute{undo.options}. "
+        f"Undo the changes with: streamgroups groups import {undo.path} --execute{undo.options}.",
+    )
