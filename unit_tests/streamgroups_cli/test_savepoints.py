@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from streamgroups.groups.description import GroupDescription
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import decode, encode
+from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Segment
 from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_lookup import OnMissingState, Position, Stored
-from streamgroups_operators.locations import operator_files
+from streamgroups_operators.locations import StateDirectory, operator_files
 from streamgroups_operators.store import Operator, StateStore
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import NOW_MS, P0, P1, SCHEMA, States
@@ -156,6 +157,30 @@ def test_C3_an_offset_of_a_tool_is_saved_with_the_state_that_a_query_finds(world
     assert [(it["offset"], it["state"]) for it in shown["positions"]] == [(15, str(world.first)), (0, "empty")]
     assert world.restore(id_, "--group", "next", "--execute").code == 0
     assert world.committed("next")[P0] == (15, Earlier(world.first, 10))
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+def test_a_second_cut_reuses_the_files_of_the_first_and_deletes_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_needed: bool
+) -> None:
+    """Retention deletes the second file of the first cut while the first one is copied."""
+    third = world.states.write(0, 25, first=20, before=(Segment(world.first, 0, 1, 8),) if is_needed else ())
+    write, written = StateDirectory.write_parts, []
+
+    def write_and_delete(files: StateDirectory, file: StateFileName, parts: Iterable[bytes]) -> None:
+        write(files, file, parts)
+        written.append(file)
+        if file == world.first:
+            world.states.commit(25, third)
+            world.states.path(world.second).unlink()
+
+    monkeypatch.setattr(StateDirectory, "write_parts", write_and_delete)
+    id_ = world.create()
+    assert written == [world.first, third]
+    (operator,) = decode((world.to / id_ / "savepoint.json").read_text(), "").operators
+    names = [world.first, third] if is_needed else [third]
+    assert [it.name for it in operator.files] == names
+    assert sorted(it.name for it in (world.to / id_ / "states" / "windows").iterdir()) == list(map(str, names))
 
 
 def test_C3_an_offset_before_its_first_state_is_rejected(world: World) -> None:

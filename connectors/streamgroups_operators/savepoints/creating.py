@@ -1,7 +1,8 @@
 """Creates a savepoint: reads the committed offsets of a group, copies the files of their states, and writes the commit record.
 
 Called by ``streamgroups savepoint create``. The group can run meanwhile: no member takes part. If retention deletes a file in
-between, the cut is taken again. Source: SEMANTICS C3; KIP-709 (all offsets of a group in one request).
+between, the cut is taken again. Files of the cut before are reused, and those that the last cut does not need are deleted before
+the commit record is written. Source: SEMANTICS C3; KIP-709 (all offsets of a group in one request).
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from streamgroups._version import __version__
 from streamgroups.coordination.reset_protocol import event_time_group_of
@@ -46,6 +48,10 @@ class _Cut:
     identities: Mapping[str, TopicIdentity]
     times: Mapping[TopicPartition, Committed]
     made_ms: int
+
+
+#: The copied files of all cuts, by operator and name. A state file never changes, so a copy of it is reused.
+_Copies: TypeAlias = dict[tuple[str, StateFileName], SavedFile]
 
 
 class _FileGone(Exception):
@@ -92,16 +98,17 @@ class SavepointCreator:
             StateDamaged: if a state file is damaged.
             StateUnreachable: if a storage does not answer.
         """
-        directory = SavepointDirectory(to, new_savepoint_id(now_ms))
+        directory, copies = SavepointDirectory(to, new_savepoint_id(now_ms)), _Copies()
         for number in range(1, _MAX_CUTS + 1):
             try:
                 cut = self._cut(group_id, state_location, now_ms)
-                operators = tuple(_copied(name, files, cut, directory) for name, files in cut.operators.items())
+                operators = tuple(_copied(name, files, cut, directory, copies) for name, files in cut.operators.items())
             except (_FileGone, StateMissing) as e:
                 if number < _MAX_CUTS:
                     continue
                 raise e if isinstance(e, StreamGroupsError) else _deleted(group_id, state_location or "", str(e)) from e
             record = self._record(directory.id, group_id, cut, operators)
+            _delete_unnamed(directory, copies, operators)
             directory.write(record)
             return record
         raise AssertionError("unreachable: the last cut returns or raises")
@@ -189,7 +196,9 @@ def times_before(
     return found
 
 
-def _copied(name: str, files: StateDirectory, cut: _Cut, directory: SavepointDirectory) -> OperatorRecord:
+def _copied(
+    name: str, files: StateDirectory, cut: _Cut, directory: SavepointDirectory, copies: _Copies
+) -> OperatorRecord:
     target, states, needed, form = directory.states(name), [], set[StateFileName](), ""
     for file, partitions in sorted(partitions_by_file(cut.states).items()):
         manifest = _manifest(files, file)
@@ -197,7 +206,10 @@ def _copied(name: str, files: StateDirectory, cut: _Cut, directory: SavepointDir
         found = [_state_in(manifest, tp) for tp in sorted(partitions)]
         states += found
         needed |= {file}.union(*(it.files for it in found))
-    copied = tuple(_copy(files, file, target) for file in sorted(needed))
+    for file in sorted(needed):
+        if (name, file) not in copies:
+            copies[name, file] = _copy(files, file, target)
+    copied = tuple(copies[name, file] for file in sorted(needed))
     rows = sum(segment.rows for it in states for part in it.parts.values() for segment in part)
     watermarks = [it.time.watermark_ms for it in states if it.time is not None and it.time.watermark_ms is not None]
     return OperatorRecord(name, form, len(states), rows, min(watermarks, default=None), copied)
@@ -236,6 +248,13 @@ def _copy(files: StateDirectory, file: StateFileName, target: StateDirectory) ->
     except ValueError as e:
         raise _damaged(file, str(e)) from e
     return SavedFile(file, n_bytes, digest.hexdigest())
+
+
+def _delete_unnamed(directory: SavepointDirectory, copies: _Copies, operators: Iterable[OperatorRecord]) -> None:
+    """Deletes the files of earlier cuts that the commit record does not name."""
+    named = {(operator.name, file.name) for operator in operators for file in operator.files}
+    for name, file in copies.keys() - named:
+        directory.states(name).delete([file])
 
 
 def _damaged(file: StateFileName, why: str) -> StateDamaged:
