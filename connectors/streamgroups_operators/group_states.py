@@ -55,4 +55,4 @@ def operators_of(location: str, group_id: str, named: Collection[StateFileName])
     operator = operator_in_use(listed, named)
     if operator is None:
         return {}
-    return {name: files[name] for name in (operator, *sharing(listed, operator))}
+    return {name: files[name] for name in (operator, *sharing(listed, operator, named))}

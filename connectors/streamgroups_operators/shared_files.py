@@ -53,19 +53,28 @@ class SharedFiles:
         self._own.delete(files)
 
 
-def sharing(files: Mapping[str, Collection[StateFileName]], operator: str) -> list[str]:
+def sharing(
+    files: Mapping[str, Collection[StateFileName]], operator: str, named: Collection[StateFileName] = ()
+) -> list[str]:
     """Returns the other operators of a group that process the records of the same tasks as an operator.
+
+    An operator that a changed program has renamed or removed has its files still, and lacks those of later batches.
 
     Args:
         files: the state files of each operator of the group.
         operator: one of them.
+        named: the files that committed offsets name.
 
     >>> first, second = (StateFileName(ms, "1f3a9c2b7d10", 17, 42) for ms in (1732334879123, 1732334879456))
     >>> sharing({"minutes": [first], "peaks": [first], "old": [second]}, "minutes")
     ['peaks']
+    >>> sharing({"minutes": [first, second], "removed": [first]}, "minutes", named=[first, second])
+    []
     """
     own_files = frozenset(files[operator])
-    return sorted(name for name, it in files.items() if name != operator and not own_files.isdisjoint(it))
+    newest = max(own_files.intersection(named), default=None)
+    common = own_files if newest is None else {newest}
+    return sorted(name for name, it in files.items() if name != operator and not common.isdisjoint(it))
 
 
 def without_shared(plans: Mapping[str, Collectable]) -> dict[str, Collectable]:

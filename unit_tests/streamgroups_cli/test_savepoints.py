@@ -340,3 +340,35 @@ def test_a_savepoint_that_is_ahead_of_the_group_skips_offsets(world: World) -> N
     world.states.commit(10, world.first)
     plan = world.restore(id_)
     assert "skips 10 offsets: the savepoint is ahead of it" in plan.err
+
+
+def chain(world: World) -> None:
+    """Adds an operator behind the windows, whose batches write files of the same names."""
+    world.states.write(3, 10, first=0, operator="peaks")
+    world.states.write(1, 20, first=10, operator="peaks")
+
+
+@pytest.mark.parametrize(
+    ("changes", "operators"),
+    [
+        (("--rename", "windows=minutes"), ["minutes", "peaks"]),
+        (("--without", "peaks"), ["windows"]),
+        (("--without", "windows", "--rename", "peaks=hours"), ["hours"]),
+    ],
+)
+def test_C3_the_next_savepoint_of_a_changed_program_has_its_operators_only(
+    world: World, changes: tuple[str, ...], operators: list[str]
+) -> None:
+    """The operators before the change have files of the same names still."""
+    chain(world)
+    done = world.restore(world.create(), *changes, "--execute", "--accept-repeated-output")
+    assert done.code == 0, done.err
+    for name in operators:
+        file = world.states.write(0, 25, first=20, operator=name)
+    world.states.commit(25, file)
+    id_ = world.create()
+    shown = json.loads(world.cli("savepoint", "show", str(world.to), id_, "-o", "json").out)
+    assert sorted(it["operator"] for it in shown["operators"]) == operators
+    located = ("--state-location", str(world.states.location), "-o", "json")
+    described = json.loads(world.cli("groups", "describe", "board", "--state", *located).out)
+    assert [it["state"]["offset"] for it in described["groups"][0]["partitions"] if it["partition"] == 0] == [25]
