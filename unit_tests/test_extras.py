@@ -181,7 +181,7 @@ def test_every_extra_of_a_package_installs_it() -> None:
 
 def test_a_worker_installs_neither_spark_nor_a_command_line() -> None:
     always = {Requirement(line).name for line in CONFIG["options"]["install_requires"].split("\n") if line}
-    assert always == {"numpy", "pyarrow", "confluent-kafka", "kafka-python", "tenacity"}
+    assert always == {"numpy", "pyarrow", "confluent-kafka", "kafka-python", "tenacity", "tomli"}
 
 
 def test_the_pins_of_ci_hold_everything_that_is_required() -> None:

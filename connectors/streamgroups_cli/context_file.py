@@ -108,6 +108,6 @@ def _parsed(path: Path, document: TOMLDocument, *, check_mode: bool = True) -> C
 
 
 def _has_secrets(contexts: Contexts) -> bool:
-    from streamgroups_kafka.client.jaas import SECRET
+    from streamgroups.connections.secret_names import KAFKA_SECRETS
 
-    return any(name.lower() in SECRET for context in contexts.named.values() for name in context.settings)
+    return any(name.lower() in KAFKA_SECRETS for context in contexts.named.values() for name in context.settings)

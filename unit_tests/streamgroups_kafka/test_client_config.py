@@ -15,10 +15,11 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.client import java_settings
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.client.jaas import SECRET, parse_jaas
+from streamgroups_kafka.client.jaas import parse_jaas
 from unit_tests.examples import examples
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:1"}
@@ -541,10 +542,10 @@ _malformed = st.sampled_from(
 
 
 def test_the_nine_passwords_of_kafka_are_secret() -> None:
-    assert KAFKAS_PASSWORD_TYPES <= SECRET
+    assert KAFKAS_PASSWORD_TYPES <= KAFKA_SECRETS
 
 
-@pytest.mark.parametrize("name", sorted(SECRET))
+@pytest.mark.parametrize("name", sorted(KAFKA_SECRETS))
 def test_secrets_are_not_printed(name: str) -> None:
     config = ClientConfig((("bootstrap.servers", "b:1"), (name, "hunter2!")))
     assert repr(config) == str(config) == f"ClientConfig(bootstrap.servers='b:1', {name}='***')"

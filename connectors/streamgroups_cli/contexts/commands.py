@@ -119,9 +119,9 @@ def _check(context: Context) -> None:
 
 
 def _reject_secrets(settings: Mapping[str, str]) -> None:
-    from streamgroups_kafka.client.jaas import SECRET
+    from streamgroups.connections.secret_names import KAFKA_SECRETS
 
-    secret = next((name for name in settings if name.lower() in SECRET), None)
+    secret = next((name for name in settings if name.lower() in KAFKA_SECRETS), None)
     if secret is not None:
         raise InvalidOption(
             f"Setting '{secret}' is a secret, which every user of the machine sees in the command line.",
@@ -161,11 +161,12 @@ def _emit(contexts: list[Context], current: str | None, output: Output) -> None:
 
 def _shown(settings: Mapping[str, str]) -> dict[str, str]:
     """Returns settings without secrets. A setting with a misspelt name can be a secret too."""
-    from streamgroups_kafka.client.jaas import SECRET, redacted, secrets_of
+    from streamgroups.connections.secret_names import KAFKA_SECRETS
+    from streamgroups_kafka.client.jaas import redacted, secrets_of
     from streamgroups_kafka.client.java_settings import KNOWN
 
     secrets = secrets_of(settings.items())
     return {
-        name: redacted(value, secrets) if name.lower() in KNOWN and name.lower() not in SECRET else "***"
+        name: redacted(value, secrets) if name.lower() in KNOWN and name.lower() not in KAFKA_SECRETS else "***"
         for name, value in sorted(settings.items())
     }

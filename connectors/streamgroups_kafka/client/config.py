@@ -15,8 +15,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
+from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.client.jaas import PROVIDER, SECRET, redacted, secrets_of
+from streamgroups_kafka.client.jaas import PROVIDER, redacted, secrets_of
 from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
 from streamgroups_kafka.client.key_stores import BINARY_STORES, pem_properties
 from streamgroups_kafka.client.token_providers import TokenSource, token_source
@@ -281,7 +282,7 @@ class ClientConfig:
         return redacted(text, secrets_of(self.properties))
 
     def __repr__(self) -> str:
-        shown = [f"{n}={'***' if n in SECRET else self.redact(v)!r}" for n, v in self.properties]
+        shown = [f"{n}={'***' if n in KAFKA_SECRETS else self.redact(v)!r}" for n, v in self.properties]
         shown += [f"group_id={self.group_id!r}"] if self.group_id is not None else []
         shown += [f"ignored={self.ignored!r}"] if self.ignored else []
         text = f"ClientConfig({', '.join(shown)})"

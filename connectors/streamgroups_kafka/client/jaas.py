@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
 
 
@@ -347,16 +348,6 @@ def _check_provider(properties: Mapping[str, str]) -> None:
         )
 
 
-#: Kafka's nine properties of type PASSWORD (4.1), and those that librdkafka marks as sensitive. They include
-#: certificates, as in Kafka.
-SECRET = words(
-    """
-    sasl.jaas.config sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.secret
-    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem sasl.password
-    sasl.oauthbearer.config ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.password ssl.key.password
-    ssl.truststore.certificates ssl.truststore.password ssl.key.pem ssl.ca.pem ssl.certificate.pem https.ca.pem
-    """
-)
 _IN_TEXT = re.compile(
     r"""(?P<name>\b\w*(?:password|secret)["']?\s*[=:]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s;,"']+) | (?P<url>://)[^/\s@]+@""",
     re.IGNORECASE | re.VERBOSE,
@@ -383,7 +374,7 @@ def secrets_of(properties: Iterable[tuple[str, str]], doubtful: Iterable[str] = 
     """
     properties = list(properties)
     found = {part for value in doubtful for part in _parts(value)}
-    found |= {part for name, value in properties if name in SECRET for part in _parts(value)}
+    found |= {part for name, value in properties if name in KAFKA_SECRETS for part in _parts(value)}
     for name, value in properties:
         if name == "sasl.jaas.config":
             try:

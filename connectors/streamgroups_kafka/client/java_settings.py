@@ -16,10 +16,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.client.jaas import (
     PROVIDER,
-    SECRET,
     STORES,
     login_properties,
     oauth_properties,
@@ -163,7 +163,7 @@ _FIXED = {
     ),
 }
 
-KNOWN = {*COMMON, *FETCHING, *MEMBERSHIP, *RENAMED, *_IGNORED, *_FIXED, *STORES, PROVIDER, "group.id"} | SECRET
+KNOWN = {*COMMON, *FETCHING, *MEMBERSHIP, *RENAMED, *_IGNORED, *_FIXED, *STORES, PROVIDER, "group.id"} | KAFKA_SECRETS
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:%.]+\]|[0-9A-Za-z._%-]+):(\d{1,5})")
 
 
@@ -205,7 +205,7 @@ def translate(given: Mapping[str, str]) -> Translation:
                 f"Option 'kafka.{name}' contains a NUL character or an unpaired surrogate.", remedy="Remove it."
             )
         if name not in STORES and name not in ("sasl.jaas.config", "group.id"):
-            found.take(name, value if name in SECRET else value.strip())
+            found.take(name, value if name in KAFKA_SECRETS else value.strip())
     for name, origin, value in store_properties(given):
         found.put(name, value, origin)
     if "sasl.jaas.config" in given:

@@ -1,0 +1,92 @@
+"""References are resolved in the process that connects. Its errors name the reference and the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streamgroups.connections.config_file import config_path, load_connections, resolver
+from streamgroups.connections.explicit_options import with_explicit
+from streamgroups.connections.references import FromConnections, FromEnvironment, FromFile, Reference, Setting, resolved
+from streamgroups.errors import InvalidOption
+
+
+def test_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, reference = resolver(), FromEnvironment("PG_PASSWORD")
+    with pytest.raises(
+        InvalidOption, match=r"Connection 'w': environment variable PG_PASSWORD of 'password' is not set"
+    ):
+        resolved(reference, "w", "password", here)
+    monkeypatch.setenv("PG_PASSWORD", "")
+    with pytest.raises(InvalidOption, match=r"is empty on .* The driver and all executors resolve"):
+        resolved(reference, "w", "password", here)
+    monkeypatch.setenv("PG_PASSWORD", "hunter22")
+    assert resolved(reference, "w", "password", here) == "hunter22"
+    assert "hunter22" not in repr(here)
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [("a b ", "a b "), ("hunter22\n", "hunter22"), ("hunter22\r\n", "hunter22"), ("a\nb\n", "a\nb"), ("ü", "ü")],
+)
+def test_a_file(tmp_path: Path, content: str, value: str) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(content.encode())
+    assert resolved(FromFile(str(path)), "w", "password", resolver()) == value
+
+
+def test_a_file_that_has_no_secret(tmp_path: Path) -> None:
+    def error(reference: Reference) -> str:
+        with pytest.raises(InvalidOption) as raised:
+            resolved(reference, "w", "password", resolver())
+        return str(raised.value)
+
+    empty, binary, large = tmp_path / "empty", tmp_path / "binary", tmp_path / "large"
+    empty.write_text("\n")
+    binary.write_bytes(b"hunter22\xff")
+    large.write_bytes(b"a" * (1 << 20) + b"b")
+    assert "cannot be read (No such file or directory)" in error(FromFile(str(tmp_path / "missing")))
+    assert "cannot be read (Is a directory)" in error(FromFile(str(tmp_path)))
+    assert f"file {empty} of 'password' is empty" in error(FromFile(str(empty)))
+    assert "is not UTF-8 text" in error(FromFile(str(binary)))
+    assert "hunter22" not in error(FromFile(str(binary)))
+    assert "larger than" in error(FromFile(str(large)))
+    assert "larger than" in error(FromFile("/dev/zero"))
+
+
+def test_plain_text_in_the_file_of_connections_is_read_where_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[connections.w]\ntype="postgres"\nsettings={password="hunter22"}')
+    path.chmod(0o600)
+    reference = load_connections(str(path)).get("w").settings["password"]
+    assert isinstance(reference, FromConnections)
+    assert resolved(reference, "w", "password", resolver()) == "hunter22"
+    path.chmod(0o644)
+    with pytest.raises(InvalidOption, match="chmod 600"):
+        resolved(reference, "w", "password", resolver())
+    path.unlink()
+    with pytest.raises(InvalidOption, match=r"connections.w.settings.password in .* does not exist on"):
+        resolved(reference, "w", "password", resolver())
+
+
+def test_the_path_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("STREAMGROUPS_CONFIG", raising=False)
+    assert config_path() == tmp_path / ".config" / "streamgroups" / "config.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    assert config_path() == tmp_path / "xdg" / "streamgroups" / "config.toml"
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", "~/mine.toml")
+    assert config_path() == tmp_path / "mine.toml"
+
+
+def test_explicit_options_add_and_do_not_contradict() -> None:
+    settings: dict[str, Setting] = {"security.protocol": "SASL_SSL", "sasl.password": FromEnvironment("X")}
+    added = with_explicit("prod", settings, {"security.protocol": "SASL_SSL", "client.id": "me"})
+    assert added == {**settings, "client.id": "me"}
+    for name in settings:
+        with pytest.raises(InvalidOption) as raised:
+            with_explicit("prod", settings, {name: "hunter22"}, prefix="kafka.")
+        assert f"Option 'kafka.{name}' contradicts connection 'prod'" in str(raised.value)
+        assert "hunter22" not in str(raised.value)
