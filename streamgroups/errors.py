@@ -5,6 +5,7 @@ the error as the cause of a failed query::
 
     StreamGroupsError
     ├── InvalidOption           an option or argument is unknown, malformed or contradicts another
+    ├── InvalidProcessor        the declaration of a processor has errors; the text has one line for each
     ├── MissingExtra            a package of an extra is not installed, or too old
     ├── BrokerUnreachable       no broker answered in time                                  (retriable)
     ├── UnknownTopic            a topic or partition does not exist
@@ -138,6 +139,13 @@ class InvalidOption(StreamGroupsError):
     """An option or argument is unknown, malformed, or contradicts another one."""
 
     code = "invalid_option"
+
+
+class InvalidProcessor(StreamGroupsError):
+    """The declaration of a processor has errors. The text has one line for each, with file, line, field and remedy (P1)."""
+
+    code = "invalid_processor"
+    _kept_characters = "\n"
 
 
 class MissingExtra(StreamGroupsError, ImportError):

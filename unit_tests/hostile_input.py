@@ -58,6 +58,7 @@ from streamgroups_schemas import avro_types, protobuf_files
 from streamgroups_schemas.avro_values import AVRO, decode_avro
 from streamgroups_schemas.json_schema import validate_json
 from streamgroups_schemas.protobuf_values import PROTOBUF, MessageSchema, decode_protobuf
+from streamgroups_spark.processors.yaml_text import read_text
 from unit_tests.letters import LETTER
 
 Text: TypeAlias = str | bytes
@@ -97,6 +98,15 @@ def _json(read: Callable[[Any], object]) -> Callable[[str], object]:
     return parse
 
 
+_PROCESSOR = b"""name: late
+source: {connection: prod, subscribe: "flights", stateRetention: 1h}
+steps:
+  - decode: {format: {json: 'carrier string'}}
+  - sql: SELECT * FROM input
+  - windows: {on: dep, by: [carrier], window: {hopping: {size: 2m, hop: 1m}}, aggregate: {n: count(*)}, prepartitioned: true}
+sink: {connection: warehouse, table: delays}
+dead_letters: {connection: prod, topic: late.dlq, max_share: 0.2}
+"""
 _TIME = PartitionTime(600, At(590), Progress(3, 7), next_offset=9, idle_since_ms=10, seen_ms=20)
 _OFFSET = BatchOffset(7, (OffsetRange(_P0, 3, 5),), {_P1: 9}, 1, "billing")
 _FILED = {"billing": {_P0: offset_files.FiledOffset(7, "x"), _P1: offset_files.FiledOffset(None)}}
@@ -150,6 +160,7 @@ PARSERS = (
     Parser(
         "reset request", (ResetRequest("5f2c", 5, {"flights": 2}).encode(),), lambda text: ResetRequest.parse(5, text)
     ),
+    Parser("processor file", (_PROCESSOR,), lambda content: read_text(content, "late.yaml")),
     Parser("skipped ranges", (SkippedRanges(("a", "b")).encode(),), SkippedRanges.parse),
     Parser("no-data batch", (NoDataBatch("5f2c", 7, 99).encode(),), NoDataBatch.parse),
     Parser("event time", (write_entry(_TIME, TimeSettings(Generation())),), read_time),

@@ -15,7 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "site"))
 option_tables = importlib.import_module("option_tables")
 
 
-@pytest.mark.parametrize(("kind", "names"), [("source", source._NAMES), ("sink", (*sink._NAMES, *sink._STREAM_NAMES))])
+@pytest.mark.parametrize(
+    ("kind", "names"), [("source", source.OPTION_NAMES), ("sink", (*sink._NAMES, *sink._STREAM_NAMES))]
+)
 def test_the_reference_lists_each_option_of_the_parser(kind: str, names: tuple[str, ...]) -> None:
     assert sorted(row[0] for row in option_tables.rows(kind)) == sorted(names)
 

@@ -14,6 +14,7 @@ from streamgroups.errors import (
     GroupRejected,
     InvalidCursor,
     InvalidOption,
+    InvalidProcessor,
     PartlyDone,
     ProgramMismatch,
     StreamGroupsError,
@@ -41,7 +42,7 @@ def exit_code(error: StreamGroupsError) -> ExitCode:
     <ExitCode.REJECTED: 3>
     """
     match error:
-        case InvalidOption() | InvalidCursor():
+        case InvalidOption() | InvalidCursor() | InvalidProcessor():
             return ExitCode.USAGE
         case GroupRejected() | CheckpointRejected() | ProgramMismatch() | FencedMember() | CursorExpired():
             return ExitCode.REJECTED

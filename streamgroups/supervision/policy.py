@@ -14,6 +14,7 @@ from streamgroups.errors import (
     CheckpointMismatch,
     DataLoss,
     InvalidOption,
+    InvalidProcessor,
     NotAuthorized,
     OffsetFormat,
     PositionsDiffer,
@@ -35,6 +36,7 @@ from streamgroups.supervision.failure_causes import Failure
 NEVER_PASS: frozenset[type[StreamGroupsError]] = frozenset(
     {
         InvalidOption,
+        InvalidProcessor,
         OffsetFormat,
         CheckpointMismatch,
         ProgramMismatch,

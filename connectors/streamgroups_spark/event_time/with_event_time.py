@@ -96,9 +96,9 @@ def with_event_time(
             ``eventTime``, and no operation before removes rows. Rows that a filter, a join with a table or
             ``dropDuplicates`` has removed do not advance the watermark, nor do rows with a dead letter.
         column: the event time, a timestamp. Rows with null do not advance the watermark.
-        watermark_delay: the delay of the watermark behind the latest record of a partition: ``"10s"``. A negative delay
+        watermark_delay: a duration: the delay of the watermark behind the latest record of a partition: ``"10s"``. A negative delay
             is ahead of it. Option ``watermarkDelay``.
-        partition_idle_timeout: how long a partition without available records holds back the watermark. Option
+        partition_idle_timeout: a duration: how long a partition without available records holds back the watermark. Option
             ``partitionIdleTimeout``.
         emit_every: how often the watermark advances: ``"10 records"``, or ``"5s"`` of event time. Option ``emitEvery``.
         import_from: the ``group.id`` whose watermark this stream follows. The queries of that group can run in any

@@ -54,7 +54,7 @@ _IGNORED_IN_BATCH = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
 )
-_NAMES = (
+OPTION_NAMES = (
     *_SUBSCRIBING,
     *STARTING,
     *ENDING,
@@ -175,7 +175,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """
     known, kafka = own_and_kafkas(
         options,
-        _NAMES,
+        OPTION_NAMES,
         unknown="is unknown",
         no_path=lambda path: InvalidOption(
             f"load('{path}') has a path, but topics have no path.", remedy="Use option 'subscribe' and load()."

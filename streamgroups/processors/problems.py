@@ -1,0 +1,97 @@
+"""What is wrong in a processor file: all problems of a file, each with its line, field and remedy.
+
+Collected by ``schema_checks``, ``reading`` and ``rules``. ``streamgroups processors validate`` prints them, and
+:func:`check` raises them as one error. Source: SEMANTICS P1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from streamgroups.errors import InvalidProcessor
+from streamgroups.processors.values import NO_LINE
+
+_MAX_SHOWN = 60
+#: Names of fields whose values can be secrets. Their values are never part of an error.
+_SECRET = re.compile(
+    r"password|passwd|secret|token|credential|jaas|private|sasl\.username|conninfo|\bkey\.pem", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """A problem of a processor.
+
+    Args:
+        line: the line in the file, from 1; 0 if it is unknown.
+        field: the field, such as ``steps[1].windows.on``. Empty for the whole file.
+        what: one sentence.
+        remedy: one sentence: the next action of the user.
+        file: the name of the file; empty without one.
+    """
+
+    line: int
+    field: str
+    what: str
+    remedy: str
+    file: str = ""
+
+    def __str__(self) -> str:
+        place = self.file + (f":{self.line}" if self.line != NO_LINE else "")
+        return ": ".join(it for it in (place, self.field, f"{self.what} {self.remedy}".strip()) if it)
+
+
+def check(problems: Iterable[Problem]) -> None:
+    """Raises all problems as one error.
+
+    Raises:
+        InvalidProcessor: if there is a problem. Each problem is one line of its text.
+
+    >>> check([Problem(3, "source", "Key 'subscrib' is unknown.", "Did you mean 'subscribe'?", "late.yaml")])
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidProcessor: late.yaml:3: source: Key 'subscrib' is unknown. Did you mean 'subscribe'?
+    """
+    found = sorted(set(problems))
+    if found:
+        raise InvalidProcessor("\n".join(map(str, found)))
+
+
+def nearest(name: str, known: Collection[str], *, otherwise: str = "") -> str:
+    """Returns the remedy for an unknown name.
+
+    Args:
+        name: the unknown name.
+        known: the valid names.
+        otherwise: the remedy if no valid name is similar; by default it lists them.
+
+    >>> nearest("subscrib", ["subscribe", "connection"]), nearest("x", ["subscribe", "connection"])
+    ("Did you mean 'subscribe'?", 'Use one of: connection, subscribe.')
+    """
+    names = {it.lower(): it for it in known}
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    if close:
+        return f"Did you mean '{names[close[0]]}'?"
+    return otherwise or f"Use one of: {', '.join(sorted(known))}."
+
+
+def is_secret(field: str) -> bool:
+    """Returns whether the value of a field can be a secret.
+
+    >>> is_secret("source.kafka.sasl.password"), is_secret("source.subscribe")
+    (True, False)
+    """
+    return _SECRET.search(field) is not None
+
+
+def shown(text: str, field: str = "") -> str:
+    """Returns a value for an error: shortened, and never a secret.
+
+    >>> shown("x" * 100)[-5:], shown("hunter2", "source.kafka.sasl.password")
+    ('xx...', '***')
+    """
+    if is_secret(field):
+        return "***"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,0 +1,254 @@
+"""A processor: what runs, independent of where and how often.
+
+Created by ``reading``. ``streamgroups_spark.processors`` builds the query of it. Source: SEMANTICS P1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+from streamgroups.processors.schema import STATEFUL, default_of
+
+#: The instance of a processor that is run without one.
+DEFAULT_INSTANCE = "local"
+#: A dot separates the instance from the name, so neither contains one.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+
+#: A function: ``module:name`` in a file, and possibly the function itself in Python.
+Reference: TypeAlias = "str | Callable[..., Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A step that calls an ``sg`` function.
+
+    Args:
+        name: the function, such as ``windows``.
+        arguments: its arguments as in the file.
+        line: the line in the file; 0 without a file.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    line: int = 0
+
+    @property
+    def state_name(self) -> str | None:
+        """The name of its state; ``None`` if it keeps none."""
+        if self.name not in STATEFUL:
+            return None
+        return str(self.arguments.get("name", default_of(self.name, "name")))
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A step of SQL over the rows of the step before, whose name is ``input``."""
+
+    text: str
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A step that calls a function of the user with the DataFrame."""
+
+    reference: Reference
+    line: int = 0
+
+
+Step: TypeAlias = FunctionCall | Sql | UserFunction
+
+
+class SinkKind(Enum):
+    """The kinds of sinks. Their values are those of the kinds of connections, except for Spark's own formats."""
+
+    KAFKA = "kafka"
+    POSTGRES = "postgres"
+    DELTA = "delta"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The input of a processor.
+
+    Args:
+        connection: the name of a Kafka connection.
+        options: the options of the source, as texts.
+        repartitioned: the arguments of ``sg.read_repartitioned``; ``None`` if it reads other topics.
+    """
+
+    connection: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    repartitioned: Mapping[str, Any] | None = None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it names."""
+        if self.repartitioned is not None:
+            return (str(self.repartitioned["topic"]),)
+        return tuple(filter(None, (it.strip() for it in self.options.get("subscribe", "").split(","))))
+
+    def reads(self, topic: str) -> bool:
+        """Returns whether it reads a topic.
+
+        >>> Source("prod", {"subscribePattern": "^fl"}).reads("flights"), Source("prod", {"subscribe": "a, b"}).reads("b")
+        (True, True)
+        """
+        pattern = self.options.get("subscribePattern")
+        return topic in self.topics or (pattern is not None and re.search(pattern.strip(), topic) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """An output of a processor: its sink, or that of its dead letters.
+
+    Args:
+        kind: the kind of the sink.
+        connection: the name of its connection; ``None`` for a format of Spark.
+        arguments: the arguments of ``sg.KafkaSink``, ``sg.PostgresSink`` or ``sg.DeltaSink``, or ``format`` and ``options``.
+    """
+
+    kind: SinkKind
+    connection: str | None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether it writes each record once."""
+        return self.kind is not SinkKind.SPARK and self.arguments.get("delivery") != "at-least-once"
+
+    @property
+    def place(self) -> str:
+        """The topic, table or format, for texts."""
+        names = {SinkKind.KAFKA: "topic", SinkKind.POSTGRES: "table", SinkKind.DELTA: "uri", SinkKind.SPARK: "format"}
+        return str(self.arguments.get(names[self.kind], "the column 'topic'"))
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A processor: one source connection, steps, and at most one sink connection (SEMANTICS P1).
+
+    Args:
+        name: its name in the instance.
+        source: what it reads.
+        steps: the steps, in order.
+        sink: what it writes; ``None``: it can only be previewed, or its last step is ``repartition``.
+        dead_letters: where dead letters are written.
+        letter_limits: the limits of ``sg.DeadLetters``.
+        replicas: the number of members of its group that run at once.
+        checkpoint: a lasting checkpoint on shared storage, for Spark's operators with state. ``None``: each run has a
+            checkpoint of its own, because positions are the group's.
+        trigger: Spark's ``trigger``, as its arguments. Empty: a batch starts when the one before has ended.
+        file: the file that declares it; empty for a Python object.
+
+    >>> flights = Processor("late-flights", Source("prod", {"subscribe": "flights"}))
+    >>> flights.group_id("board"), flights.transactional_id("board", 1)
+    ('board.late-flights', 'streamgroups-board.late-flights-1')
+    """
+
+    name: str
+    source: Source
+    steps: tuple[Step, ...] = ()
+    sink: Sink | None = None
+    dead_letters: Sink | None = None
+    letter_limits: Mapping[str, Any] = field(default_factory=dict)
+    replicas: int = 1
+    checkpoint: str | None = None
+    trigger: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+
+    def group_id(self, instance: str = DEFAULT_INSTANCE) -> str:
+        """Returns the consumer group: ``<instance>.<name>``."""
+        return f"{instance}.{self.name}"
+
+    def transactional_id(self, instance: str = DEFAULT_INSTANCE, member: int = 0) -> str:
+        """Returns the transactional id of a member: it fences the killed run of the same member, with any checkpoint."""
+        return f"streamgroups-{self.group_id(instance)}-{member}"
+
+    @property
+    def membership(self) -> str:
+        """``shared`` or ``exclusive``."""
+        return self.source.options.get("membership", "shared").lower()
+
+    @property
+    def state_location(self) -> str | None:
+        """The option ``stateLocation`` of the source; ``None``: a directory of the machine that runs it."""
+        return self.source.options.get("stateLocation")
+
+    @property
+    def delivery(self) -> str:
+        """``exactly-once`` or ``at-least-once``. The topic of ``repartition`` is written exactly once."""
+        return (
+            "exactly-once"
+            if self.repartition is not None or (self.sink and self.sink.exactly_once)
+            else "at-least-once"
+        )
+
+    @property
+    def repartition(self) -> FunctionCall | None:
+        """The last step, if it writes a repartitioned topic."""
+        last = self.steps[-1] if self.steps else None
+        return last if isinstance(last, FunctionCall) and last.name == "repartition" else None
+
+    @property
+    def states(self) -> tuple[FunctionCall, ...]:
+        """The steps whose state follows its partition."""
+        return tuple(it for it in self.steps if isinstance(it, FunctionCall) and it.state_name is not None)
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The names of all connections, each once."""
+        sinks = (it.connection for it in (self.sink, self.dead_letters) if it is not None)
+        found = (self.source.connection, *sinks, *registries(self.steps))
+        return tuple(dict.fromkeys(it for it in found if it is not None))
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The processor as values of JSON, which :func:`~streamgroups.processors.reading.processor_of` reads.
+
+        A function that is no text has no such form, and is shown by its name.
+        """
+        letters = {**_document(self.dead_letters), **self.letter_limits} if self.dead_letters else None
+        source: dict[str, Any] = {"connection": self.source.connection, **self.source.options}
+        if self.source.repartitioned is not None:
+            source["read_repartitioned"] = dict(self.source.repartitioned)
+        found: dict[str, Any] = {
+            "name": self.name,
+            "source": source,
+            "steps": [_step(it) for it in self.steps],
+            "sink": _document(self.sink) if self.sink else None,
+            "dead_letters": letters,
+            "replicas": self.replicas,
+            "checkpoint": self.checkpoint,
+            "trigger": dict(self.trigger),
+        }
+        return {key: it for key, it in found.items() if it not in (None, [], {})}
+
+
+def registries(steps: tuple[Step, ...]) -> tuple[str, ...]:
+    """Returns the connections of schema registries that steps name."""
+    found = []
+    for step in steps:
+        form = step.arguments.get("format") if isinstance(step, FunctionCall) else None
+        for settings in form.values() if isinstance(form, Mapping) else ():
+            if isinstance(settings, Mapping) and isinstance(settings.get("registry"), str):
+                found.append(settings["registry"])
+    return tuple(found)
+
+
+def _document(sink: Sink) -> dict[str, Any]:
+    return {**({} if sink.connection is None else {"connection": sink.connection}), **sink.arguments}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    if isinstance(step, Sql):
+        return {"sql": step.text}
+    if isinstance(step, UserFunction):
+        given = step.reference
+        return {"function": given if isinstance(given, str) else f"{given.__module__}:{given.__qualname__}"}
+    return {step.name: dict(step.arguments)}
