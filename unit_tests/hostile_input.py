@@ -46,6 +46,10 @@ from streamgroups.event_time.time_entries import read_time, write_entry
 from streamgroups.event_time.watermark import At
 from streamgroups.groups import history, offset_files
 from streamgroups.identity import TopicIdentity
+from streamgroups.instances.entries import Observation, Observed, Placement, Replica
+from streamgroups.instances.entries import Progress as InstanceProgress
+from streamgroups.instances.entry_json import read_entry
+from streamgroups.instances.entry_json import write_entry as write_instance_entry
 from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.message import Message
 from streamgroups.monitoring.query_progress import decode_report, encode_report, read_progress
@@ -143,6 +147,11 @@ def _of_array(codec: Callable[[pa.Array], pa.Array]) -> Callable[[bytes], object
     return lambda value: codec(pa.array([value], pa.binary())).to_pylist()
 
 
+_PLACED = Placement(Replica("late", 0), "w1", 7, 2)
+_ENTRY = (
+    write_instance_entry(Observation(_PLACED, Observed.RUNNING, 5, "5f2c", progress=InstanceProgress(3, 9, 4, 7)))[1]
+    or b""
+)
 _FIRST_VERSIONS = bytes.fromhex("00000001 0000 00000002 0012 0000 0004 0044 0000 0001")
 
 
@@ -217,6 +226,7 @@ PARSERS = (
     Parser("value for a JSON Schema", (b'{"a": [1, "x"]}',), _of_array(lambda values: validate_json(values, "{}"))),
     Parser("header of a value", (b"\x00\x00\x00\x00\x07rest",), split_header, (CannotDecode,)),
     Parser("indexes of a message", (b"\x04\x02\x00rest",), split_indexes, (CannotDecode,)),
+    Parser("entry of an instance", (_ENTRY,), lambda value: read_entry(b"observed/late/0", value), (ValueError,)),
     Parser("first version of the versions", (_FIRST_VERSIONS,), group_protocol.parse_versions, (ValueError,)),
 )
 

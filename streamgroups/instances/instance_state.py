@@ -1,0 +1,133 @@
+"""The state of an instance: the fold of the entries of its topic.
+
+The manager, the workers and the commands build it from the start of the topic. A record that is not an entry changes nothing.
+Source: :mod:`streamgroups.instances`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamgroups.instances.entries import (
+    Definition,
+    Desired,
+    Entry,
+    Manager,
+    Observation,
+    Placement,
+    Release,
+    Removed,
+    Replica,
+    Worker,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceState:
+    """All entries of an instance.
+
+    Args:
+        definitions: the definition of each processor.
+        desired: the desired state of each processor that was started once.
+        placements: the worker of each placed replica.
+        observed: the last observed state of each replica.
+        workers: the lease of each worker.
+        releases: the workers that have to end.
+        manager: the last heartbeat of the manager; ``None`` before the first one.
+        next_number: the number of the next placement. It never decreases.
+    """
+
+    definitions: Mapping[str, Definition] = field(default_factory=dict)
+    desired: Mapping[str, Desired] = field(default_factory=dict)
+    placements: Mapping[Replica, Placement] = field(default_factory=dict)
+    observed: Mapping[Replica, Observation] = field(default_factory=dict)
+    workers: Mapping[str, Worker] = field(default_factory=dict)
+    releases: Mapping[str, Release] = field(default_factory=dict)
+    manager: Manager | None = None
+    next_number: int = 1
+
+    def replicas(self, processor: str) -> tuple[Replica, ...]:
+        """The replicas of a processor, by its definition; empty without one."""
+        definition = self.definitions.get(processor)
+        return tuple(Replica(processor, i) for i in range(definition.replicas)) if definition is not None else ()
+
+    def current(self, replica: Replica) -> Observation | None:
+        """The observed state of a replica, if it belongs to the current request of its processor; otherwise ``None``."""
+        seen, desired = self.observed.get(replica), self.desired.get(replica.processor)
+        return seen if seen is not None and desired is not None and seen.placement.request == desired.request else None
+
+    def is_required(self, replica: Replica) -> bool:
+        """Whether a replica should run: its processor is defined and started, and it has neither failed nor completed."""
+        desired = self.desired.get(replica.processor)
+        if desired is None or not desired.is_running or replica not in self.replicas(replica.processor):
+            return False
+        seen = self.current(replica)
+        return seen is None or not seen.state.is_final
+
+    def is_valid(self, placement: Placement) -> bool:
+        """Whether a placement is the current one of a replica that should run, for the current request."""
+        replica = placement.replica
+        return (
+            self.placements.get(replica) == placement
+            and self.is_required(replica)
+            and self.desired[replica.processor].request == placement.request
+        )
+
+
+def apply(state: InstanceState, entry: Entry) -> InstanceState:
+    """Returns the state after an entry.
+
+    >>> state = apply(InstanceState(), Placement(Replica("late", 0), "w1", 7, 1))
+    >>> state.next_number, apply(state, Removed("placement", Replica("late", 0))).placements
+    (8, {})
+    """
+    if isinstance(entry, Manager):
+        return replace(state, manager=entry, next_number=max(state.next_number, entry.next_number))
+    if isinstance(entry, Removed):
+        if entry.kind == "manager":
+            return replace(state, manager=None)
+        kept = {of: it for of, it in _table(state, entry.kind).items() if of != entry.of}
+        return _with_table(state, entry.kind, kept)
+    kind, of = _place(entry)
+    changed = _with_table(state, kind, {**_table(state, kind), of: entry})
+    if isinstance(entry, Placement):
+        changed = replace(changed, next_number=max(state.next_number, entry.number + 1))
+    return changed
+
+
+#: The field of each kind of entry.
+_FIELDS = {
+    "definition": "definitions",
+    "desired": "desired",
+    "placement": "placements",
+    "observed": "observed",
+    "worker": "workers",
+    "release": "releases",
+}
+
+
+def _table(state: InstanceState, kind: str) -> Mapping[Any, Any]:
+    table: Mapping[Any, Any] = getattr(state, _FIELDS[kind])
+    return table
+
+
+def _with_table(state: InstanceState, kind: str, table: Mapping[Any, Any]) -> InstanceState:
+    changed: dict[str, Any] = {_FIELDS[kind]: table}
+    return replace(state, **changed)
+
+
+def _place(entry: Definition | Desired | Placement | Observation | Worker | Release) -> tuple[str, str | Replica]:
+    match entry:
+        case Definition():
+            return "definition", entry.processor
+        case Desired():
+            return "desired", entry.processor
+        case Placement():
+            return "placement", entry.replica
+        case Observation():
+            return "observed", entry.placement.replica
+        case Worker():
+            return "worker", entry.id
+    return "release", entry.worker
