@@ -14,8 +14,9 @@ IN_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --max-worker-restar
 # Unit tests do not wait, and each process collects all of them.
 UNIT_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n 2 --max-worker-restart=0)
 SHARED := $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadscope --no-loadscope-reorder)
-# `make test-long`: the number of kills for each sink and protocol, and the minutes of the soak test.
+# `make test-long`: the number of kills and of savepoints for each sink and protocol, and the minutes of the soak test.
 KILLS  ?= 15
+SAVEPOINTS ?= 15
 SOAK_MINUTES ?= 10
 MINUTES ?= 5
 SEED   ?=
@@ -52,6 +53,7 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.hostile_topic kafka postgres delta $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK_MINUTES)
 

@@ -10,9 +10,10 @@ arrived once and in the order of its partition.
 
 A stateful query (``--kind stateful``) is the only member of its group, and drops the records that its state contains. If
 its state is ahead of the output, records are lost; if it is behind, records arrive twice. Queries with windows (``--kind
-windows``) share a group and its state: ``campaign_windows`` compares their output with a plain count. Queries of ``--kind
+windows``) share a group and its state: ``campaign_windows`` compares their output with a plain count. With ``--kind
+savepoints`` savepoints of them are created meanwhile (``campaign_savepoints``), and ``campaign_forks`` compares forks. Queries of ``--kind
 zombies`` sleep at writes of positions (``campaign_zombies``) while resets are applied: ``campaign_resets`` checks the order of
-their output. Source: SEMANTICS F1-F3, G8, X1-X4, S10.
+their output. Source: SEMANTICS C3, F1-F3, G8, X1-X4, S10.
 """
 
 from __future__ import annotations
@@ -25,21 +26,25 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from integration_tests.campaign_faults import MASTER, CampaignMember, FaultInjector
+from integration_tests.campaign_forks import Forks
 from integration_tests.campaign_resets import MAX_BATCH, RequestedResets, order_of, wrong_letters
 from integration_tests.campaign_results import Result, here
-from integration_tests.campaign_targets import ReadBack, create, target
+from integration_tests.campaign_savepoints import SavepointResults, creation_of
+from integration_tests.campaign_targets import ReadBack, create, patiently, target
 from integration_tests.campaign_turns import (
     KINDS,
     SABOTAGES,
+    SAVEPOINT_SABOTAGES,
     STATE_SABOTAGES,
     VICTIMS_OF,
+    WINDOWS_KINDS,
     WINDOWS_VICTIMS,
     Turn,
     all_turns,
@@ -81,6 +86,7 @@ class Verdict:
         errors: the errors of a state.
         resets: the number of requested resets to known positions.
         unapplied: those that begin no run of the output, by partition.
+        savepoints: the savepoints and their forks.
     """
 
     kills: Counter[Turn]
@@ -92,11 +98,12 @@ class Verdict:
     errors: list[str] = field(default_factory=list)
     resets: int = 0
     unapplied: list[str] = field(default_factory=list)
+    savepoints: SavepointResults = field(default_factory=SavepointResults)
 
     @property
     def holds(self) -> bool:
         found = (self.lost, self.repeated, self.disordered, self.different, self.errors, self.unapplied)
-        return not any(found)
+        return not any((*found, self.savepoints.differences, self.savepoints.problems))
 
     @property
     def victims(self) -> dict[str, int]:
@@ -140,6 +147,7 @@ def campaign(
     kind: str = "stateless",
     kafka: EmbeddedKafka | None = None,
     seed: int = 1,
+    n_savepoints: int = 0,
     report: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Runs a campaign.
@@ -155,22 +163,24 @@ def campaign(
         faults_s: the time after which no more faults are injected, in seconds.
         per_second: the rate of the producer, in records per second.
         protocol: the group protocol.
-        sabotaged: one of ``SABOTAGES`` or ``STATE_SABOTAGES``, or empty.
+        sabotaged: one of ``SABOTAGES``, ``STATE_SABOTAGES`` or ``SAVEPOINT_SABOTAGES``, or empty.
         n_members: the number of queries, at most four. A single one reaches each point.
         kind: one of ``KINDS``. A stateful query is the only member of its group.
         kafka: the broker, if it is a target of faults.
-        seed: the seed of the targets of resets.
+        seed: the seed of the targets of resets, and of the points of commands.
+        n_savepoints: the number of complete savepoints, with ``kind="savepoints"``.
         report: called with a description of each turn.
 
     Raises:
         AssertionError: if no process reaches a point, or the queries do not read to the end.
     """
     topic, group = f"in-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
-    create(bootstrap, topic, TOPIC_CONFIG if kind == "windows" else {})
+    has_windows = kind in WINDOWS_KINDS
+    create(bootstrap, topic, TOPIC_CONFIG if has_windows else {})
     letters = f"letters-{uuid.uuid4().hex[:8]}" if kind == "zombies" else ""
     if letters:
         create(bootstrap, letters)
-    record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if kind == "windows" else {}
+    record: dict[str, Any] = {"key_of": key_of, "time_ms_of": time_ms_of} if has_windows else {}
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,
@@ -190,7 +200,7 @@ def campaign(
         "to": to,
         "options": options,
         "sabotaged": sabotaged,
-        "kind": kind,
+        "kind": "windows" if has_windows else kind,
         "letters": letters,
     }
     last = MASTER if any(victim == "executor" for _, victim in turns) else "local[2]"
@@ -198,10 +208,12 @@ def campaign(
     members = [*(CampaignMember(directory, it, config) for it in others), CampaignMember(directory, name, config, last)]
     reset = [group, "--topic", topic, "-b", bootstrap, "--state-location", options["stateLocation"]]
     resets = Resets(reset, directory)
-    ends = partial(end_offsets, bootstrap, topic, PARTITIONS)
+    ends = partial(patiently, partial(end_offsets, bootstrap, topic, PARTITIONS))
+    committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
     requested = RequestedResets(bootstrap, group, topic, seed)
     injector = FaultInjector(bootstrap, directory / "deaths", group, members, kafka, resets, ends, requested, sink)
     kills = Counter[Turn]()
+    creation = creation_of(options, directory, n_savepoints, seed, sabotaged, report) if n_savepoints else None
     deadline_s = time.monotonic() + timeout_s
     last_fault_s = time.monotonic() + faults_s
 
@@ -210,23 +222,23 @@ def campaign(
 
     try:
         injector.all_are_up()
-        with Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second, **record) as load:
-            if sabotaged:
-                # A disabled safeguard has no effect before the first batches are written.
+        load = Load(bootstrap, topic, partitions=PARTITIONS, per_second=per_second, **record)
+        with load, creation or nullcontext():
+            if sabotaged or creation:
+                # Before the first batches are written, a disabled safeguard has no effect, and a savepoint no content.
                 wait_until(
                     lambda: (
                         injector.all_are_up()
-                        and (
-                            sum(committed_offsets(bootstrap, group, topic).values()) > 5 * per_second
-                            or injector.state_errors()
-                        )
+                        and (sum(committed().values()) > 5 * per_second or injector.state_errors())
                     ),
                     f"the first batches are written; see {directory}",
                     min(300, left_s()),
                 )
             if kind == "zombies":
                 injector.until_all_own()
-            for point, victim in turns:
+            for turn, (point, victim) in enumerate(turns, 1):
+                if creation:
+                    creation.permit(turn / (len(turns) + 1))
                 began_s = time.monotonic()
                 if kind == "zombies":
                     injector.inject_zombie(point, with_reset=victim == "zombie-reset", timeout_s=min(300, left_s()))
@@ -236,13 +248,17 @@ def campaign(
                 report(f"{kills.total()}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
                 if time.monotonic() > last_fault_s:
                     break
-        if kind == "windows":
+            if creation:
+                creation.permit(1)
+                wait_until(
+                    lambda: injector.all_are_up() and creation.is_done,
+                    "the savepoints are complete",
+                    max(600, left_s()),
+                )
+        if has_windows:
             produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
         wait_until(
-            lambda: (
-                injector.all_are_up()
-                and (committed_offsets(bootstrap, group, topic) == ends() or injector.state_errors())
-            ),
+            lambda: injector.all_are_up() and (committed() == ends() or injector.state_errors()),
             f"all is read; see {directory}",
             min(300, left_s()),
         )
@@ -256,13 +272,16 @@ def campaign(
         verdict = _judged_by_order(kills, load.count, read_back(), found_letters, requested)
     else:
         verdict = _judged(kind, kills, load.count, read_back(), resets.done)
+    if creation:
+        forks = Forks(options, directory / "savepoints", directory, seed, report, creation.problems)
+        verdict = replace(verdict, savepoints=forks.check(creation.attempts, load.count))
     return replace(verdict, errors=injector.state_errors())
 
 
 def _judged(
     kind: str, kills: Counter[Turn], n_records: int, arrived: list[tuple[int, str]], resets: Sequence[Reset]
 ) -> Verdict:
-    if kind == "windows":
+    if kind in WINDOWS_KINDS:
         found = compare((value for _, value in arrived), n_records, resets)
         return Verdict(kills, n_records, found.missing, found.repeated, different=found.different)
     expected = {str(i) for i in range(n_records)}
@@ -312,6 +331,7 @@ class Settings:
     faults_s: float
     results: Path | None
     n_resets: int
+    n_savepoints: int
 
 
 def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind: str) -> bool:
@@ -343,6 +363,7 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
             kind=kind,
             kafka=kafka,
             seed=settings.seed,
+            n_savepoints=settings.n_savepoints if kind == "savepoints" else 0,
             report=partial(print, file=sys.stderr, flush=True),
         )
     day, commit, versions = here(kafka.version)
@@ -365,6 +386,13 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
         errors=len(verdict.errors),
         resets=verdict.resets,
         unapplied=len(verdict.unapplied),
+        savepoints=verdict.savepoints.count("complete"),
+        incomplete=len(verdict.savepoints.incomplete),
+        forks=verdict.savepoints.forks,
+        fork_rows=verdict.savepoints.rows,
+        fork_differences=len(verdict.savepoints.differences),
+        problems=len(verdict.savepoints.problems),
+        command_kills=verdict.savepoints.kills(),
         took_s=round(time.monotonic() - began_s),
     )
     if settings.results is not None:
@@ -372,6 +400,8 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
             file.write(result.to_line() + "\n")
     what = f"{sink}, {kind}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
     print(f"{what}, seed {settings.seed}, {result.took_s} s: {verdict}", flush=True)
+    if kind == "savepoints":
+        print(verdict.savepoints.to_text(verdict.victims), flush=True)
     return verdict.holds
 
 
@@ -392,7 +422,16 @@ def main() -> int:
         "--resets", type=int, default=0, help="of the group; with --kind zombies, for each sink and protocol"
     )
     parser.add_argument(
-        "--sabotaged", choices=(*SABOTAGES, *STATE_SABOTAGES), default="", help="take it away: the campaign must notice"
+        "--sabotaged",
+        choices=(*SABOTAGES, *STATE_SABOTAGES, *SAVEPOINT_SABOTAGES),
+        default="",
+        help="take it away: the campaign must notice",
+    )
+    parser.add_argument(
+        "--savepoints", type=int, default=15, help="complete ones, for each sink and protocol; with --kind savepoints"
+    )
+    parser.add_argument(
+        "--nodes", type=int, choices=(1, 2, 3), default=1, help="of the cluster; they are killed in turn"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
@@ -409,11 +448,12 @@ def main() -> int:
         given.minutes * 60,
         given.results,
         given.resets,
+        given.savepoints,
     )
     holds = []
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
-        kafka = stack.enter_context(EmbeddedKafka(data_dir=data_dir, properties=BROKER_PROPERTIES))
+        kafka = stack.enter_context(EmbeddedKafka(given.nodes, data_dir=data_dir, properties=BROKER_PROPERTIES))
         for sink in given.sinks:
             for protocol in given.protocols:
                 holds.append(one(kafka, requested, sink, protocol, given.kind))

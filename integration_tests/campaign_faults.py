@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -158,6 +159,9 @@ class FaultInjector:
         self._directory, self._kafka, self._sink = directory, kafka, sink
         self._resets, self._ends, self._requested = resets, ends, requested
         self._members = {member.name: member for member in members}
+        #: The nodes are killed in turn.
+        self._nodes = itertools.cycle(kafka.node_ids if kafka is not None else ())
+        self._killed_node = 0
         self._zombies = Zombies(bootstrap, group, members, self.all_are_up, requested)
         #: The injection by the name of the fault. Its arguments are the process at the point and its member.
         self._ways: dict[str, Callable[[psutil.Process, CampaignMember], None]] = {
@@ -195,7 +199,7 @@ class FaultInjector:
         reached.unlink()
         if victim == "broker":
             assert self._kafka is not None
-            self._kafka.restart_node(1)
+            self._kafka.restart_node(self._killed_node)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         return True
@@ -259,7 +263,8 @@ class FaultInjector:
 
     def _kill_broker(self, _: psutil.Process, __: CampaignMember) -> None:
         assert self._kafka is not None
-        self._kafka.kill_node(1)
+        self._killed_node = next(self._nodes)
+        self._kafka.kill_node(self._killed_node)
 
     def _lose_answer(self, process: psutil.Process, member: CampaignMember) -> None:
         (self._directory / f"lost.{member.name}.{process.pid}").touch()

@@ -43,6 +43,13 @@ class Result:
         errors: the number of errors of states.
         resets: the number of requested resets to known positions.
         unapplied: the number of partitions and resets without a run of the output.
+        savepoints: the number of complete savepoints.
+        incomplete: the number of savepoints without a commit record.
+        forks: the number of forks whose output was compared.
+        fork_rows: the number of their rows.
+        fork_differences: the number of their rows that differ, and of forks that failed.
+        problems: the number of savepoints and errors that should not exist.
+        command_kills: how often a command was killed, by its name and point.
         took_s: the duration in seconds.
     """
 
@@ -64,6 +71,13 @@ class Result:
     errors: int
     resets: int
     unapplied: int
+    savepoints: int
+    incomplete: int
+    forks: int
+    fork_rows: int
+    fork_differences: int
+    problems: int
+    command_kills: Mapping[str, int]
     took_s: int
 
     @property
@@ -99,7 +113,7 @@ def here(kafka_version: str) -> tuple[str, str, dict[str, str]]:
 
 
 def tables(results: Iterable[Result]) -> str:
-    """The tables of the documents. Windows and zombies have their own, and campaigns with a disabled safeguard are last of their
+    """The tables of the documents. Windows, zombies and savepoints have their own, and campaigns with a disabled safeguard are last of their
     kind. The last table has the points of zombies.
 
     >>> print(tables([EXAMPLE]))
@@ -112,11 +126,11 @@ def tables(results: Iterable[Result]) -> str:
     ordered = sorted(results, key=lambda r: (r.kind == "stateful", r.sink, r.protocol, r.sabotaged))
     groups = [
         [_cells(r) for r in ordered if bool(r.sabotaged) is sabotaged and r.kind in kinds]
-        for kinds in (("stateless", "stateful"), ("windows",), ("zombies",))
+        for kinds in (("stateless", "stateful"), ("windows",), ("zombies",), ("savepoints",))
         for sabotaged in (False, True)
     ]
     groups.append(_points([r for r in ordered if r.kind == "zombies"]))
-    return "\n\n".join(_table(group) for group in groups if group)
+    return "\n\n".join(table(group) for group in groups if group)
 
 
 def _points(results: Sequence[Result]) -> list[dict[str, str]]:
@@ -128,7 +142,8 @@ def _points(results: Sequence[Result]) -> list[dict[str, str]]:
     return [{"point": f"``{it}``"} | {_NAMES[sink]: str(count[it]) for sink, count in counts.items()} for it in points]
 
 
-def _table(rows: Sequence[Mapping[str, str]]) -> str:
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """A table in reStructuredText. The keys of the first row are the headings."""
     header = list(rows[0])
     texts = [header, *(list(row.values()) for row in rows)]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
@@ -143,6 +158,15 @@ def _cells(r: Result) -> dict[str, str]:
         differences = {"missing": r.lost, "different": r.different, "twice": r.twice}
         differences |= {"errors": r.errors} if r.sabotaged else {}
         found = {name: f"{number:,}" for name, number in differences.items()}
+    elif r.kind == "savepoints":
+        found = {
+            "kills of commands": str(sum(r.command_kills.values())),
+            "savepoints": str(r.savepoints),
+            "incomplete": str(r.incomplete),
+            "forks": str(r.forks),
+            "rows of forks": f"{r.fork_rows:,}",
+            "differences": f"{r.lost + r.twice + r.different + r.fork_differences + r.errors + r.problems:,}",
+        }
     elif r.kind == "zombies":
         found = {
             "resets": str(r.resets),
@@ -187,6 +211,13 @@ EXAMPLE = Result(
     errors=0,
     resets=0,
     unapplied=0,
+    savepoints=0,
+    incomplete=0,
+    forks=0,
+    fork_rows=0,
+    fork_differences=0,
+    problems=0,
+    command_kills={},
     took_s=99,
 )
 

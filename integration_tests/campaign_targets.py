@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 from urllib.parse import unquote
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.campaign_windows import PARTITIONS
@@ -19,12 +22,24 @@ from streamgroups_testkit.reading import read_committed, wait_until_no_transacti
 
 #: Returns (partition, value) of the whole output, in the order of its commits within a partition.
 ReadBack = Callable[[], list[tuple[int, str]]]
+Result = TypeVar("Result")
+_ATTEMPTS, _PAUSE_S = 20, 0.5
+
+
+def patiently(read: Callable[[], Result]) -> Result:
+    """Reads again after an error of the cluster: a killed node has left it, or a new topic is not known to all nodes."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(KafkaException):
+            return read()
+        time.sleep(_PAUSE_S)
+    return read()
 
 
 def create(bootstrap: str, topic: str, config: Mapping[str, str] = MappingProxyType({})) -> None:
     """Creates a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=dict(config))])[topic].result(30)
+    # With the default of the cluster: one copy on each of its nodes.
+    admin.create_topics([NewTopic(topic, PARTITIONS, config=dict(config))])[topic].result(30)
 
 
 @contextmanager

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 #: The kinds of queries. ``stateless``: write them. ``stateful``: drop duplicates. ``windows``: count them
 #: in windows whose state follows its partition. ``zombies``: write them and their dead letters, while resets are applied.
-KINDS = ("stateless", "stateful", "windows", "zombies")
+#: ``savepoints``: those of ``windows``, while savepoints are created.
+KINDS = ("stateless", "stateful", "windows", "zombies", "savepoints")
+#: The kinds whose queries count in windows.
+WINDOWS_KINDS = ("windows", "savepoints")
 POINTS = (
     "before-offset-log",
     "mid-read",
@@ -33,7 +36,13 @@ STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "silence")
 #: The faults of queries with windows. ``reset``: a tool resets the group back while the process waits.
 WINDOWS_VICTIMS = (*VICTIMS, "reset")
 #: The faults of each kind.
-VICTIMS_OF = {"stateless": VICTIMS, "stateful": STATEFUL_VICTIMS, "windows": WINDOWS_VICTIMS, "zombies": ("zombie",)}
+VICTIMS_OF = {
+    "stateless": VICTIMS,
+    "stateful": STATEFUL_VICTIMS,
+    "windows": WINDOWS_VICTIMS,
+    "zombies": ("zombie",),
+    "savepoints": WINDOWS_VICTIMS,
+}
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
 #: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
 #: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments
@@ -41,6 +50,9 @@ VICTIMS_OF = {"stateless": VICTIMS, "stateful": STATEFUL_VICTIMS, "windows": WIN
 #: Of zombies, ``epoch``: the ownership epoch of a reset.
 SABOTAGES = ("ledger", "fence", "batch-id", "epoch")
 STATE_SABOTAGES = ("state-offset", "state-segment", "state-file")
+#: Of savepoints, ``savepoint-file``: leave one file out of each savepoint. ``savepoint-offset``: save the states with earlier
+#: offsets.
+SAVEPOINT_SABOTAGES = ("savepoint-file", "savepoint-offset")
 
 #: The points of zombies: before and after each write of a position, and between its reads and its commit. Those of a
 #: reset are reached only while the members apply one, and those of a rebalance when partitions change their owner.
@@ -75,7 +87,7 @@ def all_turns(
     A short campaign covers as many different faults as possible: consecutive turns use each fault once before one
     repeats.
     """
-    points = (POINTS if sink == "kafka" else LEDGER_POINTS) + (STATE_POINTS if kind == "windows" else ())
+    points = (POINTS if sink == "kafka" else LEDGER_POINTS) + (STATE_POINTS if kind in WINDOWS_KINDS else ())
     choose = random.Random(f"{sink} {seed}")
     turns: list[Turn] = []
     while len(turns) < n_turns:
@@ -136,7 +148,7 @@ def revealing_turns(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
         reported = [("before-offsets" if sink == "kafka" else "before-commit", "zombie")]
     elif sabotaged == "epoch":
         reported = [("before-ledger-move", "zombie-reset")]
-    elif sabotaged in STATE_SABOTAGES:
+    elif sabotaged in (*STATE_SABOTAGES, *SAVEPOINT_SABOTAGES):
         reported = [("after-commit", "query")]
     else:
         reported = [("before-offset-log", "checkpoint")]

@@ -17,7 +17,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -96,6 +98,7 @@ def _records(count: int) -> pd.DataFrame:
     return found
 
 
+@lru_cache(maxsize=1)
 def plain_count(count: int) -> pd.DataFrame:
     """Every row that a query can emit: start, place, revision, result, and the offset of its last record.
 
@@ -148,16 +151,21 @@ class Differences:
     repeated: list[str]
 
 
-def compare(values: Iterable[str], count: int, resets: Iterable[Reset] = ()) -> Differences:
+def compare(
+    values: Iterable[str], count: int, resets: Iterable[Reset] = (), since: Mapping[int, int] = MappingProxyType({})
+) -> Differences:
     """Compares the rows of an output with the plain count.
 
     Args:
         values: the rows, as JSON.
         count: the number of records, without those that close the windows.
         resets: the resets.
+        since: the offset at which the query has continued in each partition. The output has only rows whose last record
+            is there or later.
     """
     expected = plain_count(count).assign(most=1)
     expected["is_last"] = ~expected.duplicated(["start", "place"], keep="last")
+    expected = expected[expected.offset >= expected.partition.map(lambda it: since.get(it, 0))]
     for it in resets:
         again = (expected.partition == it.partition) & expected.offset.between(it.next_offset, it.end_offset - 1)
         expected.loc[again, "most"] += 1

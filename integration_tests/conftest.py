@@ -60,6 +60,7 @@ HEAVY = frozenset(
         "test_hostile_topic",
         "test_killed_in_the_middle_of_a_commit",
         "test_random_members",
+        "test_savepoints_survive_kills",
         "test_schema_registries",
         "test_testkit",
         "test_the_demo",

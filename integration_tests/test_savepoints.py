@@ -6,10 +6,6 @@ The rows of a fork are compared with a plain program over all records (``Records
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from integration_tests.killed_commands import CREATE_POINTS, RESTORE_POINTS, is_killed, run_command
 from integration_tests.state_query import counts
 from integration_tests.test_state_follows_its_partition import PARTITIONS, Records, Result, Runs, current, read_rows
 from integration_tests.tiers import LONG
@@ -142,37 +139,6 @@ def test_C3_a_running_query_returns_to_its_savepoint(savepoints: Savepoints, rec
     assert current(read_rows(savepoints.runs.output)) == records.results()
 
 
-#: A program that runs a command and kills itself at a call of a method: (module, class, method, number of the call, before or after).
-_KILLED = """
-import importlib, os, signal, sys
-module, name, method, number, when = sys.argv[1:6]
-owner = getattr(importlib.import_module(module), name)
-real, calls = getattr(owner, method), iter(range(1, 1_000_000))
-def killed(*arguments, **named):
-    here = next(calls) == int(number)
-    if here and when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = real(*arguments, **named)
-    if here:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result
-setattr(owner, method, killed)
-sys.argv = ["streamgroups", *sys.argv[6:]]
-from streamgroups_cli import main
-main()
-"""
-_FILE = ("streamgroups_operators.locations", "StateDirectory", "write_parts")
-_RECORD = ("streamgroups_operators.savepoints.directory", "SavepointDirectory", "write")
-_COMMIT = ("streamgroups_kafka.admin.groups", "KafkaGroupAdmin", "alter_offsets")
-
-
-def killed(place: tuple[str, str, str], number: int, when: str, *arguments: str) -> None:
-    """Runs a command that is killed."""
-    program = [sys.executable, "-c", _KILLED, *place, str(number), when, *arguments]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=120, env=dict(os.environ))
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
-
-
 @LONG
 def test_C3_a_command_that_is_killed_leaves_no_savepoint_or_a_whole_one(
     savepoints: Savepoints, records: Records, bootstrap: str, topic: str
@@ -181,18 +147,13 @@ def test_C3_a_command_that_is_killed_leaves_no_savepoint_or_a_whole_one(
     savepoints.runs.run("first")
     location = ("--state-location", str(savepoints.states), "-b", bootstrap)
     create = ("savepoint", "create", savepoints.group, "--to", savepoints.to, *location)
-    for place, number, when, status in (
-        (_FILE, 1, "before", "incomplete"),
-        (_FILE, 1, "after", "incomplete"),
-        (_FILE, 2, "after", "incomplete"),
-        (_RECORD, 1, "before", "incomplete"),
-        (_RECORD, 1, "after", "complete"),
-    ):
+    for name, point in CREATE_POINTS.items():
+        status = "complete" if name == "after-record" else "incomplete"
         before = {it["id"] for it in savepoints.command("list", savepoints.to)["savepoints"]}
-        killed(place, number, when, *create)
+        assert is_killed(run_command(point, *create))
         new = [it for it in savepoints.command("list", savepoints.to)["savepoints"] if it["id"] not in before]
         # Before the first file there is no directory either.
-        assert [it["status"] for it in new] in ([status], []), (place, number, when)
+        assert [it["status"] for it in new] in ([status], []), name
         for it in new:
             rejected = streamgroups(
                 "savepoint", "restore", savepoints.to, it["id"], "--group", "x", *location, "--execute"
@@ -201,19 +162,16 @@ def test_C3_a_command_that_is_killed_leaves_no_savepoint_or_a_whole_one(
     id_ = savepoints.create()
     records.write(100)
     records.end()
-    for number, (place, call, when) in enumerate(
-        ((_FILE, 1, "before"), (_FILE, 1, "after"), (_FILE, 2, "after"), (_COMMIT, 1, "before"), (_COMMIT, 1, "after"))
-    ):
-        group = f"{savepoints.group}-{number}"
+    for name, point in RESTORE_POINTS.items():
+        group = f"{savepoints.group}-{name}"
         restore = ("savepoint", "restore", savepoints.to, id_, "--group", group, *location, "--execute")
-        killed(place, call, when, *restore)
-        committed = committed_offsets(bootstrap, group, topic)
-        if (place, when) != (_COMMIT, "after"):
-            assert committed == {}
+        assert is_killed(run_command(point, *restore))
+        if name != "after-commit":
+            assert committed_offsets(bootstrap, group, topic) == {}
             savepoints.restore(id_, "--group", group)
         fork = savepoints.of(group)
         fork.run("fork")
-        assert current(read_rows(fork.output)) == changed_since(records, savepoints.positions(id_)), (place, call, when)
+        assert current(read_rows(fork.output)) == changed_since(records, savepoints.positions(id_)), name
 
 
 @LONG

@@ -244,6 +244,30 @@ def _file_of_another_attempt(states_after: Callable[..., Any]) -> Callable[..., 
     return states
 
 
+def _without_a_file(copied: Callable[..., Any]) -> Callable[..., Any]:
+    """A savepoint does not have one of the files that only contain segments of its states."""
+
+    def left_out(name: Any, files: Any, cut: Any, *more: Any) -> Any:
+        from streamgroups.savepoints.cut import partitions_by_file
+
+        record = copied(name, files, cut, *more)
+        without_states = [it for it in record.files if it.name not in partitions_by_file(cut.states)]
+        return replace(record, files=tuple(it for it in record.files if it not in without_states[:1]))
+
+    return left_out
+
+
+def _with_earlier_offsets(record: Callable[..., Any]) -> Callable[..., Any]:
+    """A savepoint has states that are ahead of its offsets."""
+
+    def earlier(self: Any, *args: Any) -> Any:
+        made = record(self, *args)
+        positions = {tp: replace(it, next_offset=max(0, it.next_offset - 50)) for tp, it in made.positions.items()}
+        return replace(made, positions=positions)
+
+    return earlier
+
+
 _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]]] = {
     "ledger": {
         "streamgroups.ledgers.batch_commit": [("judge", _all_is_new)],
@@ -263,6 +287,10 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
     "state-offset": {"streamgroups_operators.store": [("StoredStates.find", _earlier_state)]},
     "state-segment": {"streamgroups_operators.store": [("StateStore.write", _without_a_segment)]},
     "state-file": {"streamgroups.query.operator_states": [("states_after", _file_of_another_attempt)]},
+    "savepoint-file": {"streamgroups_operators.savepoints.creating": [("_copied", _without_a_file)]},
+    "savepoint-offset": {
+        "streamgroups_operators.savepoints.creating": [("SavepointCreator._record", _with_earlier_offsets)]
+    },
 }
 for _module, _instead in _SABOTAGES.get(os.environ.get("STREAMGROUPS_SABOTAGE", ""), {}).items():
     # The wrapper of a point encloses a disabled safeguard, so the safeguard is first in the list.
