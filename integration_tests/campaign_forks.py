@@ -7,6 +7,7 @@ whose last record is at its positions or later. Source: SEMANTICS C3.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from integration_tests.campaign_fork_query import ERROR_FILE
 from integration_tests.campaign_savepoints import RECORD, Attempt, SavepointResults, command_points
@@ -94,6 +96,7 @@ class Forks:
         verified = streamgroups("savepoint", "verify", str(self.to), id_)
         if verified.returncode:
             self.problems.append(f"{id_}: savepoint verify finds problems: {verified.stdout}")
+        self.problems += [f"{id_}: {it}" for it in wrong_files(self.to / id_)]
         group = self._group(id_)
         if point is not None:
             killed = run_command(RESTORE_POINTS[point], "savepoint", "restore", str(self.to), id_, *self._target(group))
@@ -151,6 +154,19 @@ class Forks:
         results.rows += len(values)
         results.differences += [f"{id_}: {it}" for it in different]
         self.report(f"fork of {id_}: {len(values)} rows, {len(different)} differences")
+
+
+def wrong_files(savepoint: Path) -> list[str]:
+    """The files that a savepoint has in spite of its commit record, lacks, or has with another content."""
+    record = json.loads((savepoint / RECORD).read_text())
+    expected = {
+        Path("states", quote(operator["name"], safe=""), it["name"]): it["sha256"]
+        for operator in record["operators"]
+        for it in operator["files"]
+    }
+    files = (it for it in savepoint.rglob("*") if it.is_file() and it.name != RECORD)
+    found = {it.relative_to(savepoint): hashlib.sha256(it.read_bytes()).hexdigest() for it in files}
+    return sorted({str(path) for path, _ in found.items() ^ expected.items()})
 
 
 def positions(savepoint: Path) -> dict[int, int]:

@@ -130,7 +130,7 @@ class Creation:
     Args:
         arguments: the arguments of ``savepoint create``.
         to: the location of the savepoints.
-        wanted: the number of complete savepoints.
+        count: the number of complete savepoints.
         seed: the seed of the points.
         environment: further environment variables of the commands.
         report: called with a description of each savepoint.
@@ -140,12 +140,12 @@ class Creation:
         self,
         arguments: tuple[str, ...],
         to: Path,
-        wanted: int,
+        count: int,
         seed: int,
         environment: Mapping[str, str],
         report: Callable[[str], None],
     ) -> None:
-        self._arguments, self._to, self._wanted, self._seed = arguments, to, wanted, seed
+        self._arguments, self._to, self._count, self._seed = arguments, to, count, seed
         self._environment, self._report = environment, report
         self._condition, self._permitted, self._has_ended = threading.Condition(), 0, False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -174,14 +174,14 @@ class Creation:
             share: 0 to 1. With 1 commands run until the required number of savepoints is complete.
         """
         with self._condition:
-            self._permitted = 1_000_000 if share >= 1 else round(share * self._wanted * _ROUND / _COMPLETE)
+            self._permitted = 1_000_000 if share >= 1 else round(share * self._count * _ROUND / _COMPLETE)
             self._condition.notify()
 
     @property
     def is_done(self) -> bool:
         """Whether the required number of savepoints is complete, or the creation has failed."""
         complete = sum(it.status == "complete" for it in self.attempts)
-        return complete >= self._wanted or self._failure is not None
+        return complete >= self._count or self._failure is not None
 
     def _run(self) -> None:
         try:
@@ -225,7 +225,7 @@ class Creation:
 def creation_of(
     options: Mapping[str, str],
     directory: Path,
-    wanted: int,
+    count: int,
     seed: int,
     sabotaged: str,
     report: Callable[[str], None],
@@ -235,7 +235,7 @@ def creation_of(
     Args:
         options: the options of its queries.
         directory: the directory of the campaign.
-        wanted: the number of complete savepoints.
+        count: the number of complete savepoints.
         seed: the seed of the points.
         sabotaged: a disabled safeguard of the commands, or empty.
         report: called with a description of each savepoint.
@@ -258,7 +258,7 @@ def creation_of(
         "STREAMGROUPS_SABOTAGE": sabotaged,
     }
     server = ("-b", options["kafka.bootstrap.servers"])
-    return Creation((*arguments, *server), to, wanted, seed, environment if sabotaged else {}, report)
+    return Creation((*arguments, *server), to, count, seed, environment if sabotaged else {}, report)
 
 
 def error_code(result: CompletedProcess[str]) -> str:

@@ -6,13 +6,14 @@ import importlib
 import json
 import signal
 from collections import Counter
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
-from integration_tests.campaign_forks import positions
+from integration_tests.campaign_forks import positions, wrong_files
 from integration_tests.campaign_savepoints import RECORD, Attempt, Creation, SavepointResults, command_points
 from integration_tests.campaign_windows import PARTITIONS, Differences, compare
 from integration_tests.killed_commands import CREATE_POINTS, RESTORE_POINTS, Point
@@ -112,6 +113,20 @@ def test_the_table_counts_kills_savepoints_and_forks() -> None:
         "rows of forks": "2,000",
         "differences": "1",
     }
+
+
+def test_a_file_beside_those_of_the_record_is_a_problem(tmp_path: Path) -> None:
+    record = {"operators": [{"name": "a/b", "files": [{"name": "1.state", "sha256": sha256(b"rows").hexdigest()}]}]}
+    (tmp_path / RECORD).write_text(json.dumps(record))
+    assert wrong_files(tmp_path) == ["states/a%2Fb/1.state"]
+    states = tmp_path / "states" / "a%2Fb"
+    states.mkdir(parents=True)
+    (states / "1.state").write_bytes(b"rows")
+    assert wrong_files(tmp_path) == []
+    (states / "2.state").write_bytes(b"rows")
+    assert wrong_files(tmp_path) == ["states/a%2Fb/2.state"]
+    (states / "1.state").write_bytes(b"other")
+    assert wrong_files(tmp_path) == ["states/a%2Fb/1.state", "states/a%2Fb/2.state"]
 
 
 def test_the_positions_of_a_savepoint_are_read_without_the_tested_code(tmp_path: Path) -> None:
