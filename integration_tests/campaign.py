@@ -71,6 +71,9 @@ from streamgroups_testkit.reading import (
 )
 from streamgroups_testkit.waits import wait_until
 
+#: The timeout of a fault and of reading to the end, in seconds. On a busy machine a query with executors starts in minutes.
+_STEP_S = 600
+
 
 @dataclass
 class Verdict:
@@ -232,7 +235,7 @@ def campaign(
                         and (sum(committed().values()) > 5 * per_second or injector.state_errors())
                     ),
                     f"the first batches are written; see {directory}",
-                    min(300, left_s()),
+                    min(_STEP_S, left_s()),
                 )
             if kind == "zombies":
                 injector.until_all_own()
@@ -241,8 +244,8 @@ def campaign(
                     creation.permit(turn / (len(turns) + 1))
                 began_s = time.monotonic()
                 if kind == "zombies":
-                    injector.inject_zombie(point, with_reset=victim == "zombie-reset", timeout_s=min(300, left_s()))
-                elif not injector.inject(point, victim, min(300, left_s())):
+                    injector.inject_zombie(point, with_reset=victim == "zombie-reset", timeout_s=min(_STEP_S, left_s()))
+                elif not injector.inject(point, victim, min(_STEP_S, left_s())):
                     break
                 kills[point, victim] += 1
                 report(f"{kills.total()}: {point}, {victim}, {time.monotonic() - began_s:.1f} s")
@@ -253,14 +256,14 @@ def campaign(
                 wait_until(
                     lambda: injector.all_are_up() and creation.is_done,
                     "the savepoints are complete",
-                    max(600, left_s()),
+                    left_s(),
                 )
         if has_windows:
             produce(bootstrap, topic, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
         wait_until(
             lambda: injector.all_are_up() and (committed() == ends() or injector.state_errors()),
             f"all is read; see {directory}",
-            min(300, left_s()),
+            min(_STEP_S, left_s()),
         )
     finally:
         injector.give_up()
@@ -332,6 +335,7 @@ class Settings:
     results: Path | None
     n_resets: int
     n_savepoints: int
+    per_second: int
 
 
 def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind: str) -> bool:
@@ -357,6 +361,7 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
             turns=turns,
             timeout_s=settings.timeout_s,
             faults_s=settings.faults_s,
+            per_second=settings.per_second,
             protocol=protocol,
             sabotaged=settings.sabotaged,
             n_members=settings.n_members,
@@ -433,6 +438,7 @@ def main() -> int:
     parser.add_argument(
         "--nodes", type=int, choices=(1, 2, 3), default=1, help="of the cluster; they are killed in turn"
     )
+    parser.add_argument("--per-second", type=int, default=400, help="the rate of the producer, in records")
     parser.add_argument("--seed", type=int, default=1, help="of the order of turns")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of faults, for each sink and protocol")
@@ -449,6 +455,7 @@ def main() -> int:
         given.results,
         given.resets,
         given.savepoints,
+        given.per_second,
     )
     holds = []
     with ExitStack() as stack:
