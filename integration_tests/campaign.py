@@ -216,7 +216,9 @@ def campaign(
     requested = RequestedResets(bootstrap, group, topic, seed)
     injector = FaultInjector(bootstrap, directory / "deaths", group, members, kafka, resets, ends, requested, sink)
     kills = Counter[Turn]()
-    creation = creation_of(options, directory, n_savepoints, seed, sabotaged, report) if n_savepoints else None
+    creation = None
+    if n_savepoints:
+        creation = creation_of(options, directory, n_savepoints, seed, sabotaged, committed, report)
     deadline_s = time.monotonic() + timeout_s
     last_fault_s = time.monotonic() + faults_s
 
@@ -392,6 +394,7 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, kind
         resets=verdict.resets,
         unapplied=len(verdict.unapplied),
         savepoints=verdict.savepoints.count("complete"),
+        cuts=verdict.savepoints.cuts,
         incomplete=len(verdict.savepoints.incomplete),
         forks=verdict.savepoints.forks,
         fork_rows=verdict.savepoints.rows,

@@ -58,13 +58,14 @@ class Forks:
             attempts: the commands that have created them.
             n_records: the number of records, without those that close the windows.
         """
-        results = SavepointResults(list(attempts), self.restores, problems=self.problems)
+        results = SavepointResults(list(attempts), restores=self.restores, problems=self.problems)
         self._check_list(results)
         for id_ in results.incomplete:
             self._check_incomplete(id_)
         shutil.rmtree(Path(self.options["stateLocation"]) / self.options["group.id"])
         complete = [it.id for it in attempts if it.id is not None and it.status == "complete"]
         points = command_points(RESTORE_POINTS, f"restore {self.seed}")
+        results.cuts = len({tuple(sorted(positions(self.to / id_).items())) for id_ in complete})
         restored = [id_ for id_ in complete if self._restore(id_, next(points))]
         self._run(restored)
         for id_ in restored:

@@ -44,6 +44,7 @@ class Result:
         resets: the number of requested resets to known positions.
         unapplied: the number of partitions and resets without a run of the output.
         savepoints: the number of complete savepoints.
+        cuts: the number of different positions of them.
         incomplete: the number of savepoints without a commit record.
         forks: the number of forks whose output was compared.
         fork_rows: the number of their rows.
@@ -72,6 +73,7 @@ class Result:
     resets: int
     unapplied: int
     savepoints: int
+    cuts: int
     incomplete: int
     forks: int
     fork_rows: int
@@ -162,6 +164,7 @@ def _cells(r: Result) -> dict[str, str]:
         found = {
             "kills of commands": str(sum(r.command_kills.values())),
             "savepoints": str(r.savepoints),
+            "positions": str(r.cuts),
             "incomplete": str(r.incomplete),
             "forks": str(r.forks),
             "rows of forks": f"{r.fork_rows:,}",
@@ -212,6 +215,7 @@ EXAMPLE = Result(
     resets=0,
     unapplied=0,
     savepoints=0,
+    cuts=0,
     incomplete=0,
     forks=0,
     fork_rows=0,

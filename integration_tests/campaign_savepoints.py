@@ -10,6 +10,7 @@ import json
 import os
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ _COMPLETE_AFTER = (None, "after-record")
 _COMPLETE, _ROUND = _UNDISTURBED + 1, _UNDISTURBED + len(CREATE_POINTS)
 #: Errors while a broker is killed, or a reset is not applied yet. Nothing was created.
 _EXPECTED_ERRORS = ("broker_unreachable", "group_rejected")
+#: How long a savepoint waits for other offsets than those of the one before, in seconds. Faults stop the group for a time.
+_MAX_WAIT_S = 20
 #: The commit record, which this check reads without the tested code.
 RECORD = "savepoint.json"
 
@@ -73,6 +76,7 @@ class SavepointResults:
 
     Args:
         attempts: the commands that create savepoints.
+        cuts: the number of different positions of complete savepoints.
         restores: how often ``restore`` was killed at each point.
         forks: the number of forks whose output was compared.
         rows: the number of their rows.
@@ -81,6 +85,7 @@ class SavepointResults:
     """
 
     attempts: list[Attempt] = field(default_factory=list)
+    cuts: int = 0
     restores: Counter[str] = field(default_factory=Counter)
     forks: int = 0
     rows: int = 0
@@ -110,6 +115,7 @@ class SavepointResults:
         counts = {f"kills: {name}": n for name, n in {**dict(sorted(kills.items())), **self.kills()}.items()}
         counts |= {
             "savepoints, complete": self.count("complete"),
+            "different positions of complete savepoints": self.cuts,
             "savepoints, incomplete": len(self.incomplete),
             "commands that were rejected": self.count("rejected"),
             "commands that were killed before they created a directory": sum(
@@ -133,6 +139,7 @@ class Creation:
         count: the number of complete savepoints.
         seed: the seed of the points.
         environment: further environment variables of the commands.
+        committed: returns the committed offsets of the group.
         report: called with a description of each savepoint.
     """
 
@@ -143,10 +150,12 @@ class Creation:
         count: int,
         seed: int,
         environment: Mapping[str, str],
+        committed: Callable[[], Mapping[int, int]],
         report: Callable[[str], None],
     ) -> None:
         self._arguments, self._to, self._count, self._seed = arguments, to, count, seed
-        self._environment, self._report = environment, report
+        self._environment, self._committed, self._report = environment, committed, report
+        self._last: Mapping[int, int] = {}
         self._condition, self._permitted, self._has_ended = threading.Condition(), 0, False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._failure: Exception | None = None
@@ -188,8 +197,9 @@ class Creation:
             for number, point in enumerate(command_points(CREATE_POINTS, f"create {self._seed}")):
                 with self._condition:
                     self._condition.wait_for(partial(self._can_continue, number))
-                    if self._has_ended:
-                        return
+                self._wait_for_other_offsets()
+                if self._has_ended:
+                    return
                 self._create(number + 1, point)
         except Exception as e:
             # It is raised at the end of the block.
@@ -197,6 +207,16 @@ class Creation:
 
     def _can_continue(self, n_commands: int) -> bool:
         return self._has_ended or (n_commands < self._permitted and not self.is_done)
+
+    def _wait_for_other_offsets(self) -> None:
+        """Savepoints of the same offsets show little."""
+        deadline_s = time.monotonic() + _MAX_WAIT_S
+        while not self._has_ended and time.monotonic() < deadline_s:
+            if (found := self._committed()) != self._last:
+                self._last = found
+                return
+            with self._condition:
+                self._condition.wait(1)
 
     def _create(self, number: int, point: str | None) -> None:
         before = set(os.listdir(self._to))
@@ -228,6 +248,7 @@ def creation_of(
     count: int,
     seed: int,
     sabotaged: str,
+    committed: Callable[[], Mapping[int, int]],
     report: Callable[[str], None],
 ) -> Creation:
     """Creates savepoints of a group.
@@ -238,6 +259,7 @@ def creation_of(
         count: the number of complete savepoints.
         seed: the seed of the points.
         sabotaged: a disabled safeguard of the commands, or empty.
+        committed: returns the committed offsets of the group.
         report: called with a description of each savepoint.
     """
     to, location = directory / "savepoints", options["stateLocation"]
@@ -258,7 +280,7 @@ def creation_of(
         "STREAMGROUPS_SABOTAGE": sabotaged,
     }
     server = ("-b", options["kafka.bootstrap.servers"])
-    return Creation((*arguments, *server), to, count, seed, environment if sabotaged else {}, report)
+    return Creation((*arguments, *server), to, count, seed, environment if sabotaged else {}, committed, report)
 
 
 def error_code(result: CompletedProcess[str]) -> str:

@@ -75,7 +75,7 @@ def test_every_row_that_a_fork_omits_is_missing() -> None:
 def test_only_a_command_that_has_written_its_record_leaves_a_savepoint(
     tmp_path: Path, point: str | None, code: int, has_record: bool, status: str, n_problems: int
 ) -> None:
-    creation = Creation((), tmp_path, 1, 1, {}, lambda _: None)
+    creation = Creation((), tmp_path, 1, 1, {}, dict, lambda _: None)
     (tmp_path / "made").mkdir()
     if has_record:
         (tmp_path / "made" / RECORD).write_text("{}")
@@ -85,7 +85,7 @@ def test_only_a_command_that_has_written_its_record_leaves_a_savepoint(
 
 
 def test_an_error_that_no_fault_explains_is_a_problem(tmp_path: Path) -> None:
-    creation = Creation((), tmp_path, 1, 1, {}, lambda _: None)
+    creation = Creation((), tmp_path, 1, 1, {}, dict, lambda _: None)
     found = creation._judged(1, None, None, CompletedProcess([], 1, "", "Traceback\nKeyError: 7"))
     assert (found.why, len(creation.problems)) == ("exit code 1", 1)
 
@@ -97,7 +97,7 @@ def test_the_table_counts_kills_savepoints_and_forks() -> None:
         Attempt(3, "before-first-file", None, "incomplete"),
         Attempt(4, None, None, "rejected", "broker_unreachable"),
     ]
-    results = SavepointResults(attempts, Counter({"after-commit": 1}), forks=1, rows=2_000, differences=["a: a row"])
+    results = SavepointResults(attempts, 1, Counter({"after-commit": 1}), 1, 2_000, differences=["a: a row"])
     assert results.incomplete == ["b"]
     cells = [line.rsplit(maxsplit=1) for line in results.to_text({"query": 2}).splitlines()[3:-2]]
     assert {name: n for name, n in cells if n != "0"} == {
@@ -106,6 +106,7 @@ def test_the_table_counts_kills_savepoints_and_forks() -> None:
         "kills: create before-record": "1",
         "kills: restore after-commit": "1",
         "savepoints, complete": "1",
+        "different positions of complete savepoints": "1",
         "savepoints, incomplete": "1",
         "commands that were rejected": "1",
         "commands that were killed before they created a directory": "1",

@@ -126,15 +126,26 @@ def test_windows_have_tables_with_differences() -> None:
 def test_savepoints_have_a_table_of_forks() -> None:
     kills = {"create before-record": 2, "restore after-commit": 1}
     made = replace(
-        EXAMPLE, kind="savepoints", savepoints=4, incomplete=2, forks=4, fork_rows=1_000, command_kills=kills
+        EXAMPLE, kind="savepoints", savepoints=4, cuts=3, incomplete=2, forks=4, fork_rows=1_000, command_kills=kills
     )
     sabotaged = replace(made, sabotaged="savepoint-file", fork_differences=4)
     records, whole, without = tables([sabotaged, made, EXAMPLE]).split("\n\n")
     assert "forks" not in records
-    assert whole.splitlines()[3].split()[2:9] == ["3", "1,200", "3", "4", "2", "4", "1,000"]
+    assert whole.splitlines()[3].split()[2:10] == ["3", "1,200", "3", "4", "3", "2", "4", "1,000"]
     # The record that is twice is a difference too.
-    assert whole.splitlines()[3].split()[9] == "1"
-    assert without.splitlines()[3].split()[2:11] == ["savepoint-file", "3", "1,200", "3", "4", "2", "4", "1,000", "5"]
+    assert whole.splitlines()[3].split()[10] == "1"
+    assert without.splitlines()[3].split()[2:12] == [
+        "savepoint-file",
+        "3",
+        "1,200",
+        "3",
+        "4",
+        "3",
+        "2",
+        "4",
+        "1,000",
+        "5",
+    ]
 
 
 def test_zombies_have_tables_of_resets_and_points() -> None:
