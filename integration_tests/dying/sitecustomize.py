@@ -245,16 +245,17 @@ def _file_of_another_attempt(states_after: Callable[..., Any]) -> Callable[..., 
 
 
 def _without_a_file(copied: Callable[..., Any]) -> Callable[..., Any]:
-    """A savepoint does not have one of the files that only contain segments of its states."""
+    """A savepoint does not have one of its files: if possible, one that only contains segments of its states."""
 
-    def left_out(name: Any, files: Any, cut: Any, *more: Any) -> Any:
+    def incomplete(name: Any, files: Any, cut: Any, *more: Any) -> Any:
         from streamgroups.savepoints.cut import partitions_by_file
 
         record = copied(name, files, cut, *more)
         without_states = [it for it in record.files if it.name not in partitions_by_file(cut.states)]
-        return replace(record, files=tuple(it for it in record.files if it not in without_states[:1]))
+        left_out = (without_states or list(record.files))[:1]
+        return replace(record, files=tuple(it for it in record.files if it not in left_out))
 
-    return left_out
+    return incomplete
 
 
 def _with_earlier_offsets(record: Callable[..., Any]) -> Callable[..., Any]:
