@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from streamgroups_spark.internals.active_session import session_active as session_active
     from streamgroups_spark.joins.join import join as join
     from streamgroups_spark.ops.supervise import supervise as supervise
+    from streamgroups_spark.processors.building import processor as processor
     from streamgroups_spark.register import register as register
     from streamgroups_spark.repartition.repartition import read_repartitioned as read_repartitioned
     from streamgroups_spark.repartition.repartition import repartition as repartition
@@ -71,6 +72,7 @@ _PLACES = places(
         "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
         "streamgroups_spark.internals.active_session": "session_active",
         "streamgroups_spark.joins.join": "join",
+        "streamgroups_spark.processors.building": "processor",
         "streamgroups_spark.register": "register",
         "streamgroups_spark.repartition.repartition": "read_repartitioned repartition",
         "streamgroups_spark.ops.supervise": "supervise",

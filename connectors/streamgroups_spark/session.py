@@ -39,6 +39,11 @@ def set_registered(spark: SparkSession, parallelism: int) -> None:
     spark.conf.set(_PARALLELISM, str(parallelism))
 
 
+def is_registered(spark: SparkSession) -> bool:
+    """Returns whether this process has registered a session, or one from which it was copied."""
+    return _registered and spark.conf.get(_PARALLELISM, None) is not None
+
+
 def parallelism_of(spark: SparkSession) -> int:
     """The number of tasks with which a session was registered, or its default parallelism.
 

@@ -23,6 +23,7 @@ _STEPS = ("decode", "dedup", "encode", "join", "repartition", "safely", "statefu
 _SHAPES, _FORMATS = ("tumbling", "hopping", "session"), {"json": "Json", "avro": "Avro", "protobuf": "Protobuf"}
 #: Arguments that the processor or the connection sets.
 _SET = {
+    "connection",
     "df",
     "spark",
     "options",

@@ -48,6 +48,7 @@ def repartition(
     partitions: int | None = None,
     settings: Mapping[str, str] | None = None,
     transaction_timeout: str = "1 minute",
+    transactional_id: str | None = None,
     dead_letters: KafkaSink | AnySink | DeadLetters | None = None,
 ) -> DataStreamWriter:
     """Writes a stream to a topic that is partitioned by columns of the stream, exactly once (SEMANTICS S12).
@@ -70,6 +71,7 @@ def repartition(
         settings: more client settings by Java's or librdkafka's names, such as ``compression.type``. They override those
             of the source.
         transaction_timeout: a duration, after which the broker aborts a transaction. A trigger must not take longer.
+        transactional_id: see :class:`KafkaSink`.
         dead_letters: as in :func:`exactly_once`: the sink of rows with a dead letter. The topic does not contain them.
 
     Returns:
@@ -103,6 +105,7 @@ def repartition(
         topic=topic,
         settings=connection,
         transaction_timeout=transaction_timeout,
+        transactional_id=transactional_id,
     )
     target = TargetTopic(parse_sink({**sink.options, "checkpointLocation": checkpoint}).client, topic, partitions)
     new_topics = {topic: target.partition_count()}

@@ -1,0 +1,18 @@
+"""``streamgroups processors``: validates, explains and runs declared processors, one file per command.
+
+Part of the command line (``streamgroups_cli``). Only ``run`` imports Spark. Source: SEMANTICS P1.
+"""
+
+from __future__ import annotations
+
+from streamgroups_cli.lazy_commands import lazy_app
+
+app = lazy_app(
+    "Validate, explain and run processors, which are queries in YAML files.",
+    {
+        "validate": "streamgroups_cli.processors.validating:validate",
+        "explain": "streamgroups_cli.processors.explaining:explain",
+        "run": "streamgroups_cli.processors.running:run",
+        "schema": "streamgroups_cli.processors.printing_schema:print_schema",
+    },
+)

@@ -1,0 +1,101 @@
+"""``streamgroups processors run``: runs a processor in the foreground, or shows its result for the last records.
+
+It starts a Spark application in this process. A container runs this command. Source: SEMANTICS P1, W17.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamgroups.errors import InvalidOption
+from streamgroups.processors.problems import check
+from streamgroups.processors.processor import Processor
+from streamgroups_cli.output import print_message
+from streamgroups_cli.processors.files import LOCAL, Instance, OneFile, read_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_ROWS = 1_000
+
+
+def run(
+    file: OneFile,
+    instance: Instance = LOCAL,
+    member: Annotated[
+        int, typer.Option("--member", metavar="N", help="The number of this member, from 0, if 'replicas' is above 1.")
+    ] = 0,
+    preview: Annotated[
+        int | None,
+        typer.Option(
+            "--preview",
+            metavar="N",
+            min=1,
+            max=1_000_000,
+            help="Show the rows of about N last records, without group, state and output, and end.",
+            show_default=False,
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Spark's master. Default: that of spark-submit and spark-defaults.conf.",
+            show_default=False,
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+    ] = None,
+) -> None:
+    """Run a processor in the foreground until it is stopped.
+
+    A failed query is restarted. SIGTERM and Ctrl-C end it in an orderly way. The next run continues at the positions of the
+    group, on this or another machine.
+
+    Exit code: 0 if it was stopped or has ended, 1 if it was given up, 2 for a file with a mistake.
+    """
+    processors, problems = read_files([file], instance)
+    check(problems)
+    (declared,) = processors
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    with _session(declared, instance, master, conf or []) as spark:
+        if preview is not None:
+            _print_preview(declared, spark, preview, instance)
+            return
+        from streamgroups_spark.processors.running import run_processor
+
+        print_message(f"Processor '{declared.name}' runs as group '{declared.group_id(instance)}', member {member}.")
+        outcome = run_processor(declared, spark, instance=instance, member=member)
+        how = "was stopped" if outcome.stopped_by_signal else "has ended"
+        print_message(f"Processor '{declared.name}' {how} after {outcome.restarts} restarts.")
+
+
+def _print_preview(declared: Processor, spark: SparkSession, records: int, instance: str) -> None:
+    from streamgroups_spark.processors.running import preview
+
+    preview(declared, spark, records, instance=instance).show(_MOST_ROWS, truncate=80)
+
+
+@contextmanager
+def _session(declared: Processor, instance: str, master: str | None, conf: Sequence[str]) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(declared.group_id(instance))
+    if master is not None:
+        builder = builder.master(master)
+    for setting in conf:
+        name, found, value = setting.partition("=")
+        if not found or not name:
+            raise InvalidOption(f"--conf '{name}' has no value.", remedy="Write --conf NAME=VALUE.")
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()

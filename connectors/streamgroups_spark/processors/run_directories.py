@@ -1,0 +1,91 @@
+"""The directory of the checkpoint of one run, and the local directory of states.
+
+Each run of a processor has a new checkpoint, because positions are those of the group. A run deletes the checkpoints of
+earlier runs whose processes have ended. The lock of a directory ends with its process, also after ``kill -9``. Called by
+``building`` and ``running``. Source: SEMANTICS P1; ``flock``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_VARIABLE = "STREAMGROUPS_PROCESSORS"
+
+
+def processors_directory() -> Path:
+    """Returns the directory of all processors of this user on this machine: ``STREAMGROUPS_PROCESSORS``, or that of XDG."""
+    named = os.environ.get(_VARIABLE)
+    if named:
+        return Path(named).expanduser().absolute()
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return (Path(base).expanduser() / "streamgroups" / "processors").absolute()
+
+
+def state_directory(group_id: str) -> str:
+    """Returns the local ``stateLocation`` of a processor without one."""
+    return str(processors_directory() / group_id / "state")
+
+
+def new_checkpoint(group_id: str) -> str:
+    """Returns the path of a new checkpoint, which nothing creates or deletes yet."""
+    return str(_runs(group_id) / uuid.uuid4().hex)
+
+
+@contextmanager
+def run_checkpoint(group_id: str) -> Iterator[str]:
+    """Returns the path of a new checkpoint for one run, and deletes it at the end of the block.
+
+    Checkpoints of ended processes are deleted first.
+
+    Args:
+        group_id: the group of the processor.
+    """
+    runs = _runs(group_id)
+    runs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = Path(new_checkpoint(group_id))
+    lock = _locked(_lock_of(path))
+    assert lock is not None, "the name is new"
+    try:
+        _delete_ended(runs)
+        yield str(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        _lock_of(path).unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _runs(group_id: str) -> Path:
+    return processors_directory() / group_id / "runs"
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _locked(file: Path) -> int | None:
+    """Locks a file for this process; ``None`` if another one has the lock, or has deleted the file."""
+    number = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(number).st_nlink:
+            return number
+    except BlockingIOError:
+        pass
+    os.close(number)
+    return None
+
+
+def _delete_ended(runs: Path) -> None:
+    for file in runs.glob("*.lock"):
+        lock = _locked(file)
+        if lock is None:
+            continue
+        shutil.rmtree(file.with_suffix(""), ignore_errors=True)
+        file.unlink(missing_ok=True)
+        os.close(lock)

@@ -1,0 +1,187 @@
+"""Runs a declared processor until it ends, and shows its result for the last records.
+
+Called by ``streamgroups processors run``, in the main thread. :mod:`streamgroups_spark.ops.supervise` restarts a failed query.
+Source: SEMANTICS P1, W17.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.groups.subscription import is_subscribed
+from streamgroups.partitions import TopicPartition
+from streamgroups.processors.processor import DEFAULT_INSTANCE, Processor
+from streamgroups.query.position_options import ENDING, STARTING
+from streamgroups.retry import comes_true
+from streamgroups.supervision.policy import RestartPolicy
+from streamgroups_spark.ops.supervise import Outcome, supervise
+from streamgroups_spark.processors.building import Run, processor, rows_of
+from streamgroups_spark.processors.run_directories import new_checkpoint, run_checkpoint
+from streamgroups_spark.register import register
+from streamgroups_spark.session import is_registered
+from streamgroups_spark.source.cluster_clients import cluster_of
+from streamgroups_spark.source.source_options import parse
+
+logger = logging.getLogger(__name__)
+
+#: How long the group can take to remove a killed member. The broker sets the session timeout of KIP-848, 45 s by default.
+_REMOVED_WITHIN_S = 60.0
+_AGAIN_S = 0.5
+_CLIENT_ID = "kafka.client.id"
+
+
+def run_processor(
+    declared: Processor,
+    spark: SparkSession,
+    *,
+    instance: str = DEFAULT_INSTANCE,
+    member: int = 0,
+    policy: RestartPolicy | None = None,
+) -> Outcome:
+    """Runs a processor, and restarts it after failures. Returns when it has ended or was stopped by a signal.
+
+    The run has a new checkpoint, unless the file sets one, and deletes it at its end.
+
+    Args:
+        declared: the processor.
+        spark: the session.
+        instance: see :func:`~streamgroups_spark.processors.building.processor`.
+        member: see :func:`~streamgroups_spark.processors.building.processor`.
+        policy: the rules for restarts.
+
+    Raises:
+        InvalidOption: if the processor has no sink, or not so many members.
+        GroupRejected: if this member runs already.
+        QueryGivenUp: if the query failed permanently, or too often.
+    """
+    if declared.sink is None and declared.repartition is None:
+        raise InvalidOption(
+            f"Processor '{declared.name}' has no sink.", remedy="Add 'sink', or show its rows with --preview 20."
+        )
+    if not 0 <= member < declared.replicas:
+        raise InvalidOption(
+            f"Processor '{declared.name}' has no member {member}.",
+            remedy=f"Its members are 0 to {declared.replicas - 1}. Set 'replicas' for more.",
+        )
+    _reject_second_run(declared, instance, member)
+    client_id = f"{_client_prefix(declared, instance, member)}{platform.node()}-{os.getpid()}"
+    named = _with_option(declared, _CLIENT_ID, client_id)
+    with _checkpoint(declared, instance) as checkpoint:
+
+        def start() -> StreamingQuery:
+            _, writer = processor(named, spark, instance=instance, member=member, checkpoint=checkpoint)
+            assert writer is not None
+            query: StreamingQuery = writer.start()
+            return query
+
+        return supervise(start, policy=policy)
+
+
+@contextmanager
+def _checkpoint(declared: Processor, instance: str) -> Iterator[str]:
+    if declared.checkpoint is not None:
+        yield declared.checkpoint
+        return
+    with run_checkpoint(declared.group_id(instance)) as checkpoint:
+        yield checkpoint
+
+
+def _with_option(declared: Processor, name: str, value: str) -> Processor:
+    options = {name: value, **declared.source.options}
+    return replace(declared, source=replace(declared.source, options=options))
+
+
+def _client_prefix(declared: Processor, instance: str, member: int) -> str:
+    return f"streamgroups-{declared.group_id(instance)}-{member}-"
+
+
+def _reject_second_run(declared: Processor, instance: str, member: int) -> None:
+    """Waits until the group has removed a killed run of this member, and rejects a live one.
+
+    Two live runs of one member would fence each other.
+    """
+    source = declared.source
+    group_id, prefix = declared.group_id(instance), _client_prefix(declared, instance, member)
+    topics = {"subscribe": ",".join(source.topics)} if source.repartitioned is not None else {}
+    given = {**source.options, **topics, "connection": source.connection, "group.id": group_id}
+    cluster = cluster_of(parse(given, streaming=True))
+    found: list[str] = []
+
+    def is_free() -> bool:
+        members = cluster.describe(group_id).members
+        found[:] = [f"{it.client_id} ({it.host})" for it in members if it.client_id.startswith(prefix)]
+        return not found
+
+    if is_free():
+        return
+    logger.warning("Member %d of group %s is still in it: %s. Waiting until it has ended.", member, group_id, found[0])
+    if not comes_true(is_free, _REMOVED_WITHIN_S, every_s=_AGAIN_S):
+        raise GroupRejected(
+            f"Member {member} of group '{group_id}' runs already: {', '.join(found)}.",
+            remedy="Stop it first. To run several members, set 'replicas', and give each run its own --member.",
+            group=group_id,
+        )
+
+
+# ---- preview ---------------------------------------------------------------------------------------------------------
+
+
+def preview(declared: Processor, spark: SparkSession, records: int, *, instance: str = DEFAULT_INSTANCE) -> DataFrame:
+    """Returns the rows that a processor computes from the last records of its topics, as bounded data.
+
+    It joins no group, stores no state, and writes nothing.
+
+    Args:
+        declared: the processor.
+        spark: the session.
+        records: about how many records are read, divided among the partitions.
+        instance: the instance of the processor.
+
+    Raises:
+        InvalidOption: if the processor reads a repartitioned topic, or a step rejects its argument.
+    """
+    if declared.source.repartitioned is not None:
+        raise InvalidOption(
+            f"Processor '{declared.name}' reads a repartitioned topic, which is always a stream.",
+            remedy="Preview the processor that writes the topic.",
+        )
+    if not is_registered(spark):
+        register(spark)
+    without = {*STARTING, *ENDING, "membership"}
+    given = {name: it for name, it in declared.source.options.items() if name not in without}
+    options = {"connection": declared.source.connection, **given}
+    last = _last_offsets(options, records)
+    positions = {name: json.dumps(last[name]) for name in ("startingOffsets", "endingOffsets")}
+    df = spark.read.format("streamgroups").options(**options, **positions).load()
+    return rows_of(Run(declared, instance, 0, new_checkpoint(declared.group_id(instance))), df)
+
+
+def _last_offsets(options: dict[str, str], records: int) -> dict[str, dict[str, dict[str, int]]]:
+    """The offsets of the last records of each partition, as options of the source."""
+    parsed = parse(options, streaming=False)
+    cluster = cluster_of(parsed)
+    counts = {topic: n for topic, n in cluster.topics().items() if is_subscribed(parsed.subscription, topic)}
+    partitions = [TopicPartition(topic, number) for topic, n in counts.items() for number in range(n)]
+    ends = cluster.end_offsets(partitions)
+    starts = cluster.beginning_offsets(partitions)
+    filled = [it for it in partitions if ends[it] > starts[it]]
+    share = -(-records // max(1, len(filled)))
+    found: dict[str, dict[str, dict[str, int]]] = {
+        "startingOffsets": defaultdict(dict),
+        "endingOffsets": defaultdict(dict),
+    }
+    for it in partitions:
+        found["startingOffsets"][it.topic][str(it.partition)] = max(starts[it], ends[it] - share)
+        found["endingOffsets"][it.topic][str(it.partition)] = ends[it]
+    return found
