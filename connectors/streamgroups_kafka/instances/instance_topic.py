@@ -1,0 +1,111 @@
+"""The topic of an instance: it is created with the required settings, and checked before each use.
+
+Created by ``streamgroups_cli`` and ``streamgroups_spark.workers``. Implements :class:`streamgroups.instances.ports.InstanceLog`.
+Source: KIP-4; Kafka's topic configuration.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.instances.entries import check_name, topic_of
+from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
+from streamgroups_kafka.admin.topic_changes import create_topic
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.missing_acls import DESCRIBE, DESCRIBE_CONFIGS
+from streamgroups_kafka.instances.entry_reader import KafkaEntryReader
+from streamgroups_kafka.instances.entry_writers import KafkaEntryWriter, KafkaManagerWriter
+
+_SETTINGS = {
+    "cleanup.policy": "compact",
+    # Most records are heartbeats. Compaction leaves out the active segment, which a reader reads from its start.
+    "segment.bytes": str(16 * 2**20),
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+class KafkaInstanceLog:
+    """See :class:`streamgroups.instances.ports.InstanceLog`.
+
+    Args:
+        config: the configuration of the client.
+        instance: the name of the instance.
+        timeout_s: how long a write waits for its acknowledgement, in seconds.
+
+    Raises:
+        InvalidOption: if the name is not valid.
+    """
+
+    def __init__(self, config: ClientConfig, instance: str, *, timeout_s: float = 10.0) -> None:
+        self._config, self._timeout_s = config, timeout_s
+        self.instance = check_name(instance, "an instance")
+        self.topic = topic_of(instance)
+
+    def create(self) -> bool:
+        """See :meth:`streamgroups.instances.ports.InstanceLog.create`."""
+        if create_topic(self._config, self.topic, 1, settings=_SETTINGS):
+            return True
+        self.check()
+        return False
+
+    def check(self) -> None:
+        """See :meth:`streamgroups.instances.ports.InstanceLog.check`."""
+        admin = AdminClient(dict(self._config.for_admin()))
+        try:
+            found = admin.list_topics(self.topic, timeout=REQUEST_TIMEOUT_S).topics[self.topic]
+        except KafkaException as e:
+            what = f"Topic '{self.topic}' could not be described"
+            raise to_streamgroups_error(
+                e.args[0], what, topic=self.topic, operations=DESCRIBE, redact=self._config.redact
+            ) from None
+        if found.error is not None:
+            raise UnknownTopic(
+                f"The instance '{self.instance}' does not exist, or this user is not authorized to describe its topic "
+                f"'{self.topic}'.",
+                remedy=f"Create it with: streamgroups instance run {self.instance}",
+                topic=self.topic,
+            )
+        if len(found.partitions) != 1:
+            raise InvalidOption(
+                f"Topic '{self.topic}' has {len(found.partitions)} partitions, and the topic of an instance has 1.",
+                remedy=self._recreate,
+                topic=self.topic,
+            )
+        policy = self._cleanup_policy(admin)
+        if policy != "compact":
+            raise InvalidOption(
+                f"Topic '{self.topic}' has cleanup.policy={policy}, so the definitions of its processors are deleted.",
+                remedy=f"Set it with: kafka-configs.sh --alter --topic {self.topic} --add-config cleanup.policy=compact",
+                topic=self.topic,
+            )
+
+    def reader(self) -> KafkaEntryReader:
+        """See :meth:`streamgroups.instances.ports.InstanceLog.reader`."""
+        return KafkaEntryReader(self._config, self.topic)
+
+    def writer(self) -> KafkaEntryWriter:
+        """See :meth:`streamgroups.instances.ports.InstanceLog.writer`."""
+        return KafkaEntryWriter(self._config, self.topic, self._timeout_s)
+
+    def manager(self) -> KafkaManagerWriter:
+        """See :meth:`streamgroups.instances.ports.InstanceLog.manager`."""
+        return KafkaManagerWriter(self._config, self.instance, self._timeout_s)
+
+    @property
+    def _recreate(self) -> str:
+        return f"Delete the topic if it belongs to another program, or use another name. 'streamgroups instance run {self.instance}' creates it."
+
+    def _cleanup_policy(self, admin: AdminClient) -> str:
+        resource = ConfigResource(ResourceType.TOPIC, self.topic)
+        try:
+            settings = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
+        except KafkaException as e:
+            what = f"The settings of '{self.topic}' could not be read"
+            raise to_streamgroups_error(
+                e.args[0], what, topic=self.topic, operations=DESCRIBE_CONFIGS, redact=self._config.redact
+            ) from None
+        return str(settings["cleanup.policy"].value)

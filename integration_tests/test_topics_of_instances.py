@@ -1,0 +1,67 @@
+"""The topic of an instance on a real broker: the contract of the fake, and the checks of its settings."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from streamgroups.errors import InvalidOption, UnknownTopic
+from streamgroups.instances.entries import Desired, Manager
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.instances.entry_writers import manager_id
+from streamgroups_kafka.instances.instance_topic import KafkaInstanceLog
+from unit_tests.instance_log_contract import STARTED, InstanceLogContract
+
+
+@pytest.fixture
+def log(bootstrap: str) -> KafkaInstanceLog:
+    config = ClientConfig.from_options({"bootstrap.servers": bootstrap})
+    return KafkaInstanceLog(config, f"board-{uuid.uuid4().hex[:8]}")
+
+
+class TestKafkaInstanceLog(InstanceLogContract):
+    @pytest.fixture
+    def write_raw(self, log: KafkaInstanceLog, bootstrap: str) -> Callable[[bytes | None, bytes | None], None]:
+        def write(key: bytes | None, value: bytes | None) -> None:
+            producer = Producer({"bootstrap.servers": bootstrap})
+            # A compacted topic rejects a record without a key.
+            producer.produce(log.topic, key=b"" if key is None else key, value=value)
+            producer.flush()
+
+        return write
+
+
+def test_an_instance_without_a_topic_is_reported(log: KafkaInstanceLog) -> None:
+    with pytest.raises(UnknownTopic, match=r"streamgroups instance run board-"):
+        log.check()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "settings", "expected"),
+    [(2, {"cleanup.policy": "compact"}, "has 2 partitions"), (1, {}, "cleanup.policy=delete")],
+)
+def test_a_topic_with_other_settings_is_rejected(
+    log: KafkaInstanceLog, admin: AdminClient, partitions: int, settings: dict[str, str], expected: str
+) -> None:
+    admin.create_topics([NewTopic(log.topic, partitions, 1, config=settings)])[log.topic].result()
+    with pytest.raises(InvalidOption, match=expected):
+        log.create()
+
+
+def test_the_open_transaction_of_a_killed_manager_is_aborted(log: KafkaInstanceLog, bootstrap: str) -> None:
+    log.create()
+    killed = Producer({"bootstrap.servers": bootstrap, "transactional.id": manager_id(log.instance)})
+    killed.init_transactions()
+    killed.begin_transaction()
+    killed.produce(log.topic, key=b"desired/late", value=b'{"v":1,"running":false,"request":9}', partition=0)
+    killed.flush()
+    with closing(log.manager()) as manager, closing(log.writer()) as writer, closing(log.reader()) as reader:
+        writer.write([STARTED])
+        manager.write([Manager(2, 1, 0, 0, 6_000, 1)])
+        assert [type(it) for it in reader.read_to_end(10)] == [Desired, Manager]
+        assert reader.state.desired["late"] == STARTED
