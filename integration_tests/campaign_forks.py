@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from integration_tests.killed_commands import RESTORE_POINTS, is_killed, run_com
 from streamgroups_testkit.reading import committed_offsets
 
 _ROOT = Path(__file__).parent.parent
+_ERROR = re.compile(r"^streamgroups\.errors\.(\w+: .*)", re.MULTILINE)
 #: Reading all records, in seconds.
 _TIMEOUT_S = 1_800
 
@@ -144,8 +146,8 @@ class Forks:
         output = self._output(id_)
         results.forks += 1
         if (error := output / ERROR_FILE).exists():
-            results.differences.append(f"{id_}: the fork has failed: {error.read_text()[:2_000]}")
-            self.report(f"fork of {id_}: failed")
+            results.differences.append(f"{id_}: the fork has failed: {reason(error.read_text())}")
+            self.report(f"fork of {id_}: failed: {reason(error.read_text())}")
             return
         values = [value for file in output.glob("*.json") for value in json.loads(file.read_text())]
         found = compare(values, n_records, since=positions(self.to / id_))
@@ -155,6 +157,16 @@ class Forks:
         results.rows += len(values)
         results.differences += [f"{id_}: {it}" for it in different]
         self.report(f"fork of {id_}: {len(values)} rows, {len(different)} differences")
+
+
+def reason(error: str) -> str:
+    """The error of this library in the error of a query.
+
+    >>> reason("[STREAM_FAILED] Traceback\\n  File ...\\nstreamgroups.errors.StateMissing: t-0: gone\\n  File ...")
+    'StateMissing: t-0: gone'
+    """
+    found = _ERROR.search(error)
+    return found[1] if found else error[-2_000:]
 
 
 def wrong_files(savepoint: Path) -> list[str]:

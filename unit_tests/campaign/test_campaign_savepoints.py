@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import json
 import signal
@@ -13,7 +14,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from integration_tests.campaign_forks import positions, wrong_files
+from integration_tests import campaign_forks
+from integration_tests.campaign_forks import positions, reason, wrong_files
 from integration_tests.campaign_savepoints import RECORD, Attempt, Creation, SavepointResults, command_points
 from integration_tests.campaign_windows import PARTITIONS, Differences, compare
 from integration_tests.killed_commands import CREATE_POINTS, RESTORE_POINTS, Point
@@ -128,6 +130,11 @@ def test_a_file_beside_those_of_the_record_is_a_problem(tmp_path: Path) -> None:
     assert wrong_files(tmp_path) == ["states/a%2Fb/2.state"]
     (states / "1.state").write_bytes(b"other")
     assert wrong_files(tmp_path) == ["states/a%2Fb/1.state", "states/a%2Fb/2.state"]
+
+
+def test_an_error_of_a_fork_is_shown_without_its_traceback() -> None:
+    assert doctest.testmod(campaign_forks) == (0, 1)
+    assert reason("no error of this library") == "no error of this library"
 
 
 def test_the_positions_of_a_savepoint_are_read_without_the_tested_code(tmp_path: Path) -> None:
