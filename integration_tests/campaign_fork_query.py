@@ -1,4 +1,4 @@
-"""The forks of a campaign of savepoints: bounded runs in one Spark session, two at a time. ``integration_tests.campaign_forks``
+"""The forks of a campaign of savepoints: bounded runs in one Spark session, three at a time. ``integration_tests.campaign_forks``
 starts it as ``python -m integration_tests.campaign_fork_query FILE``.
 
 Each batch writes its rows to a file with its number in the directory of the fork. The error of a run is in ``error.txt``.
@@ -46,7 +46,7 @@ def main(config: dict[str, Any]) -> int:
     spark = session_builder("forks").config("spark.driver.memory", "1g").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     sg.register(spark)
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         list(pool.map(partial(run, spark, config["options"]), config["forks"]))
     spark.stop()
     return 0
