@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from streamgroups.errors import FunctionFailed
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups.state.changed_definition import FUNCTION_FORM
 from streamgroups_operators.keys import key_numbers, newest_rows, rows_of_keys
 from streamgroups_operators.operator import BatchTime, Part, ReadPart, Run, State, first_to_merge
 from streamgroups_operators.plain_values import texts_of
@@ -62,17 +63,17 @@ class FunctionOperator:
     def form(self) -> str:
         """See :attr:`StatefulOperator.form`."""
         own = ", ".join(f"{it.name} {it.type}" for it in self.rows)
-        return f"a function with the state ({own}) {self._form_end(self.version)}"
+        return f"{FUNCTION_FORM}{own}) {self._form_end(self.version)}"
 
     def _form_end(self, version: int) -> str:
         """The end of the form of a version. The columns of the state before it can differ."""
-        behind = "" if self.behind is None else f", of the results of the operator {self.behind}"
+        behind = "" if self.behind is None else ", of the results of another operator"
         return f"by ({', '.join(self.by)}), version {version}{behind}"
 
     def migration(self, form: str) -> Callable[[pa.Table], pa.Table] | None:
         """How the rows of a state of an earlier version are converted; ``None`` if they cannot be."""
         for version, function in self.migrate.items():
-            if form.startswith("a function with the state (") and form.endswith(f") {self._form_end(version)}"):
+            if form.startswith(FUNCTION_FORM) and form.endswith(f") {self._form_end(version)}"):
                 return partial(_migrated, self, function)
         return None
 

@@ -335,6 +335,7 @@ def translated(location: str) -> Iterator[None]:
     except OSError as e:
         reason = os.strerror(e.errno) if e.errno else type(e).__name__
         raise StateUnreachable(
-            f"The state location '{shown(location)}' cannot be used: {reason}.",
-            remedy="Check 'stateLocation' and its permissions; all workers and the driver need it. The query can be restarted.",
+            f"The location '{shown(location)}' cannot be used: {reason}.",
+            remedy="Check its free space and its permissions. The 'stateLocation' of a query is used by all workers and the "
+            "driver. The query or the command can be run again.",
         ) from None

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.partitions import TopicPartition
+from streamgroups.state import changed_definition
 from streamgroups.state.dedup_lookup import newest_committed
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.file_names import StateFileName
@@ -34,7 +35,6 @@ from streamgroups.state.state_lookup import (
     is_exactly,
     is_killed,
 )
-from streamgroups.times import utc
 from streamgroups_operators.file_format import pack, segment_of, unpack
 from streamgroups_operators.operator import Part
 
@@ -233,7 +233,8 @@ class StoredStates:
                 f"{topic_partition}: the state file '{file}' of operator '{self._name}' does not exist in "
                 f"'{self._files.location}'.",
                 remedy="Check that all queries of the group have the same 'stateLocation'. If the file is lost, reset "
-                "the group to an earlier offset whose state is stored, or set onMissingState=empty.",
+                "the group to an earlier offset whose state is stored, or set onMissingState=empty. If the operator is new in "
+                "the program, or has another name, 'streamgroups savepoint restore' has --without and --rename.",
                 group=self._group_id,
                 topic=topic_partition.topic,
                 partition=topic_partition.partition,
@@ -385,23 +386,11 @@ class StateStore(StoredStates):
             raise StateMismatch(
                 f"{topic_partition}: the state of operator '{self._operator.name}' was written by another definition: "
                 f"{manifest.form}. The query defines: {self._operator.form}.",
-                remedy=f"Revert the change, or give the operator a new name and set onMissingState=empty{_again(manifest)}.",
+                remedy=changed_definition.remedy(manifest),
                 group=self._operator.group_id,
                 topic=topic_partition.topic,
                 partition=topic_partition.partition,
             )
-
-
-def _again(manifest: Manifest) -> str:
-    """How the records of the open windows are read again, if the operator has windows. Their parts have their start as name."""
-    starts = [int(part) for state in manifest.states for part in state.parts if part.lstrip("-").isdecimal()]
-    if not starts:
-        return ""
-    start = utc(min(starts))
-    return (
-        f". The earliest open window starts at {start}: to count its records again, reset the group to them with: streamgroups "
-        f"groups reset {manifest.group_id} --to-datetime {start} --ignore-state"
-    )
 
 
 def _one_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:

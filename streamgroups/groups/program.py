@@ -18,6 +18,7 @@ An empty text is an unknown form: an earlier version, a tool or another client m
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from urllib.parse import quote, urlsplit
@@ -171,11 +172,32 @@ def _mismatch(form: str, others: Mapping[TopicPartition, str], group: GroupDescr
         else "stop its members, and start this program once with onOtherProgram=continue. It continues at the positions of the "
         f"other one; streamgroups groups reset {group.group_id} sets others"
     )
+    if any(_has_other_names(form, it) for it in by_form):
+        takes += (
+            f". For the state of operators with other names, create a savepoint before: streamgroups savepoint create {group.group_id}, "
+            "then streamgroups savepoint restore with --rename OLD=NEW or --without NAME"
+        )
     return ProgramMismatch(
         f"Group '{group.group_id}' belongs to another program: {differences}, this program is '{printable(form)}'. {who}.",
         remedy=f"Use another group.id. If this program replaces the other one: {takes}.",
         group=group.group_id,
     )
+
+
+def _has_other_names(form: str, other: str) -> bool:
+    """Whether two programs have operators of this library, with different names."""
+    mine, others = (_operators(it) for it in (form, other))
+    return bool(mine and others and mine != others)
+
+
+def _operators(form: str) -> frozenset[str]:
+    """
+    >>> sorted(_operators("spark:Aggregate + windows:minutes > windows:hours -> kafka:clicks"))
+    ['windows:hours', 'windows:minutes']
+    """
+    before, _, _ = form.partition(" -> ")
+    names = re.split(r" [+>] ", before)
+    return frozenset(it for it in names if ":" in it and not it.startswith("spark:"))
 
 
 def _shortened(form: str) -> str:

@@ -11,6 +11,7 @@ from hypothesis import given
 from streamgroups.errors import ProgramMismatch
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
+from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.program import (
     NO_FORM,
     OnOtherProgram,
@@ -115,3 +116,20 @@ def test_S14_outputs_have_no_secret() -> None:
         DeltaSink(uri="s3://bucket/b", storage_options={"AWS_SECRET_ACCESS_KEY": "hunter2"}).output
         == "delta:s3://bucket/b"
     )
+
+
+@pytest.mark.parametrize(
+    ("form", "is_named"),
+    [
+        ("windows:hours -> kafka:clicks", True),
+        ("windows:minutes > windows:hours -> kafka:clicks", True),
+        ("windows:minutes -> kafka:other", False),
+        ("none", False),
+        ("spark:Aggregate", False),
+    ],
+)
+def test_C3_S14_operators_with_other_names_get_their_state_from_a_savepoint(form: str, is_named: bool) -> None:
+    group = GroupDescription("clicks", "Empty")
+    with pytest.raises(ProgramMismatch) as rejected:
+        check_program(form, {P0: "windows:minutes -> kafka:clicks"}, OnOtherProgram.FAIL, lambda: group)
+    assert ("--rename OLD=NEW" in rejected.value.remedy) == is_named

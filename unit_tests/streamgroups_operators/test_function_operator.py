@@ -490,5 +490,5 @@ def test_C3_a_version_without_a_conversion_is_rejected() -> None:
     query.advance([Record("a", 1, 4)], 0, 1)
     new = next_version(query)
     new.scope = replace(new.scope, migration=replace(new.operator, migrate={}).migration)
-    with pytest.raises(StateMismatch, match=r"version 1.*version 2"):
+    with pytest.raises(StateMismatch, match=r"version 1.*version 2.*migrate="):
         new.advance([Record("a", 1, 4)] * 2, 1, 2)

@@ -18,6 +18,7 @@ from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState, Segment
 from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups.state.state_lookup import Empty, OnMissingState, Position, Stored
+from streamgroups.state.state_time import StateTime
 from streamgroups_operators.file_format import pack, unpack
 from streamgroups_operators.inspection import inspect
 from streamgroups_operators.store import NewState, Operator, StateStore
@@ -209,3 +210,26 @@ def test_S10_types_of_any_column_survive() -> None:
     text, segments = unpack(pack("{}", schema, table.to_batches()))
     assert text == "{}"
     assert segments.get_batch(0).replace_schema_metadata(None) == table.to_batches()[0]
+
+
+def test_C3_the_error_of_changed_windows_names_the_records_that_are_read_again() -> None:
+    files = FakeStateFiles()
+    time = StateTime(1_732_334_815_000, 1_732_334_820_000)
+    parts = {"1732334820000": [rows(x=1)], "1732334880000": [rows(x=2)]}
+    state = NewState(PartitionState(OffsetRange(P0, 0, 5), 0, TOPIC, time=time), parts)
+    StateStore(COUNTS, files).write(file(1), [state])
+    changed = StateStore(Operator("billing", "windows", "max(n)", SCHEMA), files)
+    with pytest.raises(StateMismatch) as rejected:
+        changed.find(Position(P0, 5, Named(file(1), 5), TOPIC))
+    # The next record can open a window at the watermark.
+    assert "flights-0 are open from 2024-11-23T04:06:55.000Z on" in rejected.value.remedy
+    assert (
+        "groups reset billing --all-topics --to-datetime 2024-11-23T04:06:55.000Z --ignore-state"
+        in rejected.value.remedy
+    )
+
+
+def test_C3_the_error_of_a_missing_file_names_the_changes_of_a_program() -> None:
+    with pytest.raises(StateMissing) as missing:
+        StateStore(COUNTS, FakeStateFiles()).find(Position(P0, 5, Named(file(1), 5), TOPIC))
+    assert "--without and --rename" in missing.value.remedy

@@ -16,7 +16,14 @@ from typing import TypeAlias
 
 from streamgroups._version import __version__
 from streamgroups.coordination.reset_protocol import event_time_group_of
-from streamgroups.errors import GroupRejected, StateDamaged, StateMissing, StreamGroupsError, UnknownGroup
+from streamgroups.errors import (
+    GroupRejected,
+    StateDamaged,
+    StateMissing,
+    StateUnreachable,
+    StreamGroupsError,
+    UnknownGroup,
+)
 from streamgroups.groups.commit_metadata import position_of
 from streamgroups.groups.lag import FirstOfLag, PartitionError
 from streamgroups.identity import UNKNOWN, TopicIdentity
@@ -245,6 +252,10 @@ def _copy(files: StateDirectory, file: StateFileName, target: StateDirectory) ->
         target.write_parts(file, parts())
     except FileNotFoundError:
         raise _FileGone(str(file)) from None
+    except StateUnreachable as e:
+        raise e.with_text(
+            f"The state file '{file}' was not copied, and no savepoint was created. {e.what}", e.remedy
+        ) from e
     except ValueError as e:
         raise _damaged(file, str(e)) from e
     return SavedFile(file, n_bytes, digest.hexdigest())

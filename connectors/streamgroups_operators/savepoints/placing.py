@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO
 
-from streamgroups.errors import SavepointDamaged
+from streamgroups.errors import SavepointDamaged, StateUnreachable
 from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import CommitRecord, SavedFile
 from streamgroups.savepoints.cut import partitions_by_file, restricted, state_of
@@ -64,7 +64,12 @@ def place(directory: SavepointDirectory, record: CommitRecord, target: Target) -
         keeps_names = (target.group_id, name) == (record.group_id, operator.name)
         for saved in operator.files:
             change = None if keeps_names else partial(_renamed, saved.name, named, target.group_id, name)
-            _place_one(directory, source, saved, files, change)
+            try:
+                _place_one(directory, source, saved, files, change)
+            except StateUnreachable as e:
+                raise e.with_text(
+                    f"The file '{saved.name}' was not copied, and no offset was changed. {e.what}", e.remedy
+                ) from e
             count += 1
     return count
 
