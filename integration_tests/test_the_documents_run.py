@@ -31,6 +31,7 @@ from unit_tests.documents import PAGES, Block, blocks
 NOT_HERE = {
     "broker.rst": "it starts further brokers; test_embedded_broker does the same",
     "checkpoints.rst": "it reads the checkpoint of another query; test_checkpoints_are_copied does the same",
+    "connections.rst": "it needs logins; test_connections does the same",
     "containers.rst": "it needs Docker; test_containers does the same",
     "demo.rst": "it reads the files of the demo; test_the_demo runs it",
     "security.rst": "it needs AWS; test_tokens does the same with an issuer of its own",

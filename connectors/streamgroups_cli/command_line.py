@@ -41,7 +41,7 @@ app = lazy_app(
         "groups": "streamgroups_cli.groups:app",
         "topics": "streamgroups_cli.topics:app",
         "processors": "streamgroups_cli.processors:app",
-        "contexts": "streamgroups_cli.contexts:app",
+        "connections": "streamgroups_cli.connections:app",
         "gaps": "streamgroups_cli.gaps:gaps",
         "dlq": "streamgroups_cli.dlq:app",
         "cursors": "streamgroups_cli.cursors:app",

@@ -17,6 +17,8 @@ from typing import Annotated
 
 import typer
 
+from streamgroups.connections.config_file import load_connections
+from streamgroups.connections.variants import KafkaConnection
 from streamgroups.contexts import Choice, Given, choose
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
@@ -64,7 +66,7 @@ class ClusterOptions:
             metavar="NAME",
             envvar="STREAMGROUPS_CONTEXT",
             callback=_with_source,
-            help="The cluster of a context (streamgroups contexts), instead of --bootstrap-server.",
+            help="A connection of type kafka (streamgroups connections), instead of --bootstrap-server.",
             rich_help_panel="Cluster",
         ),
     ] = None
@@ -118,18 +120,20 @@ class ClusterOptions:
             )
         )
         if chosen is not Choice.NONE:
-            from streamgroups_cli.context_file import config_path, read_contexts
-
-            contexts = read_contexts()
-            name = contexts.current if isinstance(chosen, Choice) else chosen
+            connections = load_connections()
+            name = connections.current if isinstance(chosen, Choice) else chosen
             if name is not None:
-                found = contexts.get(name)
                 if context is None:
                     print_message(f"Context: {name}")
-                file = found.command_config
-                at = None if file is None else config_path().parent / Path(file).expanduser()
-                return Connection(found.bootstrap_servers, at, {**found.settings, **settings})
+                return _connection(connections.typed(name, KafkaConnection), settings)
         return Connection(self.bootstrap_server, self.command_config, settings)
+
+
+def _connection(found: KafkaConnection, settings: Mapping[str, str]) -> Connection:
+    from streamgroups_kafka.client.connected import connected_settings
+
+    values = connected_settings(found, {}).values
+    return Connection(values.pop("bootstrap.servers", None), None, {**values, **settings})
 
 
 @dataclass(frozen=True, slots=True)

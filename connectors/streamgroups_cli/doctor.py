@@ -7,34 +7,24 @@ checks them, this file prints the results.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamgroups._version import __version__
-from streamgroups.doctor.check_results import Finding, State, ok, problem, warning, worst
+from streamgroups.doctor.check_results import Finding, ok, problem, warning
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
-from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli._spark_application import WORKER_PYTHON
+from streamgroups_cli.check_results import emit_results
 from streamgroups_cli.connection import ClusterOptions
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_cli.output import Output, OutputOption
 
 if TYPE_CHECKING:
     from streamgroups_kafka.client.config import ClientConfig
-
-_STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
-#: In tables a remedy has a line of its own.
-_COLUMNS = (
-    Column("state", style=lambda text: _STYLES.get(text, "")),
-    *map(Column, ("about", "in_use")),
-    Column("what", is_prose=True),
-)
-_FLAT = (*_COLUMNS, Column("remedy"))
 
 
 @with_options
@@ -79,17 +69,7 @@ def doctor(
         brokers = [broker.address for broker in found.brokers] if isinstance(found, Cluster) else []
     if executors:
         findings += _executor_findings(settings, brokers)
-    documents = [{**asdict(finding), "state": finding.state.value} for finding in findings]
-    emit(
-        output,
-        document=lambda: {"state": worst(findings).value, "findings": documents},
-        tables=lambda: [Table(_COLUMNS, list(_rows(findings)))],
-        flat=lambda: Table(_FLAT, [[found[column.name] for column in _FLAT] for found in documents]),
-    )
-    if output is Output.table:
-        print(_summary(findings))
-    if worst(findings) is State.PROBLEM:
-        raise typer.Exit(1)
+    emit_results(findings, output)
 
 
 def _client_config(cluster: ClusterOptions) -> ClientConfig | None:
@@ -182,23 +162,3 @@ def _own_finding(*, is_installed: bool) -> Finding:
         return ok("streamgroups", f"In {where}.", __version__)
     what = f"It runs from {where} and is not installed, so its requirements are unknown."
     return warning("streamgroups", what, "Install its wheel.", __version__)
-
-
-def _rows(findings: Sequence[Finding]) -> Iterator[list[Cell]]:
-    for finding in findings:
-        yield [finding.state.value, finding.about, finding.in_use or "", finding.what]
-        if finding.remedy:
-            yield ["", "", "", f"→ {finding.remedy}"]
-
-
-def _summary(findings: Sequence[Finding]) -> str:
-    """Returns the last line.
-
-    >>> from streamgroups.doctor.check_results import problem
-    >>> broken, slow = problem("java", "", ""), warning("reader", "", "")
-    >>> print(_summary([]), _summary([broken]), _summary([broken, slow, broken]), sep=" | ")
-    No problems found. | 1 problem. | 2 problems, 1 warning.
-    """
-    counts = {word: sum(finding.state.value == word for finding in findings) for word in ("problem", "warning")}
-    words = [f"{n} {word}{'' if n == 1 else 's'}" for word, n in counts.items() if n]
-    return f"{', '.join(words)}." if words else "No problems found."

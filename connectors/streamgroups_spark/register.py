@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from streamgroups.connections.config_file import config_path
 from streamgroups.ports import Clock
 from streamgroups_kafka.native import warn_if_plain
 from streamgroups_spark.bridge.user_process import answer_sources, event_time_channel_of, unreadable_channel_of
@@ -66,6 +67,7 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         "event_time_channel": event_time_channel_of(spark),
         "unreadable": unreadable_channel_of(spark),
         "clock": None if clock is None else staticmethod(clock),
+        "connections_file": str(config_path()),
     }
     # Spark would reject a name that is registered with the active session, if that is another one.
     with session_active(spark):

@@ -26,7 +26,7 @@ _SOURCE = """\
 
 """
 _SINK = """\
-`sinks.rst <../sinks.rst>`_ explains them. ``kafka.bootstrap.servers`` is required.
+`sinks.rst <../sinks.rst>`_ explains them. ``connection`` or ``kafka.bootstrap.servers`` is required.
 
 """
 _READ = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
@@ -34,6 +34,7 @@ _WRITE = {"kafka.bootstrap.servers": "broker:9092", "checkpointLocation": "/data
 
 #: By name: the attribute of the parsed options with the default, or the default as text; the type; the meaning.
 SOURCE: Mapping[str, tuple[str, str, str]] = {
+    "connection": ("", "text", "The name of a connection of type ``kafka``."),
     "subscribe": ("", "topics, separated by commas", "The topics to read."),
     "subscribePattern": ("", "regular expression", "The topics to read, by a pattern."),
     "assign": ("", "JSON", "The partitions to read, without sharing."),
@@ -120,6 +121,7 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
     "fetchOffset.retryIntervalMs": (".retry_interval_ms", "milliseconds", "The wait between two retries."),
 }
 SINK: Mapping[str, tuple[str, str, str]] = {
+    "connection": ("", "text", "The name of a connection of type ``kafka``."),
     "topic": (".topic", "topic", "The topic of all records. Without it, the column ``topic`` is required."),
     "includeHeaders": (".with_headers", "``true``, ``false``", "Whether the column ``headers`` is written."),
     "delivery": (".delivery", "``exactly-once``, ``at-least-once``", "Whether a batch is a transaction."),

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from streamgroups.connections.config_file import connection_named, resolver
+from streamgroups.connections.explicit_options import with_explicit
+from streamgroups.connections.references import Setting, resolved
+from streamgroups.connections.variants import SchemaRegistryConnection
 from streamgroups.errors import InvalidOption
 from streamgroups.option_values import canonical
 
@@ -49,12 +53,13 @@ class SchemaRegistry:
     """A schema registry with Confluent's REST API: that of Confluent, Karapace, Apicurio or Redpanda.
 
     Args:
-        url: its URL, or several ones of the same registry, separated by commas.
+        url: its URL, or several ones of the same registry, separated by commas. With a connection it can be left out.
         settings: more settings of Confluent's client by their names, such as ``basic.auth.user.info``. Their values are
             never shown.
+        connection: the name of a connection of type ``schema-registry``. Driver and tasks resolve its secrets.
 
     Raises:
-        InvalidOption: if a setting is unknown or malformed.
+        InvalidOption: if a setting is unknown or malformed, or contradicts the connection.
 
     >>> SchemaRegistry("http://registry.example:8081", {"basic.auth.user.info": "carol:hunter2"})
     SchemaRegistry(url='http://registry.example:8081')
@@ -64,15 +69,27 @@ class SchemaRegistry:
 settings={'basic.auth.user.info': '<user>:<password>'} instead.
     """
 
-    url: str
+    url: str = ""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    connection: str | SchemaRegistryConnection | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
+        if self.connection is not None:
+            found = self.connection
+            if isinstance(found, str):
+                found = connection_named(found, SchemaRegistryConnection)
+            if self.url:
+                with_explicit(found.name, {"url": found.url}, {"url": self.url})
+            # With its references, so that the tasks do not need the file.
+            object.__setattr__(self, "connection", found)
+            object.__setattr__(self, "url", found.url)
         _check_urls(self.url, self.urls)
-        self.configuration()
+        for name, value in self._settings().items():
+            if _SETTINGS[name] and isinstance(value, str):
+                _number(name, value)
 
     def __hash__(self) -> int:
-        return hash((self.url, *sorted(self.settings.items())))
+        return hash((self.url, self.connection, *sorted(self.settings.items())))
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -80,12 +97,25 @@ settings={'basic.auth.user.info': '<user>:<password>'} instead.
         return tuple(url.strip() for url in self.url.split(","))
 
     def configuration(self) -> dict[str, str | float]:
-        """Returns the settings of Confluent's client, with secrets."""
+        """Returns the settings of Confluent's client, with secrets, in the process that connects.
+
+        Raises:
+            InvalidOption: if a secret of the connection cannot be resolved here.
+        """
         known: dict[str, str | float] = {"url": self.url, **_DEFAULTS}
-        for given, value in self.settings.items():
-            name = canonical(given.removeprefix(_PREFIX), _SETTINGS, unknown="is no setting of a schema registry")
-            known[name] = _number(name, value) if _SETTINGS[name] else str(value)
+        here, connection = resolver(), getattr(self.connection, "name", "")
+        for name, setting in self._settings().items():
+            value = resolved(setting, connection, name, here)
+            known[name] = _number(name, value) if _SETTINGS[name] else value
         return known
+
+    def _settings(self) -> dict[str, Setting]:
+        """The settings by their names, with the references of the connection."""
+        explicit = {_name(given): str(value) for given, value in self.settings.items()}
+        if not isinstance(self.connection, SchemaRegistryConnection):
+            return {**explicit}
+        own = {_name(given): setting for given, setting in self.connection.settings.items()}
+        return with_explicit(self.connection.name, own, explicit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +167,10 @@ def _check_urls(given: str, urls: tuple[str, ...]) -> None:
             raise InvalidOption(
                 f"The URL of the schema registry is '{url}'.", remedy="Write it as in http://localhost:8081."
             )
+
+
+def _name(given: str) -> str:
+    return canonical(given.removeprefix(_PREFIX), _SETTINGS, unknown="is no setting of a schema registry")
 
 
 def _number(name: str, value: str) -> float:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.client.properties_file import command_config, read_properties
+from streamgroups_kafka.client.java_properties import read_properties
+from streamgroups_kafka.client.properties_file import command_config
 
 LOGIN = """\
 # As in Kafka's documentation.

@@ -282,7 +282,7 @@ def test_P4_a_rejection_without_a_row_ends_the_query(isolating: World, monkeypat
 def test_P4_isolation_requires_dead_letters_in_the_same_database(dead: Any) -> None:
     sink = SimpleNamespace(conninfo="host=one", isolate_violations=True, table="board")
     with pytest.raises(
-        InvalidOption, match=r"'isolate_violations' of table board is set, but 'dead_letters' is .*same conninfo"
+        InvalidOption, match=r"'isolate_violations' of table board is set, but 'dead_letters' is .*same connection"
     ):
         check_isolation(sink, dead)
     check_isolation(sink, sink)

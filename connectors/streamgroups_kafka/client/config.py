@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from streamgroups.connections.secret_names import KAFKA_SECRETS
 from streamgroups.errors import InvalidOption
+from streamgroups_kafka.client.connected import Recipe, References, resolved_settings
 from streamgroups_kafka.client.jaas import PROVIDER, redacted, secrets_of
 from streamgroups_kafka.client.java_settings import CLASSIC_ONLY, COMMON, FETCHING, KNOWN, MEMBERSHIP, translate
 from streamgroups_kafka.client.key_stores import BINARY_STORES, pem_properties
@@ -43,13 +44,15 @@ _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "fal
 class ClientConfig:
     """The checked configuration of a client. Create it with :meth:`from_options`.
 
-    Its ``repr`` contains no secrets. Its pickle contains them, for tasks of Spark, in memory.
+    Its ``repr`` contains no secrets. Its pickle contains explicit ones, for tasks of Spark, in memory. Of a connection it
+    contains the references, which the other process resolves.
 
     Args:
         properties: librdkafka's names and values, sorted by name, the names of Java for PKCS12 and JKS stores, and the
             name of a token provider. They contain secrets: do not print them.
         ignored: the given options that are known and have no effect, for one log line.
         group_id: the value of ``kafka.group.id``, if it was given.
+        recipe: the options and the references of its connection, for its pickle; ``None`` without references.
 
     >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092", "request.timeout.ms": "9000"})
     >>> config
@@ -61,13 +64,18 @@ class ClientConfig:
     properties: tuple[tuple[str, str], ...]
     ignored: tuple[str, ...] = ()
     group_id: str | None = None
+    recipe: Recipe | None = None
 
     @classmethod
-    def from_options(cls, kafka_options: Mapping[str, str]) -> ClientConfig:
+    def from_options(
+        cls, kafka_options: Mapping[str, str], references: References | None = None, *, is_checked: bool = False
+    ) -> ClientConfig:
         """Translates and checks options, without a network.
 
         Args:
             kafka_options: the ``kafka.*`` options without that prefix, with their Java or librdkafka names.
+            references: the references of options that do not leave this process.
+            is_checked: whether librdkafka has checked the options in another process.
 
         Returns:
             The configuration.
@@ -82,7 +90,7 @@ class ClientConfig:
         """
         given = {name.strip().lower(): value for name, value in kafka_options.items()}
         try:
-            return cls._made(given)
+            return cls._made(given, references, is_checked=is_checked)
         except InvalidOption as e:
             rejection = e
         # The value of an option with a misspelt name may be a secret too.
@@ -92,13 +100,22 @@ class ClientConfig:
         raise InvalidOption(redacted(rejection.what, secrets), remedy=redacted(rejection.remedy, secrets))
 
     @classmethod
-    def _made(cls, given: Mapping[str, str]) -> ClientConfig:
+    def _made(
+        cls, given: Mapping[str, str], references: References | None, *, is_checked: bool = False
+    ) -> ClientConfig:
         found = translate(given)
         properties = tuple(sorted(found.properties.items()))
         _check_protocol(found.properties.get("group.protocol", "classic").lower(), properties)
-        config = cls(properties, tuple(sorted(found.ignored)), given.get("group.id") or None)
-        _try(config, found.origin)
+        recipe = None if references is None else Recipe.of(given, references)
+        config = cls(properties, tuple(sorted(found.ignored)), given.get("group.id") or None, recipe)
+        if not is_checked:
+            _try(config, found.origin)
         return config
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.recipe is None:
+            return ClientConfig, (self.properties, self.ignored, self.group_id)
+        return _resolved_again, (self.recipe,)
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Returns the value of one property by librdkafka's name. The caller must not print secrets.
@@ -304,6 +321,12 @@ class ClientConfig:
             if self.get(PROVIDER) is not None:
                 chosen["oauth_cb"] = tokens.for_librdkafka
         return chosen
+
+
+def _resolved_again(recipe: Recipe) -> ClientConfig:
+    """Returns the configuration of a pickle, with the secrets of this process."""
+    settings = resolved_settings(dict(recipe.options), recipe.references)
+    return ClientConfig.from_options(settings, recipe.references, is_checked=True)
 
 
 def _try(config: ClientConfig, origins: Mapping[str, str]) -> None:

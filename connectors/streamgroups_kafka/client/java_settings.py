@@ -180,6 +180,23 @@ def connection_settings(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if RENAMED.get(name, name) not in reading}
 
 
+def check_setting(name: str) -> None:
+    """Checks the name of a setting, without its value.
+
+    Args:
+        name: the name, in lower case.
+
+    Raises:
+        InvalidOption: if it is unknown or rejected.
+
+    >>> check_setting("sasl.pasword")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'kafka.sasl.pasword' is unknown. Did you mean 'kafka.sasl.password'?
+    """
+    if name in _REJECTED or not (name in KNOWN or name.startswith(_IGNORED_PREFIXES)):
+        Translation().take(name, "")
+
+
 def translate(given: Mapping[str, str]) -> Translation:
     """Translates settings one by one. librdkafka checks their combination.
 

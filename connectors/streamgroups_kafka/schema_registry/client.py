@@ -119,6 +119,10 @@ class RegistryClient:
                 remedy="Register it again, or pass another schema.",
             ) from None
 
+    def subjects(self) -> list[str]:
+        """Returns the subjects that this user may read."""
+        return list(self._call("AVRO", lambda client: client.get_subjects()))
+
     def id_of(self, subject: str, kind: str, text: str, *, register: bool) -> int:
         """Returns the id of a schema in a subject.
 

@@ -17,9 +17,11 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from streamgroups.connections.variants import DeltaConnection
 from streamgroups.errors import InvalidOption, SinkRejected
 from streamgroups.groups.program import shown_location
 from streamgroups.ports import Ledger
+from streamgroups_sinks.delta.connected import address_in, named_connection, storage_options_of
 from streamgroups_sinks.delta.data_files import write_files
 from streamgroups_sinks.delta.expressions import conditions
 from streamgroups_sinks.delta.ledger import DeltaLedger
@@ -38,7 +40,9 @@ class DeltaSink:
     """A Delta table that a query writes to exactly once.
 
     Args:
-        uri: the directory of the table: a local path, or a URL of an object store (``s3://bucket/flights``).
+        connection: the name of a connection of type ``delta``. Driver and tasks resolve its secrets.
+        uri: the directory of the table: a local path, or a URL of an object store (``s3://bucket/flights``). With a
+            connection, it is relative to the location of the connection.
         storage_options: the options of deltalake for the store. Their values are never shown.
         mode: ``append``; ``overwrite_partitions``: a batch replaces the partitions of its rows; ``upsert``: rows
             replace those with the same key.
@@ -56,9 +60,10 @@ class DeltaSink:
     >>> DeltaSink(uri="/data/flights", mode="upsert", key=("id",)).key
     ('id',)
     >>> DeltaSink(uri="s3://bucket/flights", storage_options={"AWS_SECRET_ACCESS_KEY": "hunter2"})
-    DeltaSink(uri='s3://bucket/flights', mode='append', key=(), delete_marker=None, partition_by=(), create_table=True, schema_evolution=False)
+    DeltaSink(connection=None, uri='s3://bucket/flights', mode='append', key=(), delete_marker=None, partition_by=(), create_table=True, schema_evolution=False)
     """
 
+    connection: str | DeltaConnection | None = None
     uri: str
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     mode: Literal["append", "overwrite_partitions", "upsert"] = "append"
@@ -71,8 +76,14 @@ class DeltaSink:
     def __post_init__(self) -> None:
         for name in ("key", "partition_by"):
             object.__setattr__(self, name, _names(name, getattr(self, name)))
-        object.__setattr__(self, "uri", _absolute(self.uri))
         _check_options(self.storage_options)
+        uri = self.uri
+        if self.connection is not None:
+            # With its references, so that the tasks do not need the file.
+            found = named_connection(self.connection, self.storage_options)
+            object.__setattr__(self, "connection", found)
+            uri = address_in(found, str(uri))
+        object.__setattr__(self, "uri", _absolute(uri))
         self._check_mode()
 
     def _check_mode(self) -> None:
@@ -102,9 +113,10 @@ class DeltaSink:
 
     @property
     def _target(self) -> Target:
+        assert not isinstance(self.connection, str), "the constructor replaces the name"
         return Target(
             self.uri,
-            self.storage_options,
+            storage_options_of(self.connection, self.storage_options),
             self.partition_by,
             self.create_table,
             self.schema_evolution,

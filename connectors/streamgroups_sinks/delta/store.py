@@ -51,6 +51,11 @@ class Store:
             found.path: found.size for found in self._files.get_file_info(selector) if found.type == fs.FileType.File
         }
 
+    def names(self) -> list[str]:
+        """Returns the entries of the directory itself. Empty if it does not exist."""
+        selector = fs.FileSelector("", allow_not_found=True)
+        return [found.path for found in self._files.get_file_info(selector)]
+
     def write_parquet(self, path: str, rows: pa.Table) -> int:
         """Writes a file and returns its size in bytes."""
         with self._files.open_output_stream(path) as out:

@@ -15,6 +15,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from streamgroups.connections.variants import PostgresConnection
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, SinkRejected, StreamGroupsError
 from streamgroups.ledgers.staging import Isolated
@@ -22,6 +23,7 @@ from streamgroups_sinks.postgres.bad_row_search import isolate_rows
 from streamgroups_sinks.postgres.blocks import are_storable
 from streamgroups_sinks.postgres.check_constraints import find_checks
 from streamgroups_sinks.postgres.column_types import Kind, RecordColumn, record_columns
+from streamgroups_sinks.postgres.connected import conninfo_of, named_connection
 from streamgroups_sinks.postgres.connection import check_conninfo, connected, set_up, translated_errors
 from streamgroups_sinks.postgres.copy_to_stage import copy_into
 from streamgroups_sinks.postgres.ledger import PostgresLedger
@@ -46,7 +48,9 @@ class PostgresSink:
     """A table in PostgreSQL, and the mode of its writes.
 
     Args:
-        conninfo: libpq's connection string or URL. It is used on the driver and in the tasks, and never shown.
+        connection: the name of a connection of type ``postgres``. Driver and tasks resolve its secrets.
+        conninfo: libpq's connection string or URL. It is used on the driver and in the tasks, and never shown. Required
+            without a connection. Beside a connection it adds parameters.
         table: ``table`` or ``schema.table``. Names are case-sensitive.
         mode: ``append``, or ``upsert``: update the row with the record's key, or insert it.
         key: the columns of the key, for ``upsert``. The table needs a unique index on them.
@@ -69,7 +73,8 @@ class PostgresSink:
     'flights'
     """
 
-    conninfo: str = field(repr=False)
+    connection: str | PostgresConnection | None = None
+    conninfo: str = field(default="", repr=False)
     table: str
     mode: Literal["append", "upsert"] = "append"
     key: tuple[str, ...] = ()
@@ -81,7 +86,11 @@ class PostgresSink:
     isolate_violations: bool = False
 
     def __post_init__(self) -> None:
-        check_conninfo(self.conninfo)
+        if self.connection is None:
+            check_conninfo(self.conninfo)
+        else:
+            # With its references, so that the tasks do not need the file.
+            object.__setattr__(self, "connection", named_connection(self.connection, self.conninfo))
         for option in ("table", "ledger_table"):
             TableName.parse(getattr(self, option), option)
         if self.table == self.ledger_table:
@@ -96,6 +105,12 @@ class PostgresSink:
                 remedy="Set it to more than the maximum duration of a batch, such as '1 day'.",
             )
         self._check_mode()
+
+    @property
+    def _login(self) -> str:
+        """The connection string, with its secrets."""
+        assert not isinstance(self.connection, str), "the constructor replaces the name"
+        return conninfo_of(self.connection, self.conninfo)
 
     @property
     def _stage_retention_ms(self) -> int:
@@ -149,7 +164,7 @@ class PostgresSink:
         columns = record_columns(schema)
         self._check_columns(columns)
         doing = f"Beginning a batch for {self.table}"
-        with connected(self.conninfo, doing) as connection, translated_errors(doing):
+        with connected(self._login, doing) as connection, translated_errors(doing):
             with connection.transaction():
                 set_up(connection)
                 required = self._required(columns)
@@ -183,7 +198,7 @@ class PostgresSink:
         first = next(batches, None)
         if first is None:
             return PostgresStaged(stage, attempt, 0)
-        with connected(self.conninfo, f"Staging rows for {stage.table}") as connection:
+        with connected(self._login, f"Staging rows for {stage.table}") as connection:
             return copy_into(connection, stage, chain([first], batches), attempt)
 
     @contextmanager
@@ -195,7 +210,7 @@ class PostgresSink:
             SinkRejected: if another relation has the name of the ledger.
             NotAuthorized: if this user may not use or create the ledger.
         """
-        ledger = PostgresLedger(self.conninfo, TableName.parse(self.ledger_table, "ledger_table"), group_id)
+        ledger = PostgresLedger(self._login, TableName.parse(self.ledger_table, "ledger_table"), group_id)
         try:
             ledger.open()
             yield ledger
@@ -210,14 +225,14 @@ class PostgresSink:
             StageLost: if staged rows are missing.
             SinkUnreachable: if the server does not respond.
         """
-        with connected(self.conninfo, f"Finding the rows that {self.table} rejects") as connection:
+        with connected(self._login, f"Finding the rows that {self.table} rejects") as connection:
             return isolate_rows(connection, staged, most)
 
     def discard(self, stage: PostgresStage) -> None:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. A later batch drops the stage after a failure."""
         doing = f"Dropping {stage.name}"
         try:
-            with connected(self.conninfo, doing) as connection, translated_errors(doing):
+            with connected(self._login, doing) as connection, translated_errors(doing):
                 drop_stage(connection, stage.name)
         except StreamGroupsError as e:
             logger.info("A stage could not be dropped and remains for now. %s", e)

@@ -50,6 +50,8 @@ class StreamGroupsDataSource(DataSource):
     unreadable: ClassVar[Channel[UnreadableWatermarks] | None] = None
     #: The clock of event time. ``sg.register`` sets it. ``None``: that of the machine.
     clock: ClassVar[Clock | None] = None
+    #: The path of the file of connections. ``sg.register`` sets it. ``None``: the one of the process of the source.
+    connections_file: ClassVar[str | None] = None
 
     @classmethod
     def name(cls) -> str:
@@ -62,7 +64,7 @@ class StreamGroupsDataSource(DataSource):
         Raises:
             InvalidOption: if the options are valid for neither a streaming nor a batch read. ``load()`` raises it.
         """
-        return spark_schema(_parsed(self.options))
+        return spark_schema(_parsed(self.options, self.connections_file))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns the reader of a streaming query.
@@ -70,7 +72,7 @@ class StreamGroupsDataSource(DataSource):
         Spark creates it in several processes, so its constructor connects to nothing.
         """
         try:
-            options = parse(self.options, streaming=True)
+            options = parse(self.options, streaming=True, connections_file=self.connections_file)
             return _stream_reader_class()(
                 options,
                 checked_schema(schema, options),
@@ -86,7 +88,7 @@ class StreamGroupsDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Returns the reader of a batch query."""
-        options = parse(self.options, streaming=False)
+        options = parse(self.options, streaming=False, connections_file=self.connections_file)
         return BatchReader(options, checked_schema(schema, options), options.packing(self.parallelism))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -99,7 +101,7 @@ class StreamGroupsDataSource(DataSource):
         from streamgroups_spark.sinks.sink_options import check_output_schema, parse_sink
 
         prepare_python_worker()
-        options = parse_sink(self.options)
+        options = parse_sink(self.options, connections_file=self.connections_file)
         check_output_schema(schema, options)
         return KafkaStreamWriter(options, self.session, self.parallelism)
 
@@ -116,7 +118,7 @@ class StreamGroupsDataSource(DataSource):
         prepare_python_worker()
         if overwrite:
             raise InvalidOption("Records of a topic cannot be overwritten.", remedy='Use mode("append").')
-        options = parse_sink(self.options, streaming=False)
+        options = parse_sink(self.options, streaming=False, connections_file=self.connections_file)
         check_output_schema(schema, options)
         return KafkaBatchWriter(options, self.parallelism)
 
@@ -129,12 +131,12 @@ def _stream_reader_class() -> type[StreamReader]:
     return ReaderBefore42
 
 
-def _parsed(options: Mapping[str, str]) -> SourceOptions:
+def _parsed(options: Mapping[str, str], connections_file: str | None) -> SourceOptions:
     try:
-        return parse(options, streaming=True)
+        return parse(options, streaming=True, connections_file=connections_file)
     except InvalidOption as rejection:
         try:
-            return parse(options, streaming=False)
+            return parse(options, streaming=False, connections_file=connections_file)
         except InvalidOption as batch_rejection:
             # Whether this becomes a streaming or a batch read is still unknown. Only a batch read works without a
             # group.

@@ -58,7 +58,8 @@ def repartition(
 
     The call changes nothing. ``start()`` of the writer creates the topic if it does not exist.
 
-    The topic is in the cluster of the source. The query connects with the ``kafka.*`` options of the source.
+    The topic is in the cluster of the source. The query connects with the option ``connection`` and the ``kafka.*`` options
+    of the source.
 
     Args:
         df: a stream of the source with the columns to write. The columns ``key``, ``topic``, ``partition``, ``offset``
@@ -99,11 +100,13 @@ def repartition(
         )
     if partitions is not None and partitions < 1:
         raise InvalidOption(f"Option 'partitions' is {partitions}.", remedy="It must be at least 1.")
-    connection = {**_connection(df), **{n.removeprefix(KAFKA).lower(): v for n, v in (settings or {}).items()}}
+    connection, kafka = _connection(df)
+    kafka |= {n.removeprefix(KAFKA).lower(): v for n, v in (settings or {}).items()}
     sink = KafkaSink(
-        bootstrap_servers=connection.pop("bootstrap.servers"),
+        connection=connection,
+        bootstrap_servers=kafka.pop("bootstrap.servers", None),
         topic=topic,
-        settings=connection,
+        settings=kafka,
         transaction_timeout=transaction_timeout,
         transactional_id=transactional_id,
     )
@@ -199,11 +202,12 @@ def _check(schema: StructType, by: Sequence[str]) -> None:
     check_value_types(schema)
 
 
-def _connection(df: DataFrame) -> dict[str, str]:
-    """The connection settings of a source of the query, in lower case and without the prefix."""
+def _connection(df: DataFrame) -> tuple[str | None, dict[str, str]]:
+    """The named connection of a source of the query, and its explicit settings in lower case and without the prefix."""
     sources = [it.leaf for it in read_streams(analyzed(df)) if source_name(it.leaf) == FORMAT]
     options = {str(name).lower(): str(value) for name, value in source_options(sources[0]).items()}
-    return connection_settings({n.removeprefix(KAFKA): v for n, v in options.items() if n.startswith(KAFKA)})
+    explicit = {n.removeprefix(KAFKA): v for n, v in options.items() if n.startswith(KAFKA)}
+    return options.get("connection"), connection_settings(explicit)
 
 
 def _reading(topic: str, options: Mapping[str, str]) -> dict[str, str]:

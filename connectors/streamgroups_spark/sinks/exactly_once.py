@@ -23,6 +23,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from streamgroups.acls import grant
+from streamgroups.connections.config_file import config_path, connection_named
+from streamgroups.connections.variants import KafkaConnection
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.dlq.settings import DeadLetters
 from streamgroups.durations import parse_duration_ms
@@ -30,6 +32,7 @@ from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.option_values import KAFKA
 from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.client.connected import check_explicit
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.bridge.pickled_ledger import pickled_ledger
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
@@ -63,6 +66,7 @@ _ARGUMENTS = {
     "transactional.id": "transactional_id",
     "transaction.timeout.ms": "transaction_timeout",
 }
+_ANY_SERVERS = {"kafka.bootstrap.servers": "any:9092"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,8 @@ class KafkaSink:
     """Kafka topics that a query writes to exactly once.
 
     Args:
-        bootstrap_servers: brokers of the cluster, separated by commas.
+        connection: the name of a connection of type ``kafka``. The processes that connect resolve its secrets.
+        bootstrap_servers: brokers of the cluster, separated by commas. Either they or a connection are required.
         topic: the topic of all records. ``None``: the column ``topic`` of each row contains it.
         include_headers: whether the column ``headers`` is written.
         delivery: ``at-least-once`` writes without a transaction. Records are visible at once, and a replayed batch
@@ -93,7 +98,8 @@ class KafkaSink:
 10 minutes, 1h30m or PT1H30M.
     """
 
-    bootstrap_servers: str
+    connection: str | None = None
+    bootstrap_servers: str | None = None
     topic: str | None = None
     include_headers: bool = True
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
@@ -106,7 +112,14 @@ class KafkaSink:
             if argument := _ARGUMENTS.get(name.removeprefix(KAFKA).lower()):
                 raise InvalidOption(f"The settings contain '{name}'.", remedy=f"Use the argument '{argument}'.")
         # Only a query has a checkpoint.
-        parse_sink({**self.options, "checkpointLocation": "none yet"})
+        given = {**self.options, "checkpointLocation": "none yet"}
+        if self.connection is None:
+            parse_sink(given)
+            return
+        # Without the settings, because secrets are resolved where a client connects.
+        kafka = {name.removeprefix(KAFKA).lower(): given.pop(name) for name in list(given) if name.startswith(KAFKA)}
+        check_explicit(connection_named(self.connection, KafkaConnection), kafka)
+        parse_sink({name: it for name, it in given.items() if name != "connection"} | _ANY_SERVERS)
 
     @property
     def options(self) -> dict[str, str]:
@@ -115,6 +128,7 @@ class KafkaSink:
         if self.transaction_timeout is not None:
             timeout_ms = str(parse_duration_ms(self.transaction_timeout, option="transaction_timeout"))
         given = {
+            "connection": self.connection,
             "topic": self.topic,
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "kafka.transactional.id": self.transactional_id,
@@ -285,7 +299,7 @@ def _to_kafka(
         output = _letter_output(letters, sources, sink)
         output_format = _name("kafkasink", checkpoint)
         class_attributes = {"format_name": output_format, "session": SESSION, "dead_letters": output}
-        class_attributes["parallelism"] = parallelism_of(df.sparkSession)
+        class_attributes |= {"parallelism": parallelism_of(df.sparkSession), "connections_file": str(config_path())}
         preparations += [*_creation(output), _registration(df, shipped_class(KafkaLettersDataSource, class_attributes))]
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)

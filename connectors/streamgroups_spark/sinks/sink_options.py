@@ -15,12 +15,13 @@ from pyspark.sql.types import StructType
 from streamgroups.errors import InvalidOption
 from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.connected import connected_settings
 from streamgroups_kafka.write.compression import Compression
 from streamgroups_kafka.write.record_batches import BatchSettings
 
 #: The default of ``transaction.timeout.ms``. A whole job has one transaction, and brokers allow 15 minutes by default.
 _STREAM_TIMEOUT_MS, _BATCH_TIMEOUT_MS = 60_000, 900_000
-_NAMES = ("topic", "includeHeaders", "delivery")
+_NAMES = ("connection", "topic", "includeHeaders", "delivery")
 #: Options of a streaming query only.
 _STREAM_NAMES = ("checkpointLocation", "group.id")
 #: Settings of Kafka's producer without effect here: this producer sends one large batch at a time and retries until
@@ -83,12 +84,15 @@ class SinkOptions:
     ignored: tuple[str, ...]
 
 
-def parse_sink(options: Mapping[str, str], *, streaming: bool = True) -> SinkOptions:
+def parse_sink(
+    options: Mapping[str, str], *, streaming: bool = True, connections_file: str | None = None
+) -> SinkOptions:
     """Parses and checks all options.
 
     Args:
         options: the options from Spark. Names are case-insensitive.
         streaming: whether a streaming query writes. A batch write has neither checkpoint nor group.
+        connections_file: the path of the file of connections. ``None``: the one of this process.
 
     Raises:
         InvalidOption: for the first invalid option. The error contains its name, its value and the permitted values.
@@ -109,6 +113,8 @@ def parse_sink(options: Mapping[str, str], *, streaming: bool = True) -> SinkOpt
             f"{call}('{path}') has a path, but topics have no path.", remedy=f"Use the option 'topic' and {call}()."
         ),
     )
+    connected = connected_settings(known.get("connection"), kafka, connections_file=connections_file)
+    kafka = connected.values
     _reject_weaker(kafka)
     batches = BatchSettings(
         max_message_bytes=_whole(kafka, "max.request.size", 1_048_588), compression=_compression(kafka)
@@ -116,10 +122,13 @@ def parse_sink(options: Mapping[str, str], *, streaming: bool = True) -> SinkOpt
     timeout_ms = _whole(kafka, "transaction.timeout.ms", _STREAM_TIMEOUT_MS if streaming else _BATCH_TIMEOUT_MS)
     transactional_id = kafka.pop("transactional.id", None)
     ignored = tuple(sorted(kafka.keys() & _WITHOUT_EFFECT))
-    client = ClientConfig.from_options({name: value for name, value in kafka.items() if name not in ignored})
+    client = ClientConfig.from_options(
+        {name: value for name, value in kafka.items() if name not in ignored}, connected.references
+    )
     if client.get("bootstrap.servers") is None:
         raise InvalidOption(
-            "Option 'kafka.bootstrap.servers' is missing.", remedy="Set it to the brokers of the output topic."
+            "Option 'kafka.bootstrap.servers' is missing.",
+            remedy="Set it to the brokers of the output topic, or set the option 'connection'.",
         )
     topic = known.get("topic")
     if topic is not None and not topic.strip():

@@ -32,6 +32,7 @@ from streamgroups.query.position_options import ENDING, STARTING, ending_positio
 from streamgroups.query.state_options import STATE_OPTIONS, StateOptions, state_options
 from streamgroups.query.trigger_limits import Limits
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.connected import connected_settings
 
 _SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
 #: A member polls every 50 ms and joins within a second, so a shorter lease would expire in normal operation.
@@ -59,6 +60,7 @@ OPTION_NAMES = (
     *STARTING,
     *ENDING,
     *_IGNORED_IN_BATCH,
+    "connection",
     "onViolation",
     "group.id",
     "groupIdPrefix",
@@ -159,12 +161,13 @@ class SourceOptions:
         return Packing(parallelism, self.min_tasks, self.max_task_offsets)
 
 
-def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+def parse(options: Mapping[str, str], *, streaming: bool, connections_file: str | None = None) -> SourceOptions:
     """Parses and checks all options.
 
     Args:
         options: the options from Spark. Names are case-insensitive.
         streaming: whether they belong to ``readStream``. Otherwise to ``read``.
+        connections_file: the path of the file of connections. ``None``: the one of this process.
 
     Raises:
         InvalidOption: for the first invalid option. The error contains its name, its value and the permitted values.
@@ -181,6 +184,8 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
             f"load('{path}') has a path, but topics have no path.", remedy="Use option 'subscribe' and load()."
         ),
     )
+    connected = connected_settings(known.get("connection"), kafka, connections_file=connections_file)
+    kafka = connected.values
     group_id = _group_id(known, kafka, streaming=streaming)
     if streaming:
         _reject_ending(known)
@@ -192,7 +197,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
             "Options 'assign' and membership=exclusive exclude each other: with 'assign' a query joins no group.",
             remedy="Use 'subscribe', or leave 'membership' out.",
         )
-    client = ClientConfig.from_options(kafka)
+    client = ClientConfig.from_options(kafka, connected.references)
     limits, lease_timeout_ms = _limits(known), _lease_timeout(known, subscription)
     _check_target(limits, lease_timeout_ms)
     return SourceOptions(

@@ -58,7 +58,7 @@ def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -
 
 def test_a_password_is_not_shown() -> None:
     assert "geheim" not in repr(sink())
-    assert repr(sink()).startswith("PostgresSink(table='flights', mode='append'")
+    assert repr(sink()).startswith("PostgresSink(connection=None, table='flights', mode='append'")
 
 
 def test_it_goes_to_the_tasks() -> None:

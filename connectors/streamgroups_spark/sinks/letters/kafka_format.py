@@ -24,6 +24,7 @@ class KafkaLettersDataSource(DataSource):
     format_name: ClassVar[str] = "streamgroups-letters"
     session: ClassVar[str] = "alone"
     parallelism: ClassVar[int] = 1
+    connections_file: ClassVar[str | None] = None
     dead_letters: ClassVar[LetterOutput]
 
     @classmethod
@@ -34,4 +35,5 @@ class KafkaLettersDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Returns the writer of a streaming query. Spark creates it in two processes for each batch."""
         prepare_python_worker()
-        return KafkaStreamWriter(parse_sink(self.options), self.session, self.parallelism, self.dead_letters)
+        options = parse_sink(self.options, connections_file=self.connections_file)
+        return KafkaStreamWriter(options, self.session, self.parallelism, self.dead_letters)

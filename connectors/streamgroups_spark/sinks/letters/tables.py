@@ -56,7 +56,7 @@ def check_isolation(sink: Any, dead: Any) -> None:
     where = "'dead_letters' is not set" if dead is None else "'dead_letters' is another system or another database"
     raise InvalidOption(
         f"'isolate_violations' of table {sink.table} is set, but {where}. Only the transaction of the output finds such rows.",
-        remedy="Pass dead_letters=sg.PostgresSink(...) with the same conninfo, or remove isolate_violations.",
+        remedy="Pass dead_letters=sg.PostgresSink(...) with the same connection, or remove isolate_violations.",
     )
 
 
@@ -67,5 +67,7 @@ def has_same_database(dead: Any, sink: Any) -> bool:
         dead: the sink of dead letters.
         sink: the sink of the output.
     """
-    conninfo = getattr(dead, "conninfo", None)
-    return conninfo is not None and conninfo == getattr(sink, "conninfo", None)
+    conninfo, connection = getattr(dead, "conninfo", None), getattr(dead, "connection", None)
+    if conninfo is None or conninfo != getattr(sink, "conninfo", None):
+        return False
+    return bool(connection == getattr(sink, "connection", None))

@@ -1,0 +1,78 @@
+"""The address and the storage options of a table, from a named connection and explicit arguments.
+
+Called by ``sink``: :func:`named_connection` when it is created, and :func:`storage_options_of` where it connects. So a pickle
+of the sink contains references instead of secrets. Source: SEMANTICS P3.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+
+from streamgroups.connections.config_file import connection_named, resolver
+from streamgroups.connections.explicit_options import with_explicit
+from streamgroups.connections.references import resolved
+from streamgroups.connections.variants import DeltaConnection
+from streamgroups.errors import InvalidOption
+
+
+def named_connection(connection: str | DeltaConnection, explicit: Mapping[str, str]) -> DeltaConnection:
+    """Returns a connection, and checks that explicit storage options do not contradict it.
+
+    Args:
+        connection: its name, or the connection.
+        explicit: the argument ``storage_options`` beside it.
+
+    Raises:
+        InvalidOption: if it does not exist, or an option contradicts it.
+    """
+    found = connection_named(connection, DeltaConnection) if isinstance(connection, str) else connection
+    with_explicit(found.name, found.storage_options, explicit)
+    return found
+
+
+def address_in(connection: DeltaConnection, uri: str) -> str:
+    """Returns the address of a table of a connection.
+
+    Args:
+        connection: the connection.
+        uri: the directory of the table: relative to the location of the connection, or inside it.
+
+    Raises:
+        InvalidOption: if it is outside the location.
+
+    >>> lake = DeltaConnection("lake", "s3://bucket/tables/")
+    >>> address_in(lake, "flights"), address_in(lake, "s3://bucket/tables/board/flights")
+    ('s3://bucket/tables/flights', 's3://bucket/tables/board/flights')
+    >>> address_in(lake, "s3://other/flights")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: The table 's3://other/flights' is outside the location of connection 'lake', \
+'s3://bucket/tables'. Use a path relative to the location, or another connection.
+    """
+    location = connection.location.rstrip("/") or "/"
+    inside = uri
+    if "://" in uri or uri.startswith("/"):
+        inside = uri.removeprefix(location + "/") if uri.startswith(location + "/") else ".."
+    path = posixpath.normpath(inside) if inside.strip("/") else ".."
+    if path in (".", "..") or path.startswith(("../", "/")):
+        raise InvalidOption(
+            f"The table '{uri}' is outside the location of connection '{connection.name}', '{location}'.",
+            remedy="Use a path relative to the location, or another connection.",
+        )
+    return f"{location.rstrip('/')}/{path}"
+
+
+def storage_options_of(connection: DeltaConnection | None, explicit: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the storage options with their secrets, in the process that connects.
+
+    Args:
+        connection: the connection; ``None`` without one.
+        explicit: the argument ``storage_options``.
+
+    Raises:
+        InvalidOption: if a secret cannot be resolved here.
+    """
+    if connection is None:
+        return explicit
+    here, merged = resolver(), with_explicit(connection.name, connection.storage_options, explicit)
+    return {name: resolved(it, connection.name, name, here) for name, it in merged.items()}

@@ -1,0 +1,68 @@
+"""Probes the location of Delta tables for ``streamgroups connections test``: the login of the store, reads and writes.
+
+Only a test with a write creates a file, and deletes it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from streamgroups.connections.variants import DeltaConnection
+from streamgroups.doctor.check_results import Finding, ok, problem
+from streamgroups.errors import StreamGroupsError
+from streamgroups_sinks.delta.connected import address_in, storage_options_of
+from streamgroups_sinks.delta.store import Store
+from streamgroups_sinks.delta.store_errors import translating
+
+
+def probe_location(connection: DeltaConnection, tables: Sequence[str], *, writes: bool) -> list[Finding]:
+    """Returns what the user of a connection may do.
+
+    Args:
+        connection: the connection.
+        tables: tables that must be readable, by their paths in the location.
+        writes: whether to create a file, and delete it.
+
+    Raises:
+        InvalidOption: if a secret cannot be resolved, or a table is outside the location.
+        StreamGroupsError: if the store does not respond, or rejects the login.
+    """
+    options = dict(storage_options_of(connection, {}))
+    location = connection.location
+    addresses = {table: address_in(connection, table) for table in tables}
+    with translating("reading", location, lambda: tuple(options.values())):
+        store = Store(location, options)
+        count = len(store.names())
+    found = [ok("read", f"{location} can be listed.", f"{count} entries")]
+    for table, address in addresses.items():
+        found.append(_table(table, address, options))
+    if writes:
+        found.append(_write(store, location, options))
+    return found
+
+
+def _table(table: str, address: str, options: dict[str, str]) -> Finding:
+    try:
+        with translating("reading", address, lambda: tuple(options.values())):
+            version = DeltaTable(address, storage_options=options).version()
+    except StreamGroupsError as e:
+        return problem("table", e.what, e.remedy)
+    return ok("table", f"Table '{table}' can be read.", f"version {version}")
+
+
+def _write(store: Store, location: str, options: dict[str, str]) -> Finding:
+    name, rows = f"_streamgroups_test_{uuid.uuid4().hex}", pa.table({"n": [1]})
+    try:
+        with translating("writing to", location, lambda: tuple(options.values())):
+            store.write_parquet(name, rows)
+            same = store.read_parquet(name) == rows
+            store.delete(name)
+    except StreamGroupsError as e:
+        return problem("write", e.what, e.remedy)
+    if not same:
+        return problem("write", f"A file in {location} has another content than was written.", "Check the store.")
+    return ok("write", f"A file in {location} was written, read and deleted.")

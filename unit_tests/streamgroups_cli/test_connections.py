@@ -1,0 +1,382 @@
+"""The commands of connections: what they store and print, the current context, and which cluster a command uses."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from streamgroups_cli import connections_file
+from unit_tests.cli_runner import CommandLine
+from unit_tests.connections_file import SECRET, remove_secrets, write_connections
+
+
+@pytest.fixture
+def config(tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "streamgroups" / "config.toml"
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", str(path))
+    return path
+
+
+def server(cli: CommandLine, *options: str) -> str | None:
+    """The cluster that a command with these options connects to."""
+    result = cli("groups", "list", *options)
+    assert result.code == 0, result.err
+    assert cli.config is not None
+    return cli.config.get("bootstrap.servers")
+
+
+def test_set_creates_and_changes_a_connection_and_keeps_comments(cli: CommandLine, config: Path) -> None:
+    created = cli("connections", "set", "prod", "-b", "kafka1:9092", "--setting", "client.id=operator")
+    assert created.code == 0
+    assert f"Connection 'prod' was created in {config}" in created.err
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
+    config.write_text("# The clusters of the airline\n" + config.read_text())
+    assert cli("connections", "set", "prod", "--bootstrap-server", "kafka2:9092").code == 0
+    assert cli("connections", "set", "test", "-b", "localhost:9092").code == 0
+    assert cli("connections", "use", "prod").code == 0
+    assert config.read_text().startswith("# The clusters of the airline\n")
+    shown = cli("connections", "list", "-o", "json")
+    kafka = {"type": "kafka", "command_config": None}
+    assert json.loads(shown.out)["connections"] == [
+        {
+            "name": "prod",
+            "current": True,
+            "address": "kafka2:9092",
+            "settings": {"client.id": "operator"},
+            **kafka,
+        },
+        {"name": "test", "current": False, "address": "localhost:9092", "settings": {}, **kafka},
+    ]
+    assert cli("connections", "show").out.splitlines()[1].split() == [
+        "*",
+        "prod",
+        "kafka",
+        "kafka2:9092",
+        "-",
+        "client.id=operator",
+    ]
+
+
+def test_the_strongest_source_names_the_cluster(
+    cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:9092")
+    for name in ("prod", "test"):
+        cli("connections", "set", name, "-b", f"{name}:9092", "--setting", f"client.id={name}")
+    assert server(cli) == "broker:9092", "there is no current context"
+    cli("connections", "use", "prod")
+    assert server(cli) == "prod:9092"
+    assert cli("groups", "list").err == "Context: prod\n"
+    assert server(cli, "--context", "test") == "test:9092"
+    assert server(cli, "--kafka", "client.id=other") == "prod:9092"
+    assert cli.config is not None
+    assert cli.config.get("client.id") == "other", "--kafka overrides a setting of the context"
+    assert server(cli, "-b", "line:9092") == "line:9092"
+    assert cli.config.get("client.id") != "prod", "no part of a context is used for another cluster"
+    assert server(cli, "--command-config", str(file)) == "broker:9092"
+    monkeypatch.setenv("STREAMGROUPS_CONTEXT", "test")
+    assert server(cli) == "test:9092"
+    assert server(cli, "-b", "line:9092") == "line:9092"
+    monkeypatch.setenv("STREAMGROUPS_BOOTSTRAP_SERVER", "variable:9092")
+    assert server(cli, "--context", "prod") == "prod:9092"
+    assert "Unset one of them" in cli("groups", "list").err
+    monkeypatch.delenv("STREAMGROUPS_CONTEXT")
+    assert server(cli) == "variable:9092"
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (("-b", "line:9092"), "--bootstrap-server"),
+        (("--command-config", "a.properties"), "--command-config"),
+        (("--kafka", "Bootstrap.Servers=line:9092"), "--kafka bootstrap.servers"),
+    ],
+)
+def test_a_context_and_another_cluster_are_rejected(
+    cli: CommandLine, config: Path, options: tuple[str, str], name: str
+) -> None:
+    cli("connections", "set", "prod", "-b", "prod:9092")
+    rejected = cli("groups", "list", "--context", "prod", *options)
+    assert rejected.code == 2
+    assert rejected.err == f"Error: --context and {name} both name a cluster. Use one of them.\n"
+
+
+def test_the_properties_file_of_a_context(cli: CommandLine, config: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prod.properties"
+    file.write_text("bootstrap.servers=file:9092\nclient.id=from-file")
+    assert cli("connections", "set", "prod", "--command-config", str(file), "-b", "prod:9092").code == 0
+    assert server(cli, "--context", "prod") == "prod:9092"
+    assert cli.config is not None
+    assert cli.config.get("client.id") == "from-file"
+    config.write_text(config.read_text().replace(str(file), "../prod.properties"))
+    assert server(cli, "--context", "prod") == "prod:9092", "a relative path starts at the file of contexts"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("sasl.password", ("-b", "prod:9092")),
+        ("sasl.pasword", ("-b", "prod:9092")),
+        ("password", ("--conninfo", "host=db")),
+        ("AWS_SECRET_ACCESS_KEY", ("--location", "s3://bucket")),
+        ("basic.auth.user.info", ("--url", "http://registry.example:8081")),
+    ],
+)
+def test_a_secret_of_the_command_line_is_not_stored(
+    cli: CommandLine, config: Path, name: str, options: tuple[str, ...]
+) -> None:
+    rejected = cli("connections", "set", "prod", *options, "--setting", f"{name}=hunter22")
+    assert rejected.code == 2
+    assert f"--env {name}=VARIABLE or --file {name}=/path" in rejected.err
+    for option in ("--env", "--file"):
+        # A secret without its name, or in the place of a reference.
+        assert cli("connections", "set", "prod", *options, option, "hunter22").code == 2
+    assert not config.exists()
+    assert "hunter22" not in rejected.err
+
+
+def test_a_login_in_an_address_is_not_stored(cli: CommandLine, config: Path) -> None:
+    for options in (
+        ("--location", "s3://me:hunter22@bucket"),
+        ("--url", "http://me:hunter22@registry.example:8081"),
+        ("--conninfo", "postgresql://me:hunter22@db/flights"),
+        ("--conninfo", "host=db password=hunter22"),
+    ):
+        rejected = cli("connections", "set", "prod", *options)
+        assert (rejected.code, rejected.out) == (2, "")
+        assert "hunter22" not in rejected.err
+    assert not config.exists()
+
+
+def test_references_are_stored_and_shown(cli: CommandLine, config: Path, tmp_path: Path) -> None:
+    for arguments in (
+        ("prod", "-b", "prod:9092", "--env", "sasl.password=KAFKA_PASSWORD", "--setting", "sasl.username=me"),
+        ("warehouse", "--conninfo", "host=db user=me", "--file", f"password={tmp_path}/pg"),
+        ("url", "--type", "postgres", "--env", "conninfo=DATABASE_URL"),
+        ("lake", "--location", str(tmp_path), "--env", "AWS_SECRET_ACCESS_KEY=KEY", "--setting", "AWS_REGION=eu"),
+        ("registry", "--url", "http://registry.example:8081", "--env", "basic.auth.user.info=LOGIN"),
+    ):
+        created = cli("connections", "set", *arguments)
+        assert created.code == 0, created.err
+    found = {it["name"]: it for it in json.loads(cli("connections", "list", "-o", "json").out)["connections"]}
+    assert found["prod"]["settings"] == {"sasl.password": {"env": "KAFKA_PASSWORD"}, "sasl.username": "me"}
+    assert found["warehouse"]["address"] == "host=db user=me"
+    assert found["warehouse"]["settings"] == {"password": {"file": f"{tmp_path}/pg"}}
+    assert found["url"]["address"] == {"env": "DATABASE_URL"}
+    assert found["lake"] == {
+        "name": "lake",
+        "type": "delta",
+        "current": False,
+        "address": str(tmp_path),
+        "command_config": None,
+        "settings": {"AWS_REGION": "eu", "AWS_SECRET_ACCESS_KEY": {"env": "KEY"}},
+    }
+    assert "sasl.password=env:KAFKA_PASSWORD sasl.username=me" in cli("connections", "show", "prod").out
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
+
+
+def test_secrets_in_the_file_are_not_printed(cli: CommandLine, config: Path) -> None:
+    config.parent.mkdir()
+    config.write_text(
+        '[connections.prod]\ntype = "kafka"\nbootstrap-servers = "prod:9092"\n[connections.prod.settings]\n'
+        '"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "PLAIN"\n"sasl.username" = "u"\n'
+        '"sasl.password" = "hunter22"\n[connections.db]\ntype="postgres"\nconninfo="host=db password=hunter22"\n'
+        '[connections.lake]\ntype="delta"\nlocation="s3://b"\nstorage-options={AWS_SECERT="hunter22"}\n'
+    )
+    config.chmod(0o644)
+    exposed = cli("connections", "show", "prod")
+    assert (exposed.code, exposed.out) == (2, "")
+    assert f"Run: chmod 600 {config}." in exposed.err
+    config.chmod(0o600)
+    for output in ("table", "json", "yaml", "csv"):
+        shown = cli("connections", "list", "-o", output)
+        assert shown.code == 0
+        assert "hunter22" not in shown.out + shown.err
+        assert "***" in shown.out
+
+
+def test_a_misspelt_setting_in_the_file_is_not_printed(cli: CommandLine, config: Path) -> None:
+    config.parent.mkdir()
+    config.write_text(
+        '[connections.p]\ntype="kafka"\nbootstrap-servers = "p:1"\nsettings = {"sasl.usrname" = "hunter22"}\n'
+    )
+    assert "hunter22" not in cli("connections", "list").out
+
+
+def test_a_command_resolves_the_secrets_of_its_context(
+    cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = (
+        "--setting",
+        "security.protocol=SASL_SSL",
+        "--setting",
+        "sasl.mechanism=PLAIN",
+        "--setting",
+        "sasl.username=u",
+    )
+    assert cli("connections", "set", "prod", "-b", "p:1", *login, "--env", "sasl.password=THE_SECRET").code == 0
+    missing = cli("groups", "list", "--context", "prod")
+    assert missing.code == 2
+    assert "environment variable THE_SECRET of 'sasl.password' is not set" in missing.err
+    monkeypatch.setenv("THE_SECRET", "hunter22")
+    listed = cli("groups", "list", "--context", "prod")
+    assert listed.code == 0
+    assert cli.config is not None
+    assert cli.config.get("sasl.password") == "hunter22"
+    assert "hunter22" not in listed.out + listed.err
+
+
+def test_a_dry_run_changes_nothing(cli: CommandLine, config: Path) -> None:
+    made = cli("connections", "set", "prod", "-b", "a:1", "--dry-run", "-o", "json")
+    assert made.code == 0
+    assert json.loads(made.out)["connections"][0]["address"] == "a:1"
+    assert made.err == "Dry run, nothing was changed.\n"
+    assert not config.exists()
+    cli("connections", "set", "prod", "-b", "a:1")
+    content = config.read_text()
+    for arguments in (("use", "prod"), ("delete", "prod"), ("set", "prod", "-b", "b:1")):
+        dry = cli("connections", *arguments, "--dry-run")
+        assert dry.code == 0
+        assert "Dry run, nothing was changed" in dry.err
+        assert config.read_text() == content
+    assert cli("connections", "delete", "prd", "--dry-run").code == 2
+
+
+def test_an_invalid_change_changes_nothing(cli: CommandLine, config: Path) -> None:
+    for arguments, message in (
+        (("set", "prod"), "The type of the connection is not known"),
+        (("set", "prod", "--type", "kafka"), "names no cluster"),
+        (("set", "prod", "--type", "kafak"), "Did you mean 'kafka'?"),
+        (("set", "prod", "-b", "a:1", "--url", "http://a:1"), "The options belong to several types"),
+        (("set", "prod", "--type", "delta", "-b", "a:1"), "is of type delta, and the options belong to kafka"),
+        (("set", "prod/eu", "-b", "a:1"), "is not a name of a connection"),
+        (("set", "prod", "-b", "a:1", "--setting", "sesion.timeout.ms=1"), "Did you mean 'session.timeout.ms'"),
+        (("set", "prod", "-b", "a:1", "--env", "sasl.usrname=A"), "Did you mean 'sasl.username'"),
+        (("set", "prod", "-b", "a:1", "--env", "sasl.username=A B"), "has the wrong type"),
+        (("set", "prod", "-b", "a:1", "--env", "a=A", "--file", "a=/b"), "Setting 'a' is given twice"),
+        (("set", "prod", "--url", "nonsense"), "Write it as in http://localhost:8081"),
+        (("set", "prod", "--url", "http://a:1", "--setting", "nonsense=1"), "is no setting of a schema registry"),
+        (("use", "prod"), "Connection 'prod' does not exist"),
+        (("use",), "Either a connection or --none is required"),
+        (("delete", "prod"), "Connection 'prod' does not exist"),
+        (("test", "prod"), "Connection 'prod' does not exist"),
+        (("show",), "There is no current context"),
+    ):
+        rejected = cli("connections", *arguments)
+        assert rejected.code == 2
+        assert message in rejected.err
+    assert not config.exists()
+
+
+def test_use_and_delete_read_the_file_once(cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two reads another command could change the file, and the second one would not be checked."""
+    assert cli("connections", "set", "prod", "-b", "kafka1:9092").code == 0
+    reads = []
+    read = connections_file._read
+
+    def counted(path: Path) -> object:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(connections_file, "_read", counted)
+    assert cli("connections", "use", "prod").code == 0
+    assert cli("connections", "delete", "prod").code == 0
+    assert reads == [config, config], "one for each command"
+
+
+def test_delete_and_use_none(cli: CommandLine, config: Path) -> None:
+    for name in ("prod", "test"):
+        cli("connections", "set", name, "-b", f"{name}:9092")
+    cli("connections", "use", "prod")
+    assert (
+        cli("connections", "delete", "prod").err == "Connection 'prod' was deleted. There is no current context now.\n"
+    )
+    assert server(cli) == "broker:9092"
+    cli("connections", "use", "test")
+    assert cli("connections", "use", "--none").err == "There is no current context.\n"
+    assert server(cli) == "broker:9092"
+
+
+def test_only_a_kafka_connection_is_a_context(cli: CommandLine, config: Path) -> None:
+    cli("connections", "set", "warehouse", "--conninfo", "host=db")
+    for arguments in (("connections", "use", "warehouse"), ("groups", "list", "--context", "warehouse")):
+        rejected = cli(*arguments)
+        assert rejected.code == 2
+        assert "is of type postgres, but type kafka is required here" in rejected.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[connections\n", "is not TOML: line 1"),
+        ('current-context = "prod"', "Connection 'prod' does not exist"),
+        ('[connections.prod]\ntype="kafka"\nservers = "a:1"', "Key 'servers' of connection 'prod' is unknown"),
+    ],
+)
+def test_an_invalid_file_is_rejected_with_its_name(cli: CommandLine, config: Path, text: str, message: str) -> None:
+    config.parent.mkdir()
+    config.write_text(text)
+    for arguments in (("list",), ("set", "other", "-b", "a:1")):
+        rejected = cli("connections", *arguments)
+        assert rejected.code == 2
+        assert str(config) in rejected.err
+    assert message in cli("connections", "list").err
+    assert config.read_text() == text
+    assert cli("groups", "list", "-b", "line:9092").code == 0, "a command that uses no context does not read the file"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("prod", ("--table", "t")),
+        ("warehouse", ("--topic", "t")),
+        ("lake", ("--subject", "s")),
+        ("registry", ("--group", "g")),
+    ],
+)
+def test_a_test_rejects_options_of_other_types(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: tuple[str, str]
+) -> None:
+    write_connections(tmp_path, monkeypatch)
+    rejected = cli("connections", "test", name, *options)
+    assert rejected.code == 2
+    assert f"which has no {options[0].removeprefix('--')}. Leave out {options[0]}." in rejected.err
+
+
+@pytest.mark.parametrize("name", ["prod", "plain", "properties", "warehouse", "url", "registry"])
+def test_a_test_reports_an_unreachable_system_without_secrets(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    write_connections(tmp_path, monkeypatch)
+    result = cli("connections", "test", name, "-o", "json")
+    assert result.code == 1, result.err
+    [finding] = json.loads(result.out)["findings"]
+    assert finding["state"] == "problem"
+    assert finding["remedy"]
+    assert SECRET not in result.out + result.err
+    remove_secrets(monkeypatch, tmp_path)
+    if name in ("prod", "warehouse", "url", "registry"):
+        missing = cli("connections", "test", name)
+        assert missing.code == 2
+        assert "The driver and all executors resolve the references" in missing.err
+
+
+def test_a_test_of_a_location(cli: CommandLine, config: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    cli("connections", "set", "lake", "--location", str(lake))
+    read = cli("connections", "test", "lake", "-o", "json")
+    assert [it["about"] for it in json.loads(read.out)["findings"]] == ["read"]
+    written = cli("connections", "test", "lake", "--write")
+    assert written.code == 0, written.out + written.err
+    assert "was written, read and deleted" in written.out
+    assert written.out.endswith("No problems found.\n")
+    assert list(lake.iterdir()) == []
+    missing = cli("connections", "test", "lake", "--table", "flights")
+    assert missing.code == 1
+    assert f"Delta table {lake}/flights does not exist" in missing.out
+    assert cli("connections", "test", "lake", "--table", "../flights").code == 2
