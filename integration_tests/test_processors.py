@@ -97,10 +97,10 @@ def board(
 
 
 @pytest.fixture
-def registered(spark: SparkSession, board: Board) -> Iterator[SparkSession]:
+def registered(spark: SparkSession, board: Board) -> SparkSession:
     """The session with the connections of the test."""
     sg.register(spark)
-    yield spark
+    return spark
 
 
 def _run_all(declared: Any, spark: SparkSession, instance: str) -> None:

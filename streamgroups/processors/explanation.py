@@ -1,4 +1,4 @@
-"""What a processor does when it runs: its steps, its guarantees, where it keeps state, and what it needs.
+"""The explanation of a processor: its steps, its guarantees, the place of its state, and the permissions that it needs.
 
 ``streamgroups processors explain`` prints it. Source: SEMANTICS P1; ``docs/security.rst`` ("Required ACLs"); ``docs/postgres.rst``
 ("Privileges").

@@ -145,6 +145,7 @@ class Processor:
             checkpoint of its own, because positions are the group's.
         trigger: Spark's ``trigger``, as its arguments. Empty: a batch starts when the one before has ended.
         file: the file that declares it; empty for a Python object.
+        lines: the line of each field in the file, such as ``sink.connection``, for errors.
 
     >>> flights = Processor("late-flights", Source("prod", {"subscribe": "flights"}))
     >>> flights.group_id("board"), flights.transactional_id("board", 1)
@@ -161,6 +162,7 @@ class Processor:
     checkpoint: str | None = None
     trigger: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
 
     def group_id(self, instance: str = DEFAULT_INSTANCE) -> str:
         """Returns the consumer group: ``<instance>.<name>``."""
@@ -204,7 +206,7 @@ class Processor:
     def connections(self) -> tuple[str, ...]:
         """The names of all connections, each once."""
         sinks = (it.connection for it in (self.sink, self.dead_letters) if it is not None)
-        found = (self.source.connection, *sinks, *registries(self.steps))
+        found = (self.source.connection, *sinks, *(name for _, name in registries(self.steps)))
         return tuple(dict.fromkeys(it for it in found if it is not None))
 
     @property
@@ -230,14 +232,15 @@ class Processor:
         return {key: it for key, it in found.items() if it not in (None, [], {})}
 
 
-def registries(steps: tuple[Step, ...]) -> tuple[str, ...]:
-    """Returns the connections of schema registries that steps name."""
+def registries(steps: tuple[Step, ...]) -> tuple[tuple[str, str], ...]:
+    """Returns the connections of schema registries that steps name, each with its field."""
     found = []
-    for step in steps:
-        form = step.arguments.get("format") if isinstance(step, FunctionCall) else None
-        for settings in form.values() if isinstance(form, Mapping) else ():
+    for number, step in enumerate(steps):
+        if not isinstance(step, FunctionCall) or not isinstance(step.arguments.get("format"), Mapping):
+            continue
+        for kind, settings in step.arguments["format"].items():
             if isinstance(settings, Mapping) and isinstance(settings.get("registry"), str):
-                found.append(settings["registry"])
+                found.append((f"steps[{number}].{step.name}.format.{kind}.registry", str(settings["registry"])))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ problem is left out, so that the rules are applied to the other parts. Source: S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -102,16 +102,14 @@ def _without(node: Node, fields: set[str], field: str = "") -> Node | None:
 
 
 def _lines(tree: Table) -> Callable[..., int]:
+    """Returns the line of a field by its keys, or of its nearest part that exists."""
+    known = dict(_lines_of(tree))
+
     def line(*path: str | int) -> int:
-        found: Node | None = tree
-        last = tree.line
+        field, last = "", tree.line
         for key in path:
-            if isinstance(found, Table) and isinstance(key, str):
-                last = next((it.line for it in found.entries if it.key == key), last)
-                found = found.get(key)
-            elif isinstance(found, Items) and isinstance(key, int) and key < len(found.items):
-                found = found.items[key]
-                last = found.line
+            field += f"[{key}]" if isinstance(key, int) else f".{key}" if field else key
+            last = known.get(field, last)
         return last
 
     return line
@@ -135,8 +133,22 @@ def _processor(tree: Table, file: str) -> Processor:
         dead_letters=_sink(letters_sink) if tree.get("dead_letters") is not None else None,
         letter_limits=limits,
         file=file,
+        lines=dict(_lines_of(tree)),
         **given,
     )
+
+
+def _lines_of(node: Node, field: str = "") -> Iterator[tuple[str, int]]:
+    """The line of each field."""
+    if isinstance(node, Table):
+        for it in node.entries:
+            inner = f"{field}.{it.key}" if field else it.key
+            yield inner, it.line
+            yield from _lines_of(it.value, inner)
+    elif isinstance(node, Items):
+        for number, item in enumerate(node.items):
+            yield f"{field}[{number}]", item.line
+            yield from _lines_of(item, f"{field}[{number}]")
 
 
 def _table(tree: Table, key: str) -> Table:

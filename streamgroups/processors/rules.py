@@ -271,7 +271,7 @@ def conflicts(processors: Sequence[Processor], instance: str = DEFAULT_INSTANCE)
         if group_id in by_group:
             first = by_group[group_id].file or f"processor '{by_group[group_id].name}'"
             what = f"Group '{group_id}' is also that of {first}. Each of both would get a part of the records."
-            found.append(Problem(0, "name", what, "Rename one of them.", it.file))
+            found.append(Problem(it.lines.get("name", 0), "name", what, "Rename one of them.", it.file))
         by_group.setdefault(group_id, it)
     return tuple(found)
 

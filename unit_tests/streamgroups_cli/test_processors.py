@@ -61,10 +61,10 @@ def test_P1_all_mistakes_of_all_files_are_printed(cli: CommandLine, directory: P
     assert (found.code, found.out) == (2, "")
     assert [line.split(" Write")[0] for line in found.err.splitlines()] == [
         "two.yaml:5: steps[1].windows.window.tumbling: '60' is not a duration.",
-        f"three.yaml: sink.connection: Connection 'warehuose' does not exist in {directory}/config.toml. Did you mean 'warehouse'?",
-        "four.yaml: sink.connection: Connection 'warehouse' is of type postgres, but type kafka is required here. Use one of: prod.",
+        f"three.yaml:6: sink.connection: Connection 'warehuose' does not exist in {directory}/config.toml. Did you mean 'warehouse'?",
+        "four.yaml:6: sink.connection: Connection 'warehouse' is of type postgres, but type kafka is required here. Use one of: prod.",
         "five.yaml: The file cannot be read: No such file or directory. Correct its path.",
-        "three.yaml: name: Group 'local.one' is also that of one.yaml. Each of both would get a part of the records. Rename one of "
+        "three.yaml:1: name: Group 'local.one' is also that of one.yaml. Each of both would get a part of the records. Rename one of "
         "them.",
     ]
     document = json.loads(cli("processors", "validate", "-o", "json", *files).out)

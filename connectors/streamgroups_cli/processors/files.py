@@ -12,7 +12,7 @@ from streamgroups.connections.config_file import load_connections
 from streamgroups.connections.named import Connections
 from streamgroups.errors import InvalidOption
 from streamgroups.processors.problems import Problem
-from streamgroups.processors.processor import DEFAULT_INSTANCE, NAME, Processor
+from streamgroups.processors.processor import DEFAULT_INSTANCE, NAME, Processor, registries
 from streamgroups.processors.rules import conflicts
 from streamgroups_spark.processors.yaml_text import read_text
 
@@ -73,23 +73,23 @@ def connection_problems(processor: Processor, connections: Connections) -> Itera
         processor: the processor.
         connections: the connections of this machine.
     """
-    source, sinks = processor.source, {"sink": processor.sink, "dead_letters": processor.dead_letters}
-    required = [("source.connection", source.connection, "kafka")]
+    sinks = {"sink": processor.sink, "dead_letters": processor.dead_letters}
+    required = [("source.connection", processor.source.connection, "kafka")]
     required += [
         (f"{field}.connection", str(sink.connection), sink.kind.value)
         for field, sink in sinks.items()
         if sink is not None and sink.connection is not None
     ]
-    names = {name for _, name, _ in required}
-    required += [("steps", name, "schema-registry") for name in processor.connections if name not in names]
+    required += [(field, name, "schema-registry") for field, name in registries(processor.steps)]
     for field, name, kind in required:
+        line = processor.lines.get(field, 0)
         try:
             found = connections.get(name)
         except InvalidOption as e:
-            yield Problem(0, field, e.what, e.remedy, processor.file)
+            yield Problem(line, field, e.what, e.remedy, processor.file)
             continue
         if found.type != kind:
             what = f"Connection '{name}' is of type {found.type}, but type {kind} is required here."
             others = sorted(it.name for it in connections.named.values() if it.type == kind)
             remedy = f"Use one of: {', '.join(others)}." if others else "Name another connection."
-            yield Problem(0, field, what, remedy, processor.file)
+            yield Problem(line, field, what, remedy, processor.file)

@@ -61,7 +61,7 @@ def run_processor(
         policy: the rules for restarts.
 
     Raises:
-        InvalidOption: if the processor has no sink, or not so many members.
+        InvalidOption: if the processor has no sink, or no such member.
         GroupRejected: if this member runs already.
         QueryGivenUp: if the query failed permanently, or too often.
     """
