@@ -50,7 +50,7 @@ def test_the_last_line_of_real_exceptions(spark: SparkSession, tmp_path: Path) -
     batch = spark.range(1).selectExpr("'x' value").write.format("streamgroups").options(**NO_BROKER)
     with ThreadPoolExecutor(1) as thread, pytest.raises(Py4JJavaError) as not_found:
         thread.submit(batch.mode("append").save).result()
-    assert str(last_line(not_found.value)).endswith("in the block: with sg.session_active(spark).")
+    assert str(last_line(not_found.value)).endswith("in the block: with sg.supervision.session_active(spark).")
 
 
 @LONG

@@ -85,11 +85,13 @@ def test_sparks_own_writers_need_the_active_session(
     for work in (start, save):
         with pytest.raises(Py4JJavaError, match=r"DATA_SOURCE_NOT_FOUND.*: streamgroups"):
             in_thread(work)
-    with pytest.raises(QueryGivenUp, match=r"format 'streamgroups'.*in the block: with sg\.session_active\(spark\)"):
+    with pytest.raises(
+        QueryGivenUp, match=r"format 'streamgroups'.*in the block: with sg\.supervision\.session_active\(spark\)"
+    ):
         in_thread(lambda: sg.supervise(start))
 
     def with_session() -> None:
-        with sg.session_active(spark):
+        with sg.supervision.session_active(spark):
             assert SparkSession.getActiveSession() is spark
             save()
             start().awaitTermination()
@@ -108,7 +110,7 @@ def test_supervise_starts_a_query_in_another_thread(
     options["checkpointLocation"] = str(tmp_path / "checkpoint")
 
     def start() -> StreamingQuery:
-        with sg.session_active(spark):
+        with sg.supervision.session_active(spark):
             return stream.writeStream.format("streamgroups").options(**options).trigger(availableNow=True).start()
 
     policy = sg.supervision.RestartPolicy(first_wait_ms=1, max_failures=1)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamgroups import groups as groups
     from streamgroups import ledgers as ledgers
     from streamgroups import reports as reports
+    from streamgroups import savepoints as savepoints
     from streamgroups import schemas as schemas
     from streamgroups import shapes as shapes
     from streamgroups import side_effects as side_effects
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from streamgroups_spark.decoding.decode_encode import encode as encode
     from streamgroups_spark.dlq.safely import safely as safely
     from streamgroups_spark.event_time.with_event_time import with_event_time as with_event_time
-    from streamgroups_spark.internals.active_session import session_active as session_active
     from streamgroups_spark.joins.join import join as join
     from streamgroups_spark.ops.supervise import supervise as supervise
     from streamgroups_spark.processors.building import processor as processor
@@ -55,6 +55,7 @@ _MODULES = (
     "groups",
     "ledgers",
     "reports",
+    "savepoints",
     "schemas",
     "shapes",
     "side_effects",
@@ -70,7 +71,6 @@ _PLACES = places(
         "streamgroups.dlq.settings": "DeadLetters",
         "streamgroups_spark.sinks.batch_write": "write",
         "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
-        "streamgroups_spark.internals.active_session": "session_active",
         "streamgroups_spark.joins.join": "join",
         "streamgroups_spark.processors.building": "processor",
         "streamgroups_spark.register": "register",

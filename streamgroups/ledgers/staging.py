@@ -8,12 +8,13 @@ become output. So a task may be retried, run twice or die. Source: SEMANTICS X2-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from streamgroups.errors import RecordRejected
+from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Ledger
 
 #: Schema and records as Arrow objects. The rules do not depend on Arrow.
@@ -78,6 +79,32 @@ class StagingSink(Protocol[_Schema, _Records, _Stage, _Staged]):
         """Removes a stage, committed or not.
 
         Does nothing if it does not exist. Raises nothing, since a remaining stage has no effect.
+        """
+        ...
+
+
+@runtime_checkable
+class VersionedSink(Protocol):
+    """A sink whose ledger is in the versions of its table."""
+
+    @property
+    def output(self) -> str:
+        """See :attr:`StagingSink.output`."""
+        ...
+
+    def read_ledger(
+        self, group_id: str, partitions: Collection[TopicPartition], version: int | None = None
+    ) -> tuple[dict[TopicPartition, int], int]:
+        """The positions of a group in a version of the table, and the version. It creates nothing.
+
+        Args:
+            group_id: the group.
+            partitions: the partitions. Those without a position are left out.
+            version: the version; ``None`` for the current one.
+
+        Raises:
+            SinkRejected: if the table or the version does not exist.
+            SinkUnreachable: if the store does not respond.
         """
         ...
 

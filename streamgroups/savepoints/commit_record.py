@@ -11,9 +11,11 @@ The format, version 1::
      "times": [{"topic": "flights", "partition": 0, "next_offset": 20, "metadata": "{...}"}],
      "operators": [{"name": "windows", "form": "...", "rows": 7, "states": 1, "watermark_ms": 1732334390000,
                     "files": [{"name": "1732334879123-1f3a9c2b7d10-16-40.state", "bytes": 1840, "sha256": "..."}]}],
+     "output": {"name": "delta:/data/board", "table_version": 7, "positions": [{"topic": "flights", "partition": 0, "next_offset": 20}]},
+     "checkpoint": {"batch": 41, "files": [{"path": "commits/41", "bytes": 29, "sha256": "..."}]},
      "checksum": "..."}
 
-``checksum`` is the SHA-256 of the other fields, as compact JSON with sorted names.
+``output`` and ``checkpoint`` are null without them. ``checksum`` is the SHA-256 of the other fields, as compact JSON with sorted names.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from streamgroups.errors import SavepointDamaged
 from streamgroups.identity import TopicIdentity
 from streamgroups.json_values import elements, items, read_json, string, string_or_none, time_ms, time_ms_or_none, whole
 from streamgroups.partitions import TopicPartition
+from streamgroups.savepoints.checkpoint_record import CheckpointRecord, decode_checkpoint, encode_checkpoint
+from streamgroups.savepoints.output_record import OutputRecord, decode_output, encode_output
 from streamgroups.state.file_names import StateFileName
 
 FILE = "savepoint.json"
@@ -110,6 +114,8 @@ class CommitRecord:
         positions: the committed offset of each partition.
         times: the entries of the group's event time, with the offsets at which they were written.
         operators: the operators with state.
+        output: the output of the group; ``None`` if no sink was named.
+        checkpoint: the copy of the checkpoint of an exclusive query; ``None`` without one.
 
     >>> p0 = TopicPartition("flights", 0)
     >>> made = CommitRecord("20241123T040000Z-5f2c9a01", "board", 7, "0.1.0", {}, {p0: SavedPosition(20, "")})
@@ -125,6 +131,13 @@ class CommitRecord:
     positions: Mapping[TopicPartition, SavedPosition]
     times: Mapping[TopicPartition, SavedPosition] = field(default_factory=dict)
     operators: tuple[OperatorRecord, ...] = ()
+    output: OutputRecord | None = None
+    checkpoint: CheckpointRecord | None = None
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """The committed offset of each partition."""
+        return {tp: it.next_offset for tp, it in self.positions.items()}
 
 
 def is_savepoint_id(text: str) -> bool:
@@ -151,6 +164,8 @@ def encode(record: CommitRecord) -> str:
         "positions": [_position(tp, it) for tp, it in sorted(record.positions.items())],
         "times": [_position(tp, it) for tp, it in sorted(record.times.items())],
         "operators": [_operator(it) for it in record.operators],
+        "output": None if record.output is None else encode_output(record.output),
+        "checkpoint": None if record.checkpoint is None else encode_checkpoint(record.checkpoint),
     }
     return json.dumps({**fields, "checksum": _checksum(fields)}, indent=1, ensure_ascii=False) + "\n"
 
@@ -222,6 +237,8 @@ def _record(fields: Mapping[str, Any]) -> CommitRecord:
         positions=dict(map(_read_position, elements(fields["positions"]))),
         times=dict(map(_read_position, elements(fields["times"]))),
         operators=tuple(map(_read_operator, elements(fields["operators"]))),
+        output=None if fields["output"] is None else decode_output(fields["output"]),
+        checkpoint=None if fields["checkpoint"] is None else decode_checkpoint(fields["checkpoint"]),
     )
 
 

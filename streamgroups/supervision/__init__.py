@@ -1,4 +1,4 @@
-"""Supervision: when a failed query is restarted.
+"""Supervision: when a failed query is restarted, and the session of the thread that starts it.
 
 Users import the names below as ``sg.supervision``. Source: SEMANTICS P5.
 """
@@ -11,6 +11,7 @@ from streamgroups._lazy import loaded, places
 
 if TYPE_CHECKING:
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
+    from streamgroups_spark.internals.active_session import session_active as session_active
     from streamgroups_spark.ops.retry_batches import retry_batches as retry_batches
     from streamgroups_spark.ops.supervise import Outcome as Outcome
 
@@ -18,6 +19,7 @@ _PLACES = places(
     {
         "streamgroups_spark.ops.supervise": "Outcome",
         "streamgroups.supervision.policy": "RestartPolicy",
+        "streamgroups_spark.internals.active_session": "session_active",
         "streamgroups_spark.ops.retry_batches": "retry_batches",
     }
 )

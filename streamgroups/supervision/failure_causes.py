@@ -67,7 +67,7 @@ def failure_in(text: str, max_characters: int = MAX_CHARACTERS) -> Failure:
     >>> text = "SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: streamgroups. Make sure ..."
     >>> print(failure_in(text).what)
     InvalidOption: Spark does not find the format 'streamgroups' in the active session of this thread. Call \
-sg.register(spark) once, and start a write in another thread in the block: with sg.session_active(spark).
+sg.register(spark) once, and start a write in another thread in the block: with sg.supervision.session_active(spark).
     """
     if (missing := _NOT_FOUND.search(text)) is not None:
         return failure_of(_format_not_found(missing["format"]))
@@ -99,7 +99,7 @@ def _format_not_found(name: str) -> InvalidOption:
     return InvalidOption(
         f"Spark does not find the format '{name}' in the active session of this thread.",
         remedy="Call sg.register(spark) once, and start a write in another thread in the block: with "
-        "sg.session_active(spark).",
+        "sg.supervision.session_active(spark).",
     )
 
 

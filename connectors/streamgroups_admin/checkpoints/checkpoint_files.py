@@ -29,15 +29,17 @@ class CheckpointFiles:
 
     Args:
         location: the option ``checkpointLocation`` of the query: a path, or a URI of a file system that Arrow reads.
+        names: the names of directories below it, outermost first.
 
     Raises:
         InvalidOption: if Arrow does not support the location.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, *names: str) -> None:
         #: The location without credentials, for messages.
-        self.location = shown(location)
-        self.files, self.path = opened(location, "checkpoint")
+        self.location = "/".join((shown(location).rstrip("/"), *names)) if names else shown(location)
+        self.files, path = opened(location, "checkpoint")
+        self.path = "/".join((path, *names))
 
     def text(self, path: str) -> str:
         """Reads a small file.
@@ -137,6 +139,14 @@ class CheckpointFiles:
         if newest is not None:
             return f"{directory}/v2/{newest}"
         return f"{directory}/metadata" if "metadata" in self.listed(directory) else None
+
+    def clear(self) -> None:
+        """Deletes all files of an incomplete copy.
+
+        Raises:
+            OSError: if they cannot be deleted.
+        """
+        self.files.delete_dir_contents(self.path, missing_dir_ok=True)
 
     def write(self, path: str, content: bytes) -> None:
         """Writes a small file of a new checkpoint.

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streamgroups.coordination.admin_metadata_store import AdminMetadataStore
 from streamgroups.coordination.reset_protocol import event_time_group_of, is_metadata_group
@@ -19,6 +20,7 @@ from streamgroups.groups.reset_plan import Move, require_bounds
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.savepoints.commit_record import CommitRecord
+from streamgroups.savepoints.output_record import ahead, output_effects, require_output
 from streamgroups.savepoints.restoring import (
     Operators,
     metadata,
@@ -35,6 +37,8 @@ from streamgroups_admin.groups.applying import apply
 from streamgroups_admin.groups.live_reset import cancel_reset_requests, require_movable
 from streamgroups_admin.groups.plans import GroupPlan, require_owned
 from streamgroups_admin.groups.undo_files import write_undo
+from streamgroups_admin.savepoints.checkpoint_parts import place_checkpoint, plan_checkpoint
+from streamgroups_admin.savepoints.outputs import read_output
 from streamgroups_admin.shell_quoting import names
 from streamgroups_operators.locations import shown
 from streamgroups_operators.savepoints.creating import times_before
@@ -54,6 +58,8 @@ class Restore:
         target: the group that continues, and the names and the location of its states.
         operators: the changes of the program.
         is_state_only: whether the committed offsets of the group stay.
+        checkpoint: the new checkpoint of the query; ``None`` if the savepoint has none.
+        sink: the sink of the group; ``None`` if its ledger is not compared.
     """
 
     directory: SavepointDirectory
@@ -61,6 +67,8 @@ class Restore:
     target: Target
     operators: Operators = _UNCHANGED
     is_state_only: bool = False
+    checkpoint: str | None = None
+    sink: Any = None
 
     @property
     def is_fork(self) -> bool:
@@ -79,6 +87,7 @@ def target_of(
     *,
     group: str | None,
     state_location: str | None,
+    checkpoint: str | None,
     is_state_only: bool,
 ) -> Target:
     """Where the states of a savepoint continue.
@@ -88,6 +97,7 @@ def target_of(
         operators: the changes of the program.
         group: the group; ``None`` for the group of the savepoint.
         state_location: the option ``stateLocation`` of the queries; ``None`` without states.
+        checkpoint: the new checkpoint; ``None`` if none is to be written.
         is_state_only: whether the committed offsets of the group stay.
 
     Raises:
@@ -103,6 +113,17 @@ def target_of(
         raise InvalidOption(
             f"The savepoint {record.id} has states, and their target is not known; nothing was changed.",
             remedy="Use --state-location: the option 'stateLocation' of the queries that continue.",
+        )
+    is_needed = record.checkpoint is not None and not is_state_only
+    if is_needed and checkpoint is None:
+        raise InvalidOption(
+            f"The savepoint {record.id} has a checkpoint of Spark, and its target is not known; nothing was changed.",
+            remedy="Use --checkpoint: a new checkpointLocation of the query that continues.",
+        )
+    if checkpoint is not None and not is_needed:
+        raise InvalidOption(
+            f"--checkpoint is not possible: {'the offsets stay' if is_state_only else 'the savepoint has no checkpoint'}.",
+            remedy="Omit --checkpoint.",
         )
     return Target(state_location or "", group_id, names)
 
@@ -132,6 +153,11 @@ def plan_restore(cluster: Cluster, restore: Restore) -> GroupPlan:
     live = require_movable(cluster, [group_id]).get(group_id)
     if live is not None:
         _require_stopped(restore, live, committed)
+    if restore.is_in_place and restore.sink is not None:
+        current = read_output(restore.sink, group_id, record.next_offsets)
+        require_output(record.output, current, record.next_offsets)
+    if restore.checkpoint is not None:
+        plan_checkpoint(restore.directory, record, restore.checkpoint, group_id)
     if restore.is_state_only:
         return _plan_of_state(restore, committed, bounds)
     keeps_program = restore.is_in_place and not restore.operators.is_changed
@@ -142,9 +168,10 @@ def plan_restore(cluster: Cluster, restore: Restore) -> GroupPlan:
 
 
 def _require_stopped(restore: Restore, live: GroupDescription, committed: Mapping[TopicPartition, Committed]) -> None:
-    if restore.is_state_only or restore.operators.is_changed:
+    if restore.is_state_only or restore.operators.is_changed or restore.checkpoint is not None:
+        changes = "program" if restore.checkpoint is None else "checkpoint"
         raise GroupRejected(
-            f"Group '{live.group_id}' has members, and its program changes; nothing was changed.",
+            f"Group '{live.group_id}' has members, and its {changes} changes; nothing was changed.",
             remedy="Stop its queries, restore the savepoint, and start the program that continues.",
             group=live.group_id,
         )
@@ -163,7 +190,7 @@ def effects(restore: Restore, plan: GroupPlan) -> list[str]:
     """Returns the effects of a restore that the new offsets do not show, as sentences."""
     group_id, found = plan.group_id, list[str]()
     if restore.is_state_only:
-        saved = {tp: it.next_offset for tp, it in restore.record.positions.items()}
+        saved = restore.record.next_offsets
         again = sum(it.to_offset - saved.get(it.topic_partition, it.to_offset) for it in plan.moves)
         found.append(
             f"Group '{group_id}' reads {again} offsets again before its positions, without output, to build its states."
@@ -175,6 +202,13 @@ def effects(restore: Restore, plan: GroupPlan) -> list[str]:
         )
     if restore.is_in_place and skipped(plan.moves):
         found.append(f"Group '{group_id}' skips {skipped(plan.moves)} offsets: the savepoint is ahead of it.")
+    if restore.is_in_place and restore.record.output is not None:
+        found += output_effects(restore.record.output, restore.record.next_offsets)
+    if restore.record.checkpoint is not None and restore.checkpoint is not None:
+        found.append(
+            f"The checkpoint '{shown(restore.checkpoint)}' is created: it continues after batch "
+            f"{restore.record.checkpoint.batch_id}. Start the query with it."
+        )
     if restore.operators.is_changed:
         found.append(
             f"Operators that continue with a state: {', '.join(sorted(restore.target.names.values())) or 'none'}."
@@ -194,6 +228,8 @@ def require_accepted(restore: Restore, plan: GroupPlan, *, accept_repeated_outpu
         GroupRejected: with the number of offsets.
     """
     again = repeated(plan.moves) if restore.is_in_place else 0
+    if restore.is_in_place and restore.record.output is not None:
+        again = max(again, sum(ahead(restore.record.output, restore.record.next_offsets).values()))
     if again and not accept_repeated_output:
         raise GroupRejected(
             f"The output of {again} offsets would be written again; nothing was changed.",
@@ -223,12 +259,15 @@ def carry_out_restore(
 
     Raises:
         SavepointDamaged: if a file is missing or was changed. No offset was changed.
+        CheckpointRejected: if the new checkpoint contains files. No offset was changed.
         StateUnreachable: if a storage does not answer, or is full. No offset was changed.
         PartlyDone: if some offsets were committed and some were not.
     """
     if restore.record.operators:
         count = place(restore.directory, restore.record, restore.target)
         cluster.notify(f"{count} state file{'' if count == 1 else 's'} in place.")
+    if restore.checkpoint is not None:
+        _place_checkpoint(cluster, restore, restore.checkpoint)
     changes = {plan.group_id: plan.changes}
     # An undo searches the states before the restore.
     options = f" --state-location {shlex.quote(shown(restore.target.location))}" if restore.record.operators else ""
@@ -241,6 +280,13 @@ def carry_out_restore(
     apply(cluster, changes, undo, verb="restored", live=live, wait_s=wait_s, is_restored=True, advance=advance)
     if plan.live is None:
         cluster.notify(f"Start its queries. See: streamgroups groups describe {names([plan.group_id])}.")
+
+
+def _place_checkpoint(cluster: Cluster, restore: Restore, location: str) -> None:
+    planned = plan_checkpoint(restore.directory, restore.record, location, restore.target.group_id)
+    if planned is not None:
+        id_ = place_checkpoint(restore.directory, planned, location)
+        cluster.notify(f"The checkpoint '{shown(location)}' of query {id_} is complete.")
 
 
 def _write_times(cluster: Cluster, record: CommitRecord, group_id: str) -> None:

@@ -6,9 +6,6 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.coordination.reset_protocol import is_metadata_group
-from streamgroups.errors import InvalidOption
-from streamgroups.groups.description import is_active, require_inactive
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import StateLocationOption
 from streamgroups_cli.options import with_options
@@ -28,6 +25,14 @@ def create(
     require_stopped: Annotated[
         bool, typer.Option("--require-stopped", help="Reject a group with members, for an upgrade.")
     ] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="DIR",
+            help="The checkpointLocation of an exclusive query with Spark's own state: copy it at the committed batch.",
+        ),
+    ] = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Create a savepoint of a group. Its queries can run meanwhile.
@@ -35,17 +40,12 @@ def create(
     The savepoint contains the committed offsets, and copies of the state files that they name. Nothing deletes it but
     'streamgroups savepoint delete'.
     """
-    from streamgroups_operators.savepoints.creating import SavepointCreator
+    from streamgroups_admin.savepoints.store import create_savepoint
     from streamgroups_operators.savepoints.directory import SavepointDirectory
 
-    if is_metadata_group(group):
-        raise InvalidOption(
-            f"'{group}' is a metadata group, which describes the members of its group.", remedy="Name the group itself."
-        )
     with connect() as cluster:
-        if require_stopped:
-            described = cluster.groups.describe_groups([group])[group]
-            require_inactive([described] if is_active(described) else [], doing="saved")
-        record = SavepointCreator(cluster.groups, cluster.topics).create(group, state_location, to, cluster.now_ms())
+        record = create_savepoint(
+            cluster, group, to, state_location, require_stopped=require_stopped, checkpoint=checkpoint
+        )
     emit(output, document=lambda: savepoint_document(record), tables=lambda: savepoint_tables(record))
     print_message(f"The savepoint is {SavepointDirectory(to, record.id)}")

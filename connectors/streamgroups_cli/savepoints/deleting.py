@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from streamgroups.errors import SavepointDamaged, UnknownSavepoint
+from streamgroups_admin.savepoints.store import require_exists
 from streamgroups_cli.groups.apply import ONLY_A_PLAN
 from streamgroups_cli.output import print_message
 from streamgroups_cli.savepoints.arguments import Location, SavepointId
-from streamgroups_operators.savepoints.directory import SavepointDirectory, savepoints_at
+from streamgroups_operators.savepoints.directory import SavepointDirectory
 
 
 def delete(
@@ -23,11 +24,7 @@ def delete(
 ) -> None:
     """Delete a savepoint, which cannot be undone."""
     directory = SavepointDirectory(location, savepoint)
-    if savepoint not in savepoints_at(location):
-        raise UnknownSavepoint(
-            f"The savepoint '{directory}' does not exist.",
-            remedy="List the savepoints with: streamgroups savepoint list LOCATION.",
-        )
+    require_exists(directory)
     print_message(_about(directory))
     if execute:
         directory.delete()
@@ -42,4 +39,8 @@ def _about(directory: SavepointDirectory) -> str:
     except (UnknownSavepoint, SavepointDamaged) as e:
         return e.what
     n_bytes = sum(it.n_bytes for it in record.operators)
-    return f"The savepoint {record.id} of group '{record.group_id}' has {len(record.positions)} positions and {n_bytes} bytes of states."
+    copied = "" if record.checkpoint is None else f", and a checkpoint of {record.checkpoint.n_bytes} bytes"
+    return (
+        f"The savepoint {record.id} of group '{record.group_id}' has {len(record.positions)} positions and {n_bytes} bytes of "
+        f"states{copied}."
+    )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from streamgroups.errors import SavepointDamaged, UnknownSavepoint
 from streamgroups.tables import Cell, Column, Table
+from streamgroups_admin.savepoints.store import ListedSavepoint, listed_savepoints
 from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.savepoints.arguments import Location
 from streamgroups_cli.savepoints.record_tables import record_cells, record_columns
-from streamgroups_operators.savepoints.directory import SavepointDirectory, savepoints_at
 
 
 def list_savepoints(location: Location, output: OutputOption = Output.table) -> None:
     """List the savepoints at a location. STATUS is 'incomplete' without a commit record: it cannot be restored."""
     columns = (*record_columns(), Column("status", style=lambda text: "" if text == "complete" else "red"))
-    rows = [_cells(SavepointDirectory(location, it)) for it in savepoints_at(location)]
+    rows = [_cells(it) for it in listed_savepoints(location)]
     names = [column.name for column in columns]
     emit(
         output,
@@ -22,11 +21,7 @@ def list_savepoints(location: Location, output: OutputOption = Output.table) -> 
     )
 
 
-def _cells(directory: SavepointDirectory) -> list[Cell]:
+def _cells(listed: ListedSavepoint) -> list[Cell]:
     nothing: list[Cell] = [None] * (len(record_columns()) - 1)
-    try:
-        return [*record_cells(directory.read()), "complete"]
-    except UnknownSavepoint:
-        return [directory.id, *nothing, "incomplete"]
-    except SavepointDamaged:
-        return [directory.id, *nothing, "damaged"]
+    of_record = [listed.id, *nothing] if listed.record is None else record_cells(listed.record)
+    return [*of_record, listed.status]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamgroups.savepoints.checkpoint_record import CheckpointRecord
 from streamgroups.savepoints.commit_record import CommitRecord
 from streamgroups.savepoints.cut import state_of
+from streamgroups.savepoints.output_record import OutputRecord
 from streamgroups.state.origins import Earlier, Named, New, StateOrigin
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
@@ -27,6 +29,9 @@ _POSITIONS = (
     Column("state"),
     Column("time"),
 )
+_LEDGER = Column("ledger", right=True)
+_OUTPUT = (Column("output"), Column("table_version", right=True), Column("positions", right=True))
+_CHECKPOINT = (Column("checkpoint_batch", right=True), Column("files", right=True), Column("bytes", right=True))
 _OPERATORS = (
     Column("operator"),
     Column("states", right=True),
@@ -62,7 +67,9 @@ def savepoint_tables(record: CommitRecord) -> list[Table]:
     return [
         Table(_RECORD, [record_cells(record)]),
         *([Table(_OPERATORS, _operator_cells(record))] if record.operators else []),
-        Table(_POSITIONS, _position_cells(record)),
+        *([Table(_OUTPUT, [_output_cells(record.output)])] if record.output is not None else []),
+        *([Table(_CHECKPOINT, [_checkpoint_cells(record.checkpoint)])] if record.checkpoint is not None else []),
+        Table(_position_columns(record), _position_cells(record)),
     ]
 
 
@@ -75,7 +82,9 @@ def savepoint_document(record: CommitRecord) -> dict[str, Any]:
     return {
         "savepoint": named(_RECORD, record_cells(record)),
         "operators": [named(_OPERATORS, row) for row in _operator_cells(record)],
-        "positions": [named(_POSITIONS, row) for row in _position_cells(record)],
+        "output": None if record.output is None else named(_OUTPUT, _output_cells(record.output)),
+        "checkpoint": None if record.checkpoint is None else named(_CHECKPOINT, _checkpoint_cells(record.checkpoint)),
+        "positions": [named(_position_columns(record), row) for row in _position_cells(record)],
     }
 
 
@@ -86,9 +95,28 @@ def _operator_cells(record: CommitRecord) -> list[list[Cell]]:
     ]
 
 
+def _output_cells(output: OutputRecord) -> list[Cell]:
+    return [output.name, output.table_version, len(output.positions)]
+
+
+def _checkpoint_cells(checkpoint: CheckpointRecord) -> list[Cell]:
+    return [checkpoint.batch_id, len(checkpoint.files), checkpoint.n_bytes]
+
+
+def _position_columns(record: CommitRecord) -> tuple[Column, ...]:
+    return _POSITIONS if record.output is None else (*_POSITIONS, _LEDGER)
+
+
 def _position_cells(record: CommitRecord) -> list[list[Cell]]:
     return [
-        [tp.topic, tp.partition, it.next_offset, _state(state_of(it.metadata)), utc(it.before_ms)]
+        [
+            tp.topic,
+            tp.partition,
+            it.next_offset,
+            _state(state_of(it.metadata)),
+            utc(it.before_ms),
+            *([] if record.output is None else [record.output.positions.get(tp)]),
+        ]
         for tp, it in sorted(record.positions.items())
     ]
 

@@ -49,6 +49,14 @@ class RestoreOptions(ApplyOptions):
             help="Continue in this new group (fork), instead of the group of the savepoint.",
         ),
     ] = None
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="DIR",
+            help="The new checkpointLocation of the query that continues, if the savepoint has a checkpoint of Spark.",
+        ),
+    ] = None
     state_only: Annotated[
         bool,
         typer.Option(
@@ -116,9 +124,10 @@ def restore(connect: Connect, location: Location, savepoint: SavepointId, option
         options.operators,
         group=options.group,
         state_location=options.state_location,
+        checkpoint=options.checkpoint,
         is_state_only=options.state_only,
     )
-    restored = Restore(directory, record, target, options.operators, options.state_only)
+    restored = Restore(directory, record, target, options.operators, options.state_only, options.checkpoint)
     with connect() as cluster:
         plan = plan_restore(cluster, restored)
         emit_plans(cluster, [plan], options.output, dry_run=not options.execute)

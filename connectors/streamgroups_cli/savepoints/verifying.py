@@ -5,20 +5,19 @@ from __future__ import annotations
 import typer
 
 from streamgroups.tables import Cell, Column, Table
+from streamgroups_admin.savepoints.store import verify_savepoint
 from streamgroups_cli.exits import ExitCode
 from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.savepoints.arguments import Location, SavepointId
-from streamgroups_operators.savepoints.directory import SavepointDirectory, problems
+from streamgroups_operators.savepoints.directory import SavepointDirectory
 
 _COLUMNS = (Column("operator"), Column("file"), Column("problem"))
 
 
 def verify(location: Location, savepoint: SavepointId, output: OutputOption = Output.table) -> None:
     """Check the size and the checksum of each file of a savepoint. Exit code 1: a problem."""
-    directory = SavepointDirectory(location, savepoint)
-    record = directory.read()
-    checked = sum(len(it.files) for it in record.operators)
-    rows: list[list[Cell]] = [[operator, str(file.name), why] for operator, file, why in problems(directory, record)]
+    checked, problems = verify_savepoint(SavepointDirectory(location, savepoint))
+    rows: list[list[Cell]] = [[it.operator, it.file, it.problem] for it in problems]
     names = [column.name for column in _COLUMNS]
     emit(
         output,

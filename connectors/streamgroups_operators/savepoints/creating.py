@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -29,8 +29,10 @@ from streamgroups.groups.lag import FirstOfLag, PartitionError
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
+from streamgroups.savepoints.checkpoint_record import CheckpointRecord
 from streamgroups.savepoints.commit_record import CommitRecord, OperatorRecord, SavedFile, SavedPosition
 from streamgroups.savepoints.cut import named_state, partitions_by_file, saved_metadata
+from streamgroups.savepoints.output_record import OutputRecord
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState, decode
 from streamgroups.state.origins import Earlier, Named, StateOrigin
@@ -61,8 +63,29 @@ class _Cut:
 _Copies: TypeAlias = dict[tuple[str, StateFileName], SavedFile]
 
 
-class _FileGone(Exception):
-    """Retention has deleted a file since the offsets were read."""
+class FileGone(Exception):
+    """A file was deleted since the offsets were read. The cut is taken again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a savepoint beside the states of this library.
+
+    Args:
+        output: the output of the group.
+        checkpoint: the copy of a checkpoint of Spark.
+    """
+
+    output: OutputRecord | None = None
+    checkpoint: CheckpointRecord | None = None
+
+
+#: Adds parts to a savepoint for committed offsets. Raises :class:`FileGone`.
+AddParts: TypeAlias = Callable[[SavepointDirectory, Mapping[TopicPartition, Committed]], Parts]
+
+
+def _no_parts(directory: SavepointDirectory, committed: Mapping[TopicPartition, Committed]) -> Parts:
+    return Parts()
 
 
 def new_savepoint_id(now_ms: int) -> str:
@@ -86,7 +109,9 @@ class SavepointCreator:
     def __init__(self, groups: GroupAdmin, topics: TopicAdmin) -> None:
         self._groups, self._topics = groups, topics
 
-    def create(self, group_id: str, state_location: str | None, to: str, now_ms: int) -> CommitRecord:
+    def create(
+        self, group_id: str, state_location: str | None, to: str, now_ms: int, add_parts: AddParts = _no_parts
+    ) -> CommitRecord:
         """Creates a savepoint of a group.
 
         Args:
@@ -94,6 +119,7 @@ class SavepointCreator:
             state_location: the option ``stateLocation`` of its queries; ``None`` for queries without state.
             to: the location of savepoints.
             now_ms: the time in milliseconds since the epoch.
+            add_parts: adds other parts.
 
         Returns:
             Its commit record.
@@ -110,12 +136,14 @@ class SavepointCreator:
             try:
                 cut = self._cut(group_id, state_location, now_ms)
                 operators = tuple(_copied(name, files, cut, directory, copies) for name, files in cut.operators.items())
-            except (_FileGone, StateMissing) as e:
+                parts = add_parts(directory, cut.positions)
+            except (FileGone, StateMissing) as e:
                 if number < _MAX_CUTS:
                     continue
                 raise e if isinstance(e, StreamGroupsError) else _deleted(group_id, state_location or "", str(e)) from e
             record = self._record(directory.id, group_id, cut, operators)
             _delete_unnamed(directory, copies, operators)
+            record = replace(record, output=parts.output, checkpoint=parts.checkpoint)
             directory.write(record)
             return record
         raise AssertionError("unreachable: the last cut returns or raises")
@@ -233,7 +261,7 @@ def _manifest(files: StateDirectory, file: StateFileName) -> Manifest:
     try:
         return decode(manifest_in(files.parts(file)), file)
     except FileNotFoundError:
-        raise _FileGone(str(file)) from None
+        raise FileGone(str(file)) from None
     except ValueError as e:
         raise _damaged(file, str(e)) from e
 
@@ -251,7 +279,7 @@ def _copy(files: StateDirectory, file: StateFileName, target: StateDirectory) ->
     try:
         target.write_parts(file, parts())
     except FileNotFoundError:
-        raise _FileGone(str(file)) from None
+        raise FileGone(str(file)) from None
     except StateUnreachable as e:
         raise e.with_text(
             f"The state file '{file}' was not copied, and no savepoint was created. {e.what}", e.remedy
@@ -277,7 +305,7 @@ def _damaged(file: StateFileName, why: str) -> StateDamaged:
 
 def _deleted(group_id: str, location: str, file: str) -> StateMissing:
     return StateMissing(
-        f"The state file '{file}' of group '{group_id}' was deleted from '{shown(location)}' while it was copied; no savepoint "
+        f"The file '{file}' of group '{group_id}' was deleted from '{shown(location)}' while it was copied; no savepoint "
         "was created.",
         remedy="Increase 'stateRetention' of the queries, or create the savepoint again.",
         group=group_id,

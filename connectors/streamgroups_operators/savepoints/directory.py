@@ -13,8 +13,9 @@ from posixpath import dirname
 from pyarrow import fs
 
 from streamgroups.errors import InvalidOption, SavepointDamaged, UnknownSavepoint
+from streamgroups.savepoints.checkpoint_record import CheckpointRecord, CopiedFile
 from streamgroups.savepoints.commit_record import FILE, CommitRecord, SavedFile, decode, encode, is_savepoint_id
-from streamgroups_operators.local_files import sync_directory
+from streamgroups_operators.local_files import make_durable, sync_directory
 from streamgroups_operators.locations import (
     StateDirectory,
     directories_at,
@@ -26,6 +27,8 @@ from streamgroups_operators.locations import (
 )
 
 _STATES = "states"
+#: The directory of the copy of a checkpoint.
+CHECKPOINT = "checkpoint"
 #: Files are read and written in parts of this size.
 PART_BYTES = 1 << 20
 
@@ -58,6 +61,26 @@ class SavepointDirectory:
     def states(self, operator: str) -> StateDirectory:
         """The files of an operator."""
         return files_below(self.location, self.id, _STATES, operator)
+
+    def checkpoint_parts(self, path: str) -> Iterator[bytes]:
+        """The content of a file of the copied checkpoint, in parts.
+
+        Raises:
+            FileNotFoundError: if it does not exist.
+            StateUnreachable: if the storage does not answer.
+        """
+        with translated(self.location):
+            files, root = opened(self.location)
+            with files.open_input_stream(f"{root}/{self.id}/{CHECKPOINT}/{path}") as stored:
+                while part := stored.read(PART_BYTES):
+                    yield part
+
+    def create(self) -> None:
+        """Creates the directory. Only its owner can access a local one. Raises the errors of :meth:`read`."""
+        with translated(self.location):
+            files, path = opened(self.location)
+            if isinstance(files, fs.LocalFileSystem):
+                make_durable(path, f"{path}/{self.id}")
 
     def read(self) -> CommitRecord:
         """The commit record.
@@ -123,8 +146,10 @@ def savepoints_at(location: str) -> list[str]:
     return [it for it in directories_at(location) if is_savepoint_id(it)]
 
 
-def problems(directory: SavepointDirectory, record: CommitRecord) -> Iterator[tuple[str, SavedFile, str]]:
-    """Reads all files of a savepoint. Yields the operator, the file and the problem of each that is not as recorded.
+def problems(directory: SavepointDirectory, record: CommitRecord) -> Iterator[tuple[str | None, str, str]]:
+    """Reads all files of a savepoint. Yields those that are not as recorded: the operator, the file and the problem.
+
+    The operator of the files of a checkpoint is ``None``.
 
     Raises:
         StateUnreachable: if the storage does not answer.
@@ -134,12 +159,27 @@ def problems(directory: SavepointDirectory, record: CommitRecord) -> Iterator[tu
         for file in operator.files:
             problem = _problem(files, file)
             if problem:
-                yield operator.name, file, problem
+                yield operator.name, str(file.name), problem
+    if record.checkpoint is not None:
+        for path, problem in problems_of_checkpoint(directory, record.checkpoint):
+            yield None, path, problem
+
+
+def problems_of_checkpoint(directory: SavepointDirectory, record: CheckpointRecord) -> Iterator[tuple[str, str]]:
+    """Reads all files of the copied checkpoint. Yields the path in the savepoint, and the problem. See :func:`problems`."""
+    for file in record.files:
+        problem = _compared(directory.checkpoint_parts(file.path), file)
+        if problem:
+            yield f"{CHECKPOINT}/{file.path}", problem
 
 
 def _problem(files: StateDirectory, file: SavedFile) -> str:
+    return _compared(files.parts(file.name), file)
+
+
+def _compared(parts: Iterable[bytes], file: SavedFile | CopiedFile) -> str:
     try:
-        n_bytes, sha256 = sum_of(files.parts(file.name))
+        n_bytes, sha256 = sum_of(parts)
     except FileNotFoundError:
         return "does not exist"
     if n_bytes != file.n_bytes:

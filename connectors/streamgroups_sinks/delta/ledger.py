@@ -68,7 +68,11 @@ class DeltaLedger:
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Ledger.positions`."""
-        return self._positions(self._target.open(), self._group_id, partitions)
+        return self.positions_in(self._target.open(), partitions)
+
+    def positions_in(self, table: DeltaTable, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The positions in a version of the table. Raises the errors of :meth:`positions`."""
+        return self._positions(table, self._group_id, partitions)
 
     @contextmanager
     def transaction(self) -> Iterator[_Transaction]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,6 +20,7 @@ import pyarrow as pa
 from streamgroups.connections.variants import DeltaConnection
 from streamgroups.errors import InvalidOption, SinkRejected
 from streamgroups.groups.program import shown_location
+from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Ledger
 from streamgroups_sinks.delta.connected import address_in, named_connection, storage_options_of
 from streamgroups_sinks.delta.data_files import write_files
@@ -197,6 +198,13 @@ class DeltaSink:
         """
         self._target.open_or_create(None)
         return nullcontext(DeltaLedger(self._target, group_id))
+
+    def read_ledger(
+        self, group_id: str, partitions: Collection[TopicPartition], version: int | None = None
+    ) -> tuple[dict[TopicPartition, int], int]:
+        """See :meth:`streamgroups.ledgers.staging.VersionedSink.read_ledger`."""
+        table = self._target.open(version)
+        return DeltaLedger(self._target, group_id).positions_in(table, partitions), table.version()
 
     def discard(self, stage: Stage) -> None:
         """See :meth:`streamgroups.ledgers.staging.StagingSink.discard`. VACUUM removes the remaining files."""

@@ -79,15 +79,15 @@ class Target:
         """See :func:`streamgroups_sinks.delta.store_errors.translating`."""
         return translating(doing, self.uri, self.secrets)
 
-    def open(self) -> DeltaTable:
-        """Opens the current version of the table.
+    def open(self, version: int | None = None) -> DeltaTable:
+        """Opens a version of the table; the current one by default.
 
         Raises:
             SinkRejected: if it is missing, may not be read, or expires transaction identifiers.
             SinkUnreachable: if the store does not respond.
         """
         with self.translating("reading"):
-            table = DeltaTable(self.uri, storage_options=dict(self.storage_options))
+            table = DeltaTable(self.uri, version, storage_options=dict(self.storage_options))
             check_ledger(table.metadata().configuration, uri=self.uri)
             return table
 

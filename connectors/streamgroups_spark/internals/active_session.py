@@ -1,4 +1,4 @@
-"""``sg.session_active(spark)``: makes a session the active one of a thread.
+"""``sg.supervision.session_active(spark)``: makes a session the active one of a thread.
 
 Called by users around the start of a query in another thread, and by ``register`` and ``sinks``. Spark searches the
 format of a write, and checks the name of a new data source, in the active session of the calling thread and not in the
@@ -32,7 +32,7 @@ def session_active(spark: SparkSession) -> Iterator[None]:
     Example::
 
         def start():
-            with sg.session_active(spark):
+            with sg.supervision.session_active(spark):
                 return rows.writeStream.format("streamgroups").options(**options).start()
 
         threading.Thread(target=sg.supervise, args=[start]).start()
