@@ -144,7 +144,17 @@ _MESSAGE = MessageSchema(None, registered=RegisteredSchema(1, PROTOBUF, _DESCRIP
 
 def _of_array(codec: Callable[[pa.Array], pa.Array]) -> Callable[[bytes], object]:
     """A codec, which returns a result or a problem for one value."""
-    return lambda value: codec(pa.array([value], pa.binary())).to_pylist()
+
+    def parse(value: bytes) -> object:
+        found = codec(pa.array([value], pa.binary()))
+        found.validate(full=True)
+        try:
+            return found.to_pylist()
+        except OverflowError:
+            # A date after the year 9999, which Spark has, but not Python.
+            return None
+
+    return parse
 
 
 _PLACED = Placement(Replica("late", 0), "w1", 7, 2)

@@ -38,7 +38,8 @@ def names(entries: set[str]) -> set[str]:
 
 def needed_by(requirements: list[str]) -> set[str]:
     """These packages, and all packages that they need on this machine."""
-    todo, found = [Requirement(it) for it in requirements], set[tuple[str, str]]()
+    todo = [it for it in map(Requirement, requirements) if it.marker is None or it.marker.evaluate()]
+    found = set[tuple[str, str]]()
     while todo:
         requirement = todo.pop()
         name = canonicalize_name(requirement.name)
