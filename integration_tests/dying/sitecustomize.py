@@ -247,11 +247,11 @@ def _file_of_another_attempt(states_after: Callable[..., Any]) -> Callable[..., 
 def _without_a_file(copied: Callable[..., Any]) -> Callable[..., Any]:
     """A savepoint does not have one of its files: if possible, one that only contains segments of its states."""
 
-    def incomplete(name: Any, files: Any, cut: Any, *more: Any) -> Any:
+    def incomplete(name: Any, files: Any, origins: Any, *more: Any) -> Any:
         from streamgroups.savepoints.cut import partitions_by_file
 
-        record = copied(name, files, cut, *more)
-        without_states = [it for it in record.files if it.name not in partitions_by_file(cut.states)]
+        record = copied(name, files, origins, *more)
+        without_states = [it for it in record.files if it.name not in partitions_by_file(origins)]
         left_out = (without_states or list(record.files))[:1]
         return replace(record, files=tuple(it for it in record.files if it not in left_out))
 
@@ -288,7 +288,7 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
     "state-offset": {"streamgroups_operators.store": [("StoredStates.find", _earlier_state)]},
     "state-segment": {"streamgroups_operators.store": [("StateStore.write", _without_a_segment)]},
     "state-file": {"streamgroups.query.operator_states": [("states_after", _file_of_another_attempt)]},
-    "savepoint-file": {"streamgroups_operators.savepoints.creating": [("_copied", _without_a_file)]},
+    "savepoint-file": {"streamgroups_operators.savepoints.creating": [("copied", _without_a_file)]},
     "savepoint-offset": {
         "streamgroups_operators.savepoints.creating": [("SavepointCreator._record", _with_earlier_offsets)]
     },

@@ -18,7 +18,7 @@ from streamgroups.savepoints.commit_record import CommitRecord
 from streamgroups_admin.checkpoints.batches import Batch, read_batch
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, require_checkpoint, translated
 from streamgroups_admin.checkpoints.copying import CopyPlan, chosen_batch, plan_copy, require_empty, write_copy
-from streamgroups_operators.savepoints.creating import FileGone
+from streamgroups_operators.savepoints.copying import FileGone
 from streamgroups_operators.savepoints.directory import CHECKPOINT, SavepointDirectory, problems_of_checkpoint, sum_of
 
 

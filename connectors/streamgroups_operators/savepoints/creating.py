@@ -7,40 +7,30 @@ the commit record is written. Source: SEMANTICS C3; KIP-709 (all offsets of a gr
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from streamgroups._version import __version__
 from streamgroups.coordination.reset_protocol import event_time_group_of
-from streamgroups.errors import (
-    GroupRejected,
-    StateDamaged,
-    StateMissing,
-    StateUnreachable,
-    StreamGroupsError,
-    UnknownGroup,
-)
+from streamgroups.errors import GroupRejected, StateMissing, StreamGroupsError, UnknownGroup
 from streamgroups.groups.commit_metadata import position_of
 from streamgroups.groups.lag import FirstOfLag, PartitionError
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 from streamgroups.ports import Committed, GroupAdmin, TopicAdmin
 from streamgroups.savepoints.checkpoint_record import CheckpointRecord
-from streamgroups.savepoints.commit_record import CommitRecord, OperatorRecord, SavedFile, SavedPosition
-from streamgroups.savepoints.cut import named_state, partitions_by_file, saved_metadata
+from streamgroups.savepoints.commit_record import CommitRecord, OperatorRecord, SavedPosition
+from streamgroups.savepoints.cut import named_state, saved_metadata
 from streamgroups.savepoints.output_record import OutputRecord
-from streamgroups.state.file_names import StateFileName
-from streamgroups.state.manifest import Manifest, PartitionState, decode
 from streamgroups.state.origins import Earlier, Named, StateOrigin
 from streamgroups.state.state_lookup import Position
 from streamgroups.times import utc
-from streamgroups_operators.file_format import checked_parts, manifest_in
 from streamgroups_operators.group_states import operators_of, states_in
 from streamgroups_operators.locations import StateDirectory, shown
+from streamgroups_operators.savepoints.copying import Copies, FileGone, copied
 from streamgroups_operators.savepoints.directory import SavepointDirectory
 
 #: A running query deletes old files once a minute, so a second cut is rare.
@@ -57,14 +47,6 @@ class _Cut:
     identities: Mapping[str, TopicIdentity]
     times: Mapping[TopicPartition, Committed]
     made_ms: int
-
-
-#: The copied files of all cuts, by operator and name. A state file never changes, so a copy of it is reused.
-_Copies: TypeAlias = dict[tuple[str, StateFileName], SavedFile]
-
-
-class FileGone(Exception):
-    """A file was deleted since the offsets were read. The cut is taken again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +113,13 @@ class SavepointCreator:
             StateDamaged: if a state file is damaged.
             StateUnreachable: if a storage does not answer.
         """
-        directory, copies = SavepointDirectory(to, new_savepoint_id(now_ms)), _Copies()
+        directory, copies = SavepointDirectory(to, new_savepoint_id(now_ms)), Copies()
         for number in range(1, _MAX_CUTS + 1):
             try:
                 cut = self._cut(group_id, state_location, now_ms)
-                operators = tuple(_copied(name, files, cut, directory, copies) for name, files in cut.operators.items())
+                operators = tuple(
+                    copied(name, files, cut.states, directory, copies) for name, files in cut.operators.items()
+                )
                 parts = add_parts(directory, cut.positions)
             except (FileGone, StateMissing) as e:
                 if number < _MAX_CUTS:
@@ -172,9 +156,11 @@ class SavepointCreator:
                 raise _no_states(group_id, state_location)
             return _Cut(committed, {}, {}, identities, times, now_ms)
         search = states_in(group_id, operators)[0]
-        states = {
-            tp: named_state(it, search.find_beside(it, positions), group_id) for tp, it in sorted(positions.items())
-        }
+        states: dict[TopicPartition, StateOrigin] = {}
+        for tp, it in sorted(positions.items()):
+            # A search reads whole files, and a position that names its state needs none.
+            is_named = isinstance(it.origin, Named | Earlier)
+            states[tp] = it.origin if is_named else named_state(it, search.find_beside(it, positions), group_id)
         return _Cut(committed, states, operators, identities, times, now_ms)
 
     def _record(self, id_: str, group_id: str, cut: _Cut, operators: tuple[OperatorRecord, ...]) -> CommitRecord:
@@ -231,76 +217,11 @@ def times_before(
     return found
 
 
-def _copied(
-    name: str, files: StateDirectory, cut: _Cut, directory: SavepointDirectory, copies: _Copies
-) -> OperatorRecord:
-    target, states, needed, form = directory.states(name), [], set[StateFileName](), ""
-    for file, partitions in sorted(partitions_by_file(cut.states).items()):
-        manifest = _manifest(files, file)
-        form = manifest.form
-        found = [_state_in(manifest, tp) for tp in sorted(partitions)]
-        states += found
-        needed |= {file}.union(*(it.files for it in found))
-    for file in sorted(needed):
-        if (name, file) not in copies:
-            copies[name, file] = _copy(files, file, target)
-    copied = tuple(copies[name, file] for file in sorted(needed))
-    rows = sum(segment.rows for it in states for part in it.parts.values() for segment in part)
-    watermarks = [it.time.watermark_ms for it in states if it.time is not None and it.time.watermark_ms is not None]
-    return OperatorRecord(name, form, len(states), rows, min(watermarks, default=None), copied)
-
-
-def _state_in(manifest: Manifest, tp: TopicPartition) -> PartitionState:
-    state = manifest.state_of(tp)
-    if state is None:
-        raise _damaged(manifest.file, f"it has no state of {tp}")
-    return state
-
-
-def _manifest(files: StateDirectory, file: StateFileName) -> Manifest:
-    try:
-        return decode(manifest_in(files.parts(file)), file)
-    except FileNotFoundError:
-        raise FileGone(str(file)) from None
-    except ValueError as e:
-        raise _damaged(file, str(e)) from e
-
-
-def _copy(files: StateDirectory, file: StateFileName, target: StateDirectory) -> SavedFile:
-    digest, n_bytes = hashlib.sha256(), 0
-
-    def parts() -> Iterator[bytes]:
-        nonlocal n_bytes
-        for part in checked_parts(files.parts(file)):
-            digest.update(part)
-            n_bytes += len(part)
-            yield part
-
-    try:
-        target.write_parts(file, parts())
-    except FileNotFoundError:
-        raise FileGone(str(file)) from None
-    except StateUnreachable as e:
-        raise e.with_text(
-            f"The state file '{file}' was not copied, and no savepoint was created. {e.what}", e.remedy
-        ) from e
-    except ValueError as e:
-        raise _damaged(file, str(e)) from e
-    return SavedFile(file, n_bytes, digest.hexdigest())
-
-
-def _delete_unnamed(directory: SavepointDirectory, copies: _Copies, operators: Iterable[OperatorRecord]) -> None:
+def _delete_unnamed(directory: SavepointDirectory, copies: Copies, operators: Iterable[OperatorRecord]) -> None:
     """Deletes the files of earlier cuts that the commit record does not name."""
     named = {(operator.name, file.name) for operator in operators for file in operator.files}
     for name, file in copies.keys() - named:
         directory.states(name).delete([file])
-
-
-def _damaged(file: StateFileName, why: str) -> StateDamaged:
-    return StateDamaged(
-        f"The state file '{file}' is damaged: {why}. No savepoint was created.",
-        remedy="Restore the file from a backup, or reset the group to an earlier offset whose state is stored.",
-    )
 
 
 def _deleted(group_id: str, location: str, file: str) -> StateMissing:
