@@ -11,6 +11,7 @@ Arrow itself has no checksum, and a truncated or altered file must never become 
 from __future__ import annotations
 
 import re
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -21,8 +22,13 @@ import pyarrow as pa
 _HEADER_BYTES = 64
 _HEADER = re.compile(rb"streamgroups state 1 crc32=([0-9a-f]{8}) bytes=([0-9]{16}) *\n", re.ASCII)
 _MANIFEST = b"streamgroups"
-#: A file of Arrow begins with ``ARROW1`` and two zeros.
-_MAGIC_BYTES = 8
+#: A file of Arrow begins with ``ARROW1`` and two zeros, and ends with the size of its footer and ``ARROW1``.
+_MAGIC, _MAGIC_BYTES = b"ARROW1", 8
+_TAIL = struct.Struct("<i6s")
+#: A message of Arrow begins with a mark and the size of its metadata.
+_MESSAGE = struct.Struct("<Ii")
+#: A segment in the footer: its offset, the size of its metadata with the mark, and the size of its content.
+_BLOCK = struct.Struct("<qi4xq")
 _PART_BYTES = 1 << 20
 #: State is written once and read a few times; zstd makes it two to four times smaller in less time than the disk needs.
 #: A segment is small: passing its columns to the threads of Arrow costs a fifth of the processor time of a small batch.
@@ -51,13 +57,14 @@ def pack(manifest: str, schema: pa.Schema, segments: Sequence[pa.RecordBatch]) -
     return memoryview(_header(len(body), zlib.crc32(body)) + body)
 
 
-def repack(packed: IO[bytes], change: Callable[[str], str], body: IO[bytes]) -> Iterator[bytes]:
-    """The content of a state file with another manifest and the same segments, in parts. At most one segment is in memory.
+def repack(packed: IO[bytes], change: Callable[[str], str]) -> Iterator[bytes]:
+    """The content of a state file with another manifest and the same segments, in parts of constant size.
+
+    The bytes of the segments are copied as they are. Only the schema before them and the footer behind them change.
 
     Args:
         packed: the state file.
         change: returns the new manifest for the old one.
-        body: an empty file for the new content, without its header.
 
     Raises:
         ValueError: if the content is damaged or is not a state file.
@@ -65,27 +72,96 @@ def repack(packed: IO[bytes], change: Callable[[str], str], body: IO[bytes]) -> 
     >>> from io import BytesIO
     >>> batch = pa.record_batch({"key": ["a"], "n": [1]})
     >>> packed = pack("{}", batch.schema, [batch])
-    >>> new = b"".join(repack(BytesIO(packed), lambda text: f"[{text}]", BytesIO()))
-    >>> text, segments = unpack(memoryview(new))
+    >>> text, segments = unpack(memoryview(b"".join(repack(BytesIO(packed), lambda text: f"[{text}]"))))
     >>> text, segments.get_batch(0).to_pydict()
     ('[{}]', {'key': ['a'], 'n': [1]})
     """
     n_bytes, crc32 = _parsed_header(packed.read(_HEADER_BYTES))
     _check_body(_sum_of(packed), n_bytes, crc32)
-    packed.seek(_HEADER_BYTES + _MAGIC_BYTES)
     try:
-        # Behind its magic, a file is a stream. So a segment is read when it is needed.
-        with pa.ipc.open_stream(pa.PythonFile(packed, "r"), options=_READ_OPTIONS) as reader:
-            schema = reader.schema.with_metadata({_MANIFEST: change(_manifest_in(reader.schema)).encode()})
-            with pa.ipc.new_file(pa.PythonFile(body, "w"), schema, options=_WRITE_OPTIONS) as writer:
-                for segment in reader:
-                    writer.write_batch(segment.replace_schema_metadata(schema.metadata))
-    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as e:
+        begin, first, end, footer = _changed(packed, n_bytes, change)
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError, struct.error) as e:
         raise _unreadable(e) from e
-    body.seek(0)
-    yield _header(*_sum_of(body))
-    body.seek(0)
-    yield from iter(lambda: body.read(_PART_BYTES), b"")
+
+    def body() -> Iterator[bytes]:
+        yield begin
+        packed.seek(_HEADER_BYTES + first)
+        for at in range(first, end, _PART_BYTES):
+            yield packed.read(min(_PART_BYTES, end - at))
+        yield footer
+
+    size = crc32 = 0
+    for part in body():
+        size, crc32 = size + len(part), zlib.crc32(part, crc32)
+    yield _header(size, crc32)
+    yield from body()
+
+
+def _changed(packed: IO[bytes], n_bytes: int, change: Callable[[str], str]) -> tuple[bytes, int, int, bytes]:
+    """The new content before the segments, the range of the segments in the old body, and the new footer."""
+    packed.seek(_HEADER_BYTES + n_bytes - _TAIL.size)
+    (footer_bytes, _) = _TAIL.unpack(packed.read(_TAIL.size))
+    end = n_bytes - _TAIL.size - footer_bytes
+    packed.seek(_HEADER_BYTES + end)
+    footer = packed.read(footer_bytes)
+    packed.seek(_HEADER_BYTES)
+    (schema_bytes,) = _MESSAGE.unpack(packed.read(_MAGIC_BYTES + _MESSAGE.size)[_MAGIC_BYTES:])[1:]
+    first = _MAGIC_BYTES + _MESSAGE.size + schema_bytes
+    packed.seek(_HEADER_BYTES)
+    schema = pa.ipc.open_stream(packed.read(first)[_MAGIC_BYTES:]).schema
+    new = schema.with_metadata({_MANIFEST: change(_manifest_in(schema)).encode()})
+    at_end = _HEADER_BYTES + n_bytes
+    count = pa.ipc.open_file(pa.PythonFile(packed, "r"), at_end, options=_READ_OPTIONS).num_record_batches
+    old_blank, new_blank = _Blank(schema, count), _Blank(new, count)
+    blocks = old_blank.blocks_in(footer)
+    places = [first, *(offset + meta + size for offset, meta, size in blocks)]
+    if [offset for offset, _, _ in blocks] != places[:-1] or places[-1] + _MESSAGE.size != end:
+        raise ValueError("its content cannot be read (its segments are not one behind the other)")
+    shift = len(new_blank.begin) - first
+    tail = new_blank.footer_with([(offset + shift, meta, size) for offset, meta, size in blocks])
+    return new_blank.begin, first, end, tail + _TAIL.pack(len(tail), _MAGIC)
+
+
+class _Blank:
+    """A file of Arrow with empty segments. Its footer has the form of that of any file with this schema and number of segments.
+
+    Args:
+        schema: the schema.
+        count: the number of segments.
+    """
+
+    def __init__(self, schema: pa.Schema, count: int) -> None:
+        sink, empty = pa.BufferOutputStream(), pa.RecordBatch.from_pylist([], schema)
+        starts = [_MAGIC_BYTES + len(schema.serialize())]
+        with pa.ipc.new_file(sink, schema) as writer:
+            for _ in range(count):
+                writer.write_batch(empty)
+                starts.append(sink.tell())
+        content: bytes = sink.getvalue().to_pybytes()
+        #: The magic and the schema.
+        self.begin = content[: starts[0]]
+        (footer_bytes, _) = _TAIL.unpack(content[-_TAIL.size :])
+        self._footer = content[-_TAIL.size - footer_bytes : -_TAIL.size]
+        metas = [_MESSAGE.size + _MESSAGE.unpack_from(content, it)[1] for it in starts[:-1]]
+        own = [(a, meta, b - a - meta) for a, b, meta in zip(starts[:-1], starts[1:], metas, strict=True)]
+        packed = _packed(own)
+        self._n_bytes, self._at = len(packed), self._footer.find(packed)
+        if self._at < 0:
+            raise ValueError("its content cannot be read (the footer of Arrow has another form)")
+
+    def blocks_in(self, footer: bytes) -> list[tuple[int, int, int]]:
+        """The offset, the size of the metadata, and the size of the content of each segment."""
+        if len(footer) != len(self._footer):
+            raise ValueError("its content cannot be read (the footer of Arrow has another form)")
+        return list(_BLOCK.iter_unpack(footer[self._at : self._at + self._n_bytes]))
+
+    def footer_with(self, blocks: Sequence[tuple[int, int, int]]) -> bytes:
+        """The footer of a file whose segments are at these places."""
+        return self._footer[: self._at] + _packed(blocks) + self._footer[self._at + self._n_bytes :]
+
+
+def _packed(blocks: Sequence[tuple[int, int, int]]) -> bytes:
+    return b"".join(_BLOCK.pack(*it) for it in blocks)
 
 
 def unpack(content: memoryview) -> tuple[str, pa.ipc.RecordBatchFileReader]:

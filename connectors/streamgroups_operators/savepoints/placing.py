@@ -95,11 +95,11 @@ def _place_one(
     if change is None and is_same(files, saved):
         return
     # A file that was changed must not become a state. So it is verified before it is written.
-    with tempfile.TemporaryFile() as copy, tempfile.TemporaryFile() as body:
+    with tempfile.TemporaryFile() as copy:
         _fetch(directory, source, saved, copy)
         copy.seek(0)
         try:
-            parts = iter(partial(copy.read, PART_BYTES), b"") if change is None else repack(copy, change, body)
+            parts = iter(partial(copy.read, PART_BYTES), b"") if change is None else repack(copy, change)
             files.write_parts(saved.name, parts)
         except ValueError as e:
             raise _damaged(directory, saved, f"cannot be read: {e}") from e
