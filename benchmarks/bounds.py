@@ -34,6 +34,7 @@ BOUNDS: Sequence[Bound] = (
     Bound(r"Kafka to Delta", 1.5),
     # A restarted query starts a driver's thread, a member and Python processes, which Spark's source does not have.
     Bound(r"a batch fails: until the next one is done, supervised", 0.8),
+    Bound(r"declared processor", 0.95),
     # A local directory has no round trips.
     Bound(r".*, state on an object store", 0.0),
 )

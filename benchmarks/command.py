@@ -24,6 +24,7 @@ from benchmarks.figures import Missing, Row, S
 from benchmarks.groups_command import groups_command
 from benchmarks.handover import CONSUMERS, handover
 from benchmarks.machine import machine
+from benchmarks.processors import processors
 from benchmarks.queries import queries
 from benchmarks.restart import restarts
 from benchmarks.rounds import NotHere, in_short
@@ -57,6 +58,7 @@ FAMILIES: Mapping[str, Family] = {
     "sinks": sinks,
     "ledger-sinks": ledger_sinks,
     "restart": restarts,
+    "processors": processors,
     "groups-command": groups_command,
 }
 

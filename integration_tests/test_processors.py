@@ -25,7 +25,7 @@ from streamgroups.errors import FunctionFailed, InvalidOption, InvalidProcessor
 from streamgroups.processors.reading import processor_of
 from streamgroups_spark.processors.building import declared_processor
 from streamgroups_spark.processors.running import preview
-from streamgroups_testkit.reading import read_committed
+from streamgroups_testkit.reading import committed_messages
 from streamgroups_testkit.waits import wait_until
 
 MAIN = (sys.executable, "-c", "from streamgroups_cli import main; main()")
@@ -61,13 +61,13 @@ class Board:
     def has(self, least: int) -> bool:
         return len(self.rows()) >= least
 
-    def letter_origins(self) -> Counter[tuple[str, str]]:
-        return Counter(
-            (headers["streamgroups.dlq.partition"], headers["streamgroups.dlq.offset"])
-            for headers in (
-                {k: v.decode() for k, v in it.headers if v} for it in read_committed(self.bootstrap, self.letters)
-            )
-        )
+    def letter_origins(self) -> Counter[tuple[bytes, bytes]]:
+        """How often each record is a dead letter."""
+        found: Counter[tuple[bytes, bytes]] = Counter()
+        for message in committed_messages(self.bootstrap, self.letters):
+            headers: Any = dict(message.headers() or ())
+            found[headers["streamgroups.dlq.partition"], headers["streamgroups.dlq.offset"]] += 1
+        return found
 
     def check(self, expected: Flights) -> None:
         """Each window has its count, and each malformed record is one letter."""

@@ -213,16 +213,19 @@ def _name(step: Step) -> str:
 
 
 def _after(run: Run, step: Step, df: DataFrame, letters: list[DataFrame]) -> DataFrame:
-    if isinstance(step, FunctionCall):
-        arguments = arguments_of(step.name, step.arguments, run.loader)
-        df, arguments = _with_watermark(run.processor, step, df, arguments)
-        found: DataFrame = _FUNCTIONS[step.name](df, **arguments)
-        return found
-    # SQL and functions of the user process no row with a dead letter, as all steps.
-    if COLUMN in df.columns:
+    # SQL and functions of the user process no row with a dead letter, as all steps. Behind a step with state, the branch with
+    # earlier letters would contain its operator.
+    if COLUMN in df.columns and (not isinstance(step, FunctionCall) or step.state_name is not None):
         letters.append(df.where(column(COLUMN).isNotNull()).select(COLUMN))
         df = df.where(column(COLUMN).isNull()).drop(COLUMN)
-    return _selected(step.text, df) if isinstance(step, Sql) else transformed(df, step.reference, run.loader)
+    if isinstance(step, Sql):
+        return _selected(step.text, df)
+    if not isinstance(step, FunctionCall):
+        return transformed(df, step.reference, run.loader)
+    arguments = arguments_of(step.name, step.arguments, run.loader)
+    df, arguments = _with_watermark(run.processor, step, df, arguments)
+    found: DataFrame = _FUNCTIONS[step.name](df, **arguments)
+    return found
 
 
 def _with_watermark(
