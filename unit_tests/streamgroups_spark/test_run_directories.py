@@ -1,0 +1,61 @@
+"""P1: each run of a processor has a new checkpoint, and the checkpoints of ended processes are deleted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamgroups_spark.processors.run_directories import new_checkpoint, run_checkpoint, state_directory
+
+_HELD = """
+import sys
+from pathlib import Path
+from streamgroups_spark.processors.run_directories import run_checkpoint
+with run_checkpoint("board.late") as checkpoint:
+    Path(checkpoint).mkdir()
+    print(checkpoint, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path))
+    return tmp_path
+
+
+def _begin() -> tuple[subprocess.Popen[str], Path]:
+    """Starts a run in a process of its own."""
+    process = subprocess.Popen([sys.executable, "-c", _HELD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_P1_a_killed_run_leaves_a_checkpoint_for_the_next_one_to_delete() -> None:
+    killed, old = _begin()
+    live, kept = _begin()
+    try:
+        assert old.is_dir()
+        killed.kill()
+        killed.wait(30)
+        with run_checkpoint("board.late") as checkpoint:
+            Path(checkpoint).mkdir()
+            assert (old.exists(), kept.exists()) == (False, True)
+            assert Path(checkpoint) not in (old, kept)
+        assert not Path(checkpoint).exists()
+        assert sorted(it.name for it in kept.parent.iterdir()) == [kept.name, f"{kept.name}.lock"]
+    finally:
+        for process in (killed, live):
+            process.kill()
+            process.communicate(timeout=30)
+
+
+def test_the_directories_of_a_group_are_its_own(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert state_directory("board.late") == str(directory / "board.late" / "state")
+    assert new_checkpoint("board.late") != new_checkpoint("board.late")
+    monkeypatch.delenv("STREAMGROUPS_PROCESSORS")
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
+    assert state_directory("board.late") == "/var/state/streamgroups/processors/board.late/state"
