@@ -83,7 +83,7 @@ def connections(directory: Path, bootstrap: str, conninfo: str) -> Path:
     path = directory / "config.toml"
     path.write_text(
         f'[connections.prod]\ntype = "kafka"\nbootstrap-servers = "{bootstrap}"\n'
-        f'[connections.warehouse]\ntype = "postgres"\nconninfo = {{ env = "WAREHOUSE" }}\n'
+        f'[connections.warehouse]\ntype = "postgres"\nconninfo = {{ file = "warehouse" }}\n'
     )
     path.chmod(0o600)
     (directory / "warehouse").write_text(conninfo)

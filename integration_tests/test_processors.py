@@ -92,7 +92,6 @@ def board(
     path = connections(tmp_path, bootstrap, postgres)
     monkeypatch.setenv("STREAMGROUPS_CONFIG", str(path))
     monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path / "processors"))
-    monkeypatch.setenv("WAREHOUSE", postgres)
     return Board(tmp_path, bootstrap, postgres, new_topic)
 
 

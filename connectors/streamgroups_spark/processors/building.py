@@ -22,6 +22,7 @@ from streamgroups.connections.variants import KafkaConnection
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.dlq.settings import DeadLetters
 from streamgroups.errors import InvalidOption
+from streamgroups.extras import load
 from streamgroups.processors.arguments import arguments_of
 from streamgroups.processors.problems import check
 from streamgroups.processors.processor import (
@@ -34,8 +35,6 @@ from streamgroups.processors.processor import (
     Step,
 )
 from streamgroups.processors.reading import processor_of
-from streamgroups_sinks.delta.sink import DeltaSink
-from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_spark.bridge.plan import analyzed, read_streams
 from streamgroups_spark.decoding.decode_encode import decode, encode
 from streamgroups_spark.dlq.safely import safely
@@ -49,7 +48,7 @@ from streamgroups_spark.processors.yaml_text import read_text
 from streamgroups_spark.register import register
 from streamgroups_spark.repartition.repartition import read_repartitioned, repartition
 from streamgroups_spark.session import is_registered
-from streamgroups_spark.sinks.exactly_once import KafkaSink, exactly_once
+from streamgroups_spark.sinks.exactly_once import exactly_once
 from streamgroups_spark.state.chains import results_before
 from streamgroups_spark.state.dedup import dedup
 from streamgroups_spark.state.stateful import stateful
@@ -65,7 +64,12 @@ _FUNCTIONS: Mapping[str, Any] = {
     "windows": windows,
     "with_event_time": with_event_time,
 }
-_SINKS: Mapping[SinkKind, Any] = {SinkKind.KAFKA: KafkaSink, SinkKind.POSTGRES: PostgresSink, SinkKind.DELTA: DeltaSink}
+#: Sinks with an extra are loaded when a processor has one.
+_SINKS: Mapping[SinkKind, tuple[str, str]] = {
+    SinkKind.KAFKA: ("streamgroups_spark.sinks.exactly_once", "KafkaSink"),
+    SinkKind.POSTGRES: ("streamgroups_sinks.postgres.sink", "PostgresSink"),
+    SinkKind.DELTA: ("streamgroups_sinks.delta.sink", "DeltaSink"),
+}
 #: The rows of the step before, in SQL.
 _INPUT = "input"
 #: How soon the group detects a killed member. Kafka's default is 45 s.
@@ -315,7 +319,8 @@ def sink_of(run: Run, sink: Sink, suffix: str) -> Any:
             arguments["transactional_id"] = run.processor.transactional_id(run.instance, run.member) + suffix
     else:
         arguments.pop("delivery", None)
-    return _SINKS[sink.kind](connection=sink.connection, **arguments)
+    module, name = _SINKS[sink.kind]
+    return getattr(load(module, needed_by=f"sg.{name}"), name)(connection=sink.connection, **arguments)
 
 
 def _check_key(sink: Sink, rows: DataFrame) -> None:

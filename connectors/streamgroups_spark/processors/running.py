@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import secrets
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,11 +76,12 @@ def run_processor(
             remedy=f"Its members are 0 to {declared.replicas - 1}. Set 'replicas' for more.",
         )
     _reject_second_run(declared, instance, member)
-    client_id = f"{_client_prefix(declared, instance, member)}{platform.node()}-{os.getpid()}"
-    named = _with_option(declared, _CLIENT_ID, client_id)
+    prefix = f"{_client_prefix(declared, instance, member)}{platform.node()}-{os.getpid()}"
     with _checkpoint(declared, instance) as checkpoint:
 
         def start() -> StreamingQuery:
+            # A member that the group has not removed yet can have the name of an earlier start.
+            named = _with_option(declared, _CLIENT_ID, f"{prefix}-{secrets.token_hex(2)}")
             _, writer = processor(named, spark, instance=instance, member=member, checkpoint=checkpoint)
             assert writer is not None
             query: StreamingQuery = writer.start()
