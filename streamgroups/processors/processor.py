@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
+from streamgroups.errors import InvalidOption
 from streamgroups.processors.schema import STATEFUL, default_of
 
 #: The instance of a processor that is run without one.
@@ -171,6 +172,21 @@ class Processor:
     def transactional_id(self, instance: str = DEFAULT_INSTANCE, member: int = 0) -> str:
         """Returns the transactional id of a member: it fences the killed run of the same member, with any checkpoint."""
         return f"streamgroups-{self.group_id(instance)}-{member}"
+
+    def check_member(self, member: int) -> None:
+        """Rejects a member that is none of the replicas.
+
+        Args:
+            member: the number of the member, from 0.
+
+        Raises:
+            InvalidOption: if there is no such member.
+        """
+        if not 0 <= member < self.replicas:
+            raise InvalidOption(
+                f"Processor '{self.name}' has no member {member}.",
+                remedy=f"Its members are 0 to {self.replicas - 1}. Set 'replicas' for more.",
+            )
 
     @property
     def membership(self) -> str:

@@ -33,7 +33,7 @@ def check_access(
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="kafka: the ACLs of a topic; repeatable.")
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", metavar="GROUP", help="kafka: the ACLs of a group; repeatable.")
+        list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="kafka: the ACLs of a group; repeatable.")
     ] = None,
     transactional_id: Annotated[
         str, typer.Option(metavar="ID", help="kafka: the id of the transaction of --write.")

@@ -19,7 +19,8 @@ from streamgroups_spark.processors.yaml_text import read_text
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="YAML files of processors.", show_default=False)]
 OneFile = Annotated[Path, typer.Argument(metavar="FILE", help="The YAML file of the processor.", show_default=False)]
 Instance = Annotated[
-    str, typer.Option("--instance", metavar="NAME", help="The instance: the group is NAME.<name of the processor>.")
+    str,
+    typer.Option("--instance", "-i", metavar="NAME", help="The instance: the group is NAME.<name of the processor>."),
 ]
 LOCAL = DEFAULT_INSTANCE
 

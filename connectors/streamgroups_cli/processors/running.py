@@ -63,6 +63,7 @@ def run(
     processors, problems = read_files([file], instance)
     check(problems)
     (declared,) = processors
+    declared.check_member(member)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     with _session(declared, instance, master, conf or []) as spark:
         if preview is not None:

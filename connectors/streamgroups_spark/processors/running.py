@@ -70,11 +70,7 @@ def run_processor(
         raise InvalidOption(
             f"Processor '{declared.name}' has no sink.", remedy="Add 'sink', or show its rows with --preview 20."
         )
-    if not 0 <= member < declared.replicas:
-        raise InvalidOption(
-            f"Processor '{declared.name}' has no member {member}.",
-            remedy=f"Its members are 0 to {declared.replicas - 1}. Set 'replicas' for more.",
-        )
+    declared.check_member(member)
     _reject_second_run(declared, instance, member)
     prefix = f"{_client_prefix(declared, instance, member)}{platform.node()}-{os.getpid()}"
     with _checkpoint(declared, instance) as checkpoint:

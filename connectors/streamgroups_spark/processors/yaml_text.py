@@ -43,7 +43,7 @@ def read_text(content: bytes, file: str) -> tuple[Processor | None, tuple[Proble
     >>> text = b"name: late\\nsource: {connection: prod, subscribe: on}\\nsteps: [{sql: SELECT 1 FROM input}]"
     >>> read_text(text, "late.yaml")[0].source.topics
     ('on',)
-    >>> print(read_text(b"name: late\\nname: later", "late.yaml")[1][0])
+    >>> print(read_text(b"name: late\\nname: later", "late.yaml")[1][-1])
     late.yaml:2: Key 'name' is there twice: it is also in line 1. Remove one of them.
     """
     problems: list[Problem] = []
