@@ -1,7 +1,8 @@
 """The forks of a campaign of savepoints: bounded runs in one Spark session, three at a time. ``integration_tests.campaign_forks``
 starts it as ``python -m integration_tests.campaign_fork_query FILE``.
 
-Each batch writes its rows to a file with its number in the directory of the fork. The error of a run is in ``error.txt``.
+A fork writes exactly once to a topic of its own, because a busy machine can fence its member. It starts again after a failure.
+Its rows are then in ``rows.json`` in its directory, or its error in ``error.txt``.
 """
 
 from __future__ import annotations
@@ -13,44 +14,39 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
+from integration_tests.campaign_targets import create
 from integration_tests.campaign_windows import windows
+from streamgroups.supervision.policy import RestartPolicy
+from streamgroups_testkit.reading import read_committed, wait_until_no_transaction_is_open
 from streamgroups_testkit.spark_sessions import session_builder
 
-ERROR_FILE = "error.txt"
-_ATTEMPTS = 5
+ROWS_FILE, ERROR_FILE = "rows.json", "error.txt"
 
 
 def run(spark: SparkSession, options: dict[str, str], fork: dict[str, Any]) -> None:
-    """Reads from the positions of a group to the end of the topic.
-
-    A query that fails before its first rows starts again: on a busy machine Spark does not wait for its Python processes.
-    """
-    output = Path(fork["output"])
+    """Reads from the positions of a group to the end of the topic."""
+    output, bootstrap, topic = Path(fork["output"]), options["kafka.bootstrap.servers"], f"out-{fork['group']}"
     output.mkdir(parents=True)
-    for _ in range(_ATTEMPTS):
-        try:
-            _run_to_end(spark, {**options, "group.id": fork["group"]}, output, is_direct=fork["is_direct"])
-        except Exception as e:
-            (output / ERROR_FILE).write_text(str(e))
-            if list(output.glob("*.json")) or "streamgroups.errors" in str(e):
-                return
-        else:
-            (output / ERROR_FILE).unlink(missing_ok=True)
-            return
+    create(bootstrap, topic)
 
+    def start() -> StreamingQuery:
+        source = spark.readStream.format("streamgroups").options(**{**options, "group.id": fork["group"]}).load()
+        rows = windows(source, is_direct=fork["is_direct"]).select("value", "partition")
+        sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic, transaction_timeout="1 minute")
+        writer = sg.exactly_once(rows, sink=sink, checkpoint=str(output / "checkpoint"))
+        return writer.trigger(availableNow=True).start()
 
-def _run_to_end(spark: SparkSession, options: dict[str, str], output: Path, *, is_direct: bool) -> None:
-    source = spark.readStream.format("streamgroups").options(**options).load()
-
-    def write(batch: DataFrame, batch_id: int) -> None:
-        (output / f"{batch_id}.json").write_text(json.dumps([row.value for row in batch.select("value").collect()]))
-
-    writer = windows(source, is_direct=is_direct).writeStream.foreachBatch(write)
-    writer = writer.option("checkpointLocation", str(output / "checkpoint")).trigger(availableNow=True)
-    writer.start().awaitTermination()
+    try:
+        sg.supervise(start, policy=RestartPolicy(first_wait_ms=50, max_backoff_ms=500, max_failures=20))
+    except Exception as e:
+        (output / ERROR_FILE).write_text(f"{e}\n{e.__cause__}")
+        return
+    wait_until_no_transaction_is_open(bootstrap, topic)
+    (output / ROWS_FILE).write_text(json.dumps([it.value.decode() for it in read_committed(bootstrap, topic)]))
 
 
 def main(config: dict[str, Any]) -> int:

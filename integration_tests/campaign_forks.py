@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from integration_tests.campaign_fork_query import ERROR_FILE
+from integration_tests.campaign_fork_query import ERROR_FILE, ROWS_FILE
 from integration_tests.campaign_savepoints import RECORD, Attempt, SavepointResults, command_points
 from integration_tests.campaign_windows import compare
 from integration_tests.command_line import streamgroups
@@ -149,7 +149,7 @@ class Forks:
             results.differences.append(f"{id_}: the fork has failed: {reason(error.read_text())}")
             self.report(f"fork of {id_}: failed: {reason(error.read_text())}")
             return
-        values = [value for file in output.glob("*.json") for value in json.loads(file.read_text())]
+        values = json.loads((output / ROWS_FILE).read_text())
         found = compare(values, n_records, since=positions(self.to / id_))
         different = [f"{it} is missing" for it in found.missing]
         different += [f"{it} is different" for it in found.different]
