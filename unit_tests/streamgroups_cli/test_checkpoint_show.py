@@ -180,22 +180,47 @@ def test_what_is_not_a_checkpoint_is_rejected(cli: CommandLine, tmp_path: Path) 
     assert (result.code, "Version 9 of Spark's offset log is not supported" in result.err) == (1, True)
 
 
-def test_C1_the_number_of_files_does_not_grow_with_the_batches(
+class CountedOpens:
+    """A file system that counts the opened files."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+        self.opened: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("open_"):
+            return getattr(self._files, name)
+
+        def opened(path: str, *more: Any, **options: Any) -> Any:
+            self.opened.append(path)
+            return getattr(self._files, name)(path, *more, **options)
+
+        return opened
+
+
+def test_C1_the_number_of_opened_files_does_not_grow_with_the_batches(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[str] = []
-    content = CheckpointFiles.content
+    """Also with a state file for each batch, and with metadata of the operators for each start of the query."""
+    counted: list[CountedOpens] = []
+    create = CheckpointFiles.__init__
 
-    def counted(self: CheckpointFiles, path: str) -> memoryview:
-        read.append(path)
-        return content(self, path)
+    def create_counted(self: CheckpointFiles, location: str, *names: str) -> None:
+        create(self, location, *names)
+        counted.append(CountedOpens(self.files))
+        self.files = counted[-1]
 
-    monkeypatch.setattr(CheckpointFiles, "content", counted)
+    monkeypatch.setattr(CheckpointFiles, "__init__", create_counted)
+    operator = (golden("4.2-hdfs", tmp_path / "golden") / "state" / "0" / "_metadata" / "metadata").read_text()
 
-    def count(batches: int) -> int:
+    def count(batches: int, *more: str) -> int:
         files = stateless({n: f'{{"flights":{{"0":{n}}}}}' for n in range(batches)}, committed=batches - 1)
-        read.clear()
-        document(cli, write(tmp_path / str(batches), files))
-        return len(read)
+        files |= {f"state/0/{n % 2}/{n}.delta": "state" for n in range(batches)} | {
+            "state/0/_metadata/metadata": operator
+        }
+        counted.clear()
+        document(cli, write(tmp_path / str(batches), files), *more)
+        return sum(len(it.opened) for it in counted)
 
-    assert count(3) == count(300) == 4
+    assert count(3, "--batch", "1") == count(300, "--batch", "200") == 5
+    assert count(3) == count(300) == 5
