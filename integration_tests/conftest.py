@@ -69,6 +69,7 @@ HEAVY = frozenset(
 #: Files that share the broker with ACLs. Their tests run in one process.
 SECURED = frozenset(
     {
+        "test_connections",
         "test_doctor",
         "test_groups_cli_with_logins",
         "test_least_privilege",
