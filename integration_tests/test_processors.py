@@ -107,7 +107,7 @@ def _run_all(declared: Any, spark: SparkSession, instance: str) -> None:
     assert writer is not None
     query = writer.start()
     try:
-        assert query.awaitTermination(200)
+        assert query.awaitTermination(600)
     finally:
         query.stop()
 
