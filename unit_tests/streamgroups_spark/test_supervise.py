@@ -70,6 +70,20 @@ def test_a_signal_while_waiting_ends_the_wait(interrupts: bool) -> None:
     assert time.monotonic() - began_s < LONG_MS / 1_000
 
 
+def test_an_event_ends_the_wait_for_the_next_run_in_any_thread() -> None:
+    stop, outcomes = threading.Event(), []
+
+    def start() -> Any:
+        stop.set()
+        raise OSError("no such disk")
+
+    policy = RestartPolicy(first_wait_ms=LONG_MS, max_backoff_ms=LONG_MS)
+    thread = threading.Thread(target=lambda: outcomes.append(supervise(start, policy=policy, stop=stop)))
+    thread.start()
+    thread.join(60)
+    assert outcomes == [Outcome(stopped_by_signal=True, restarts=0)]
+
+
 def test_other_threads_leave_signals_alone() -> None:
     handlers = []
     given_up = []

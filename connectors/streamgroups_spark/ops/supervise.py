@@ -54,7 +54,8 @@ class Outcome:
     """The result of a supervised query.
 
     Args:
-        stopped_by_signal: whether a signal stopped it. Otherwise it ended itself or by ``query.stop()``.
+        stopped_by_signal: whether a signal, or the event ``stop``, stopped it. Otherwise it ended itself or by
+            ``query.stop()``.
         restarts: the number of restarts.
     """
 
@@ -62,17 +63,23 @@ class Outcome:
     restarts: int
 
 
-def supervise(start_query: Callable[[], StreamingQuery], *, policy: RestartPolicy | None = None) -> Outcome:
+def supervise(
+    start_query: Callable[[], StreamingQuery],
+    *,
+    policy: RestartPolicy | None = None,
+    stop: threading.Event | None = None,
+) -> Outcome:
     """Starts a streaming query, and restarts it from its checkpoint after a failure. Returns when it has ended.
 
     Each failure is logged in one line at level WARNING, with the query, the error and the time of the restart. In the
     main thread, SIGTERM and SIGINT stop the query. A second signal runs the previous handler. Other threads can
-    supervise more queries.
+    supervise more queries, each with an event that stops it.
 
     Args:
         start_query: starts the query and returns it. It is called for every restart, so it must use the same
             ``checkpointLocation`` each time. An exception that it raises counts as a failure.
         policy: the rules for restarts; see :class:`~streamgroups.supervision.policy.RestartPolicy`.
+        stop: another thread sets it to stop the query, also during the wait before a restart.
 
     Returns:
         The result of the query.
@@ -89,16 +96,17 @@ def supervise(start_query: Callable[[], StreamingQuery], *, policy: RestartPolic
 
         sg.supervise(start)
     """
-    return _Supervisor(start_query, policy or RestartPolicy()).run()
+    return _Supervisor(start_query, policy or RestartPolicy(), stop or threading.Event()).run()
 
 
 class _Supervisor:
     """Applies the restart policy to the consecutive runs of one query."""
 
-    def __init__(self, start_query: Callable[[], StreamingQuery], policy: RestartPolicy) -> None:
-        self._start_query, self._policy = start_query, policy
+    def __init__(
+        self, start_query: Callable[[], StreamingQuery], policy: RestartPolicy, stop_requested: threading.Event
+    ) -> None:
+        self._start_query, self._policy, self._stop_requested = start_query, policy, stop_requested
         self._clock = SteadyClock()
-        self._stop_requested = threading.Event()
         self._state = Supervision()
         self._name = "The query"
         self._runs = 0

@@ -11,8 +11,9 @@ import logging
 import os
 import platform
 import secrets
+import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from streamgroups.processors.processor import DEFAULT_INSTANCE, Processor
 from streamgroups.query.position_options import ENDING, STARTING
 from streamgroups.retry import comes_true
 from streamgroups.supervision.policy import RestartPolicy
+from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.ops.supervise import Outcome, supervise
 from streamgroups_spark.processors.building import Run, processor, rows_of
 from streamgroups_spark.processors.run_directories import new_checkpoint, run_checkpoint
@@ -49,6 +51,8 @@ def run_processor(
     instance: str = DEFAULT_INSTANCE,
     member: int = 0,
     policy: RestartPolicy | None = None,
+    stop: threading.Event | None = None,
+    started: Callable[[StreamingQuery], None] | None = None,
 ) -> Outcome:
     """Runs a processor, and restarts it after failures. Returns when it has ended or was stopped by a signal.
 
@@ -60,6 +64,8 @@ def run_processor(
         instance: see :func:`~streamgroups_spark.processors.building.processor`.
         member: see :func:`~streamgroups_spark.processors.building.processor`.
         policy: the rules for restarts.
+        stop: another thread sets it to stop the processor.
+        started: called with the query of each run.
 
     Raises:
         InvalidOption: if the processor has no sink, or no such member.
@@ -80,10 +86,14 @@ def run_processor(
             named = _with_option(declared, _CLIENT_ID, f"{prefix}-{secrets.token_hex(2)}")
             _, writer = processor(named, spark, instance=instance, member=member, checkpoint=checkpoint)
             assert writer is not None
-            query: StreamingQuery = writer.start()
+            # A thread of a worker has no active session.
+            with session_active(spark):
+                query: StreamingQuery = writer.start()
+            if started is not None:
+                started(query)
             return query
 
-        return supervise(start, policy=policy)
+        return supervise(start, policy=policy, stop=stop)
 
 
 @contextmanager

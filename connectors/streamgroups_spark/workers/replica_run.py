@@ -1,0 +1,189 @@
+"""One replica of a processor in a worker: a thread with ``sg.supervise``, a session, and a pool of Spark's fair scheduler.
+
+Created by ``worker_process``. Source: SEMANTICS P2; Spark's "Job Scheduling" (pools are a property of the thread that starts a
+query); ``sg.supervise``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamgroups.errors import QueryGivenUp
+from streamgroups.instances.entries import Definition, Observation, Observed, Placement, Progress
+from streamgroups.monitoring.query_progress import read_progress
+from streamgroups.processors.reading import processor_of
+from streamgroups_kafka.client.clock import now_ms
+from streamgroups_spark.internals.private_spark import jvm_is_gone
+from streamgroups_spark.ops.exception_causes import cause_of
+from streamgroups_spark.processors.running import run_processor
+from streamgroups_spark.register import register
+
+logger = logging.getLogger(__name__)
+
+#: Runs a replica in a session until the event is set, it completes, or it fails. It passes each query to its last argument.
+RunReplica: TypeAlias = Callable[
+    [SparkSession, Definition, Placement, threading.Event, Callable[[StreamingQuery], None]], object
+]
+
+_POOL = "spark.scheduler.pool"
+_MAX_ERROR = 2_000
+#: PySpark has one active session for all threads, so one session is registered at a time.
+_registering = threading.Lock()
+
+
+def declared_replica(instance: str) -> RunReplica:
+    """Returns the function that runs a replica by the definition of its processor.
+
+    Args:
+        instance: the name of the instance.
+    """
+
+    def run(
+        session: SparkSession,
+        definition: Definition,
+        placement: Placement,
+        stop: threading.Event,
+        started: Callable[[StreamingQuery], None],
+    ) -> object:
+        declared = processor_of(json.loads(definition.document))
+        member = placement.replica.index
+        return run_processor(declared, session, instance=instance, member=member, stop=stop, started=started)
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    state: Observed
+    error_code: str | None = None
+    error: str | None = None
+
+
+class ReplicaRun:
+    """Runs a replica until it is stopped, completes, or fails.
+
+    Args:
+        spark: the session of the worker.
+        placement: the placement.
+        definition: the definition of the processor.
+        run: runs it.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        placement: Placement,
+        definition: Definition,
+        run: RunReplica,
+    ) -> None:
+        self.placement, self._definition = placement, definition
+        self._spark, self._run_replica = spark, run
+        self._stop = threading.Event()
+        self._query: StreamingQuery | None = None
+        self._ended: _Ended | None = None
+        self._since_ms = now_ms()
+        self.has_lost_spark = False
+        # A daemon: a query that cannot be stopped does not keep the process.
+        self._thread = threading.Thread(target=self._run, name=f"processor {placement.replica}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was requested to stop."""
+        return self._stop.is_set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no query runs any more."""
+        return self._ended is not None
+
+    def stop(self, reason: str) -> None:
+        """Requests the end of the query, after its batch or in it. Does not wait."""
+        logger.info("Processor %s stops: %s.", self.placement.replica, reason)
+        self._stop.set()
+        self._since_ms = now_ms()
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the end. Returns whether it has ended."""
+        self._thread.join(timeout_s)
+        return self.has_ended
+
+    def observation(self) -> Observation:
+        """The state now, without its progress."""
+        ended = self._ended
+        if ended is not None:
+            state = ended.state
+        elif self._stop.is_set():
+            state = Observed.STOPPING
+        else:
+            state = Observed.STARTING if self._query is None else Observed.RUNNING
+        revision = self._definition.revision
+        error_code, error = (ended.error_code, ended.error) if ended is not None else (None, None)
+        return Observation(self.placement, state, self._since_ms, revision, error_code, error)
+
+    def progress(self) -> Progress | None:
+        """The last batch; ``None`` before the first one. It calls the JVM."""
+        query = self._query
+        last: Any = None if query is None else query.lastProgress
+        return None if last is None else progress_of(last.json)
+
+    def _run(self) -> None:
+        ended = _Ended(Observed.FAILED, error="The thread of the processor has ended.")
+        try:
+            with _registering:
+                session = self._spark.newSession()
+                register(session)
+            session.sparkContext.setLocalProperty(_POOL, str(self.placement.replica))
+            self._run_replica(session, self._definition, self.placement, self._stop, self._started)
+            ended = _Ended(Observed.STOPPED if self._stop.is_set() else Observed.COMPLETED)
+        except QueryGivenUp as e:
+            cause = e.__cause__ if isinstance(e.__cause__, Exception) else e
+            ended = _failed(cause)
+        except Exception as e:
+            logger.debug("Traceback of the failure:", exc_info=e)
+            ended = _failed(e)
+        finally:
+            self.has_lost_spark = ended.state is Observed.FAILED and jvm_is_gone()
+            self._since_ms = now_ms()
+            self._ended = ended
+
+    def _started(self, query: StreamingQuery) -> None:
+        if self._query is None:
+            self._since_ms = now_ms()
+        self._query = query
+
+
+def progress_of(event: str) -> Progress | None:
+    """Returns the progress of a query as an entry contains it; ``None`` if Spark's event cannot be read.
+
+    Args:
+        event: Spark's ``StreamingQueryProgress`` as JSON.
+
+    >>> progress_of("{}") is None
+    True
+    """
+    try:
+        found = read_progress(event)
+    except ValueError:
+        return None
+    lags = [
+        max(end - source.next_offsets.get(tp, end), 0)
+        for source in found.sources
+        if source.report is not None
+        for tp, end in source.report.end_offsets.items()
+    ]
+    rate = found.processed_rows_per_s or 0.0
+    return Progress(found.batch_id, max(round(rate), 0), sum(lags) if lags else None, found.watermark_ms)
+
+
+def _failed(error: Exception) -> _Ended:
+    failure = cause_of(error, _MAX_ERROR)
+    return _Ended(Observed.FAILED, failure.code, failure.what[:_MAX_ERROR])
