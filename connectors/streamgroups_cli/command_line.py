@@ -49,6 +49,8 @@ app = lazy_app(
         "state": "streamgroups_cli.state:app",
         "savepoint": "streamgroups_cli.savepoints:app",
         "checkpoint": "streamgroups_cli.checkpoint:app",
+        "instance": "streamgroups_cli.instances:app",
+        "worker": "streamgroups_cli.workers:app",
         "metrics": "streamgroups_cli.metrics:metrics",
         "doctor": "streamgroups_cli.doctor:doctor",
     },

@@ -90,6 +90,12 @@ class Definition:
         """
         return hashlib.sha256(self.document.encode()).hexdigest()[:12]
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """The values of the definition."""
+        found: dict[str, Any] = json.loads(self.document)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Desired:

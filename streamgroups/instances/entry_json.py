@@ -175,7 +175,19 @@ def _observation_fields(entry: Observation) -> dict[str, Any]:
     }
 
 
-def _read_definition(name: Any, fields: Mapping[str, Any]) -> Definition:
+def read_definition(name: str, fields: Mapping[str, Any]) -> Definition:
+    """Returns a definition of its value.
+
+    Args:
+        name: the name of the processor.
+        fields: ``document`` is the definition.
+
+    Raises:
+        ValueError: if the definition has another name, too many replicas, or is too large.
+
+    >>> read_definition("late", {"document": {"name": "late", "replicas": 2}}).replicas
+    2
+    """
     document = dict(items(fields["document"]))
     text = string(canonical(document), most=MAX_DOCUMENT)
     if document.get("name") != name:
@@ -257,7 +269,7 @@ def _worker_id(value: Any) -> str:
 
 #: The parser of each kind of entry.
 _READERS: Mapping[str, Callable[[Any, Mapping[str, Any]], Fact]] = {
-    "definition": _read_definition,
+    "definition": read_definition,
     "desired": _read_desired,
     "placement": _read_placement,
     "observed": _read_observation,

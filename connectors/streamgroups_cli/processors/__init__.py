@@ -14,5 +14,12 @@ app = lazy_app(
         "explain": "streamgroups_cli.processors.explaining:explain",
         "run": "streamgroups_cli.processors.running:run",
         "schema": "streamgroups_cli.processors.printing_schema:print_schema",
+        "apply": "streamgroups_cli.processors.applying:apply",
+        "start": "streamgroups_cli.processors.starting:start",
+        "stop": "streamgroups_cli.processors.stopping:stop",
+        "restart": "streamgroups_cli.processors.starting:restart",
+        "list": "streamgroups_cli.processors.listing:list_processors",
+        "describe": "streamgroups_cli.processors.describing:describe",
+        "drop": "streamgroups_cli.processors.dropping:drop",
     },
 )

@@ -6,7 +6,7 @@ Source: KIP-4; Kafka's topic configuration.
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from streamgroups.errors import InvalidOption, UnknownTopic
@@ -55,23 +55,10 @@ class KafkaInstanceLog:
     def check(self) -> None:
         """See :meth:`streamgroups.instances.ports.InstanceLog.check`."""
         admin = AdminClient(dict(self._config.for_admin()))
-        try:
-            found = admin.list_topics(self.topic, timeout=REQUEST_TIMEOUT_S).topics[self.topic]
-        except KafkaException as e:
-            what = f"Topic '{self.topic}' could not be described"
-            raise to_streamgroups_error(
-                e.args[0], what, topic=self.topic, operations=DESCRIBE, redact=self._config.redact
-            ) from None
-        if found.error is not None:
-            raise UnknownTopic(
-                f"The instance '{self.instance}' does not exist, or this user is not authorized to describe its topic "
-                f"'{self.topic}'.",
-                remedy=f"Create it with: streamgroups instance run {self.instance}",
-                topic=self.topic,
-            )
-        if len(found.partitions) != 1:
+        partitions = self._partitions(admin)
+        if partitions != 1:
             raise InvalidOption(
-                f"Topic '{self.topic}' has {len(found.partitions)} partitions, and the topic of an instance has 1.",
+                f"Topic '{self.topic}' has {partitions} partitions, and the topic of an instance has 1.",
                 remedy=self._recreate,
                 topic=self.topic,
             )
@@ -94,6 +81,23 @@ class KafkaInstanceLog:
     def manager(self) -> KafkaManagerWriter:
         """See :meth:`streamgroups.instances.ports.InstanceLog.manager`."""
         return KafkaManagerWriter(self._config, self.instance, self._timeout_s)
+
+    def _partitions(self, admin: AdminClient) -> int:
+        # A request for the metadata of a topic by its name would create it, on a broker that creates topics by itself.
+        described = admin.describe_topics(TopicCollection([self.topic]), request_timeout=REQUEST_TIMEOUT_S)
+        try:
+            return len(described[self.topic].result().partitions)
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise UnknownTopic(
+                    f"The instance '{self.instance}' does not exist: the cluster has no topic '{self.topic}'.",
+                    remedy=f"Create it with: streamgroups instance run {self.instance}",
+                    topic=self.topic,
+                ) from None
+            what = f"Topic '{self.topic}' could not be described"
+            raise to_streamgroups_error(
+                e.args[0], what, topic=self.topic, operations=DESCRIBE, redact=self._config.redact
+            ) from None
 
     @property
     def _recreate(self) -> str:

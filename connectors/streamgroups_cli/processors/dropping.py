@@ -1,0 +1,40 @@
+"""``streamgroups processors drop``: removes stopped processors from an instance. Source: SEMANTICS P1, P2."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgroups.instances.entries import group_of
+from streamgroups.instances.requests import dropped
+from streamgroups_cli.instance_log import InstanceOptions, open_instance, require_defined
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import print_message
+from streamgroups_cli.processors.starting import Names
+
+
+@with_options
+def drop(
+    options: InstanceOptions,
+    names: Names,
+    execute: Annotated[
+        bool,
+        typer.Option("--execute/--dry-run", help="Drop them; otherwise only show them.", show_default="dry-run"),
+    ] = False,
+) -> None:
+    """Drop stopped processors. Their groups and states stay: 'streamgroups groups delete' deletes a group.
+
+    Exit code: 0, or 3 if a processor runs.
+    """
+    with open_instance(options, options.name) as instance:
+        state = instance.state()
+        require_defined(state, names, instance.name)
+        entries = [entry for name in names for entry in dropped(state, name)]
+        for name in names:
+            print_message(f"Processor '{name}' with group '{group_of(instance.name, name)}'.")
+        if not execute:
+            print_message("Nothing was changed: this is the plan. --execute applies it.")
+            return
+        instance.write(entries)
+        print_message(f"{len(names)} processors dropped.")

@@ -1,0 +1,138 @@
+"""``streamgroups processors start`` and ``restart``: request that processors run, also from other positions.
+
+Source: SEMANTICS P2, O1, C3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import GroupRejected, InvalidOption, QueryGivenUp
+from streamgroups.instances.entries import Definition, group_of
+from streamgroups.instances.instance_state import InstanceState
+from streamgroups.instances.requests import failures, is_running, is_stopped, started
+from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance, require_defined
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import print_message
+from streamgroups_cli.processors.positions import read_from, restored_from, state_location_of
+
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Processors.", show_default=False)]
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="DURATION", help="Maximum time until they run; 0s returns at once.")
+]
+
+
+@with_options
+def start(
+    options: InstanceOptions,
+    names: Names,
+    start_from: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="POSITION",
+            help="Reset the group first: earliest, latest, a time in ISO 8601, or a duration before now.",
+            show_default=False,
+        ),
+    ] = None,
+    savepoint: Annotated[
+        str | None,
+        typer.Option("--savepoint", metavar="LOCATION/ID", help="Restore this savepoint first.", show_default=False),
+    ] = None,
+    accept_repeated_output: Annotated[
+        bool,
+        typer.Option(
+            "--accept-repeated-output",
+            help="With --savepoint: accept that the output after the savepoint is written again, beside the old one.",
+        ),
+    ] = False,
+    wait: Wait = "2m",
+) -> None:
+    """Start processors. A running one is not changed.
+
+    Exit code: 0 if they run, 1 if one has failed or does not run in time, 3 if a running one would be reset.
+    """
+    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
+    if start_from is not None and savepoint is not None:
+        raise InvalidOption("--from and --savepoint exclude each other.", remedy="Omit one of them.")
+    with open_instance(options, options.name) as instance:
+        state = instance.state()
+        require_defined(state, names, instance.name)
+        if start_from is not None or savepoint is not None:
+            _require_stopped(state, names)
+        for name in names:
+            group, definition = group_of(instance.name, name), state.definitions[name]
+            if start_from is not None:
+                read_from(
+                    instance.cluster, group, _topics(definition), start_from, state_location_of(definition, group)
+                )
+            if savepoint is not None:
+                restored_from(
+                    instance.cluster,
+                    group,
+                    savepoint,
+                    state_location_of(definition, group),
+                    accept_repeated_output=accept_repeated_output,
+                )
+        _request(instance, state, [it for it in names if not _runs(state, it)], wait_s)
+
+
+@with_options
+def restart(options: InstanceOptions, names: Names, wait: Wait = "2m") -> None:
+    """Stop processors and start them again, such as after a change of a function.
+
+    Exit code: 0 if they run, 1 if one has failed or does not run in time.
+    """
+    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
+    with open_instance(options, options.name) as instance:
+        state = instance.state()
+        require_defined(state, names, instance.name)
+        _request(instance, state, names, wait_s)
+
+
+def _request(instance: OpenInstance, state: InstanceState, names: Sequence[str], wait_s: float) -> None:
+    if not names:
+        print_message("There is nothing to do.")
+        return
+    requests = {name: started(state, name) for name in names}
+    instance.write(list(requests.values()))
+    if not wait_s:
+        print_message("The request is written.")
+        return
+
+    def has_result(now: InstanceState) -> bool:
+        same = [now.desired.get(name) == it for name, it in requests.items()]
+        return all(same) and all(is_running(now, it) or failures(now, it) for it in names)
+
+    now = instance.wait_for(has_result, wait_s, f"Not all of {', '.join(names)} run")
+    failed = {name: errors[0] for name in names if (errors := failures(now, name))}
+    for name in names:
+        print_message(f"{name}: {'failed: ' + failed[name] if name in failed else 'running'}")
+    if failed:
+        raise QueryGivenUp(
+            f"{len(failed)} of {len(names)} processors failed.", remedy="See: streamgroups processors describe."
+        )
+
+
+def _runs(state: InstanceState, name: str) -> bool:
+    desired = state.desired.get(name)
+    return desired is not None and desired.is_running and not failures(state, name)
+
+
+def _require_stopped(state: InstanceState, names: Sequence[str]) -> None:
+    for name in names:
+        if not is_stopped(state, name):
+            raise GroupRejected(
+                f"The processor '{name}' runs, and cannot start from another position; nothing was changed.",
+                remedy=f"Stop it first: streamgroups processors stop {name}",
+            )
+
+
+def _topics(definition: Definition) -> list[str]:
+    source = definition.content.get("source")
+    text = source.get("subscribe") if isinstance(source, dict) else None
+    return [it.strip() for it in str(text).split(",") if it.strip()] if text else []

@@ -1,0 +1,70 @@
+"""``streamgroups processors stop``: requests that processors stop, and creates a savepoint of them. Source: SEMANTICS P2, C3."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.instances.entries import group_of
+from streamgroups.instances.instance_state import InstanceState
+from streamgroups.instances.requests import is_stopped, stopped
+from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance, require_defined
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import print_message
+from streamgroups_cli.processors.positions import state_location_of
+from streamgroups_cli.processors.starting import Names
+
+
+@with_options
+def stop(
+    options: InstanceOptions,
+    names: Names,
+    savepoint: Annotated[
+        str | None,
+        typer.Option(
+            "--savepoint",
+            metavar="LOCATION",
+            help="Create a savepoint of each processor at this location, after it has stopped.",
+            show_default=False,
+        ),
+    ] = None,
+    wait: Annotated[
+        str,
+        typer.Option("--wait", metavar="DURATION", help="Maximum time until they have stopped; 0s returns at once."),
+    ] = "1m",
+) -> None:
+    """Stop processors in an orderly way. Their groups, positions and states stay.
+
+    Exit code: 0 if they have stopped, 1 if one does not stop in time.
+    """
+    wait_s = parse_duration_ms(wait, option="--wait") / 1_000
+    with open_instance(options, options.name) as instance:
+        state = instance.state()
+        require_defined(state, names, instance.name)
+        entries = [it for name in names if (it := stopped(state, name)) is not None]
+        if entries:
+            instance.write(entries)
+        if not wait_s and savepoint is None:
+            print_message("The request is written.")
+            return
+
+        def have_stopped(now: InstanceState) -> bool:
+            return all(is_stopped(now, name) for name in names)
+
+        state = instance.wait_for(have_stopped, wait_s, f"Not all of {', '.join(names)} have stopped")
+        for name in names:
+            print_message(f"{name}: stopped")
+            if savepoint is not None:
+                _save(instance, state, name, savepoint)
+
+
+def _save(instance: OpenInstance, state: InstanceState, name: str, location: str) -> None:
+    from streamgroups_operators.savepoints.creating import SavepointCreator
+    from streamgroups_operators.savepoints.directory import SavepointDirectory
+
+    cluster, group = instance.cluster, group_of(instance.name, name)
+    states = state_location_of(state.definitions[name], group)
+    record = SavepointCreator(cluster.groups, cluster.topics).create(group, states, location, cluster.now_ms())
+    print_message(f"The savepoint is {SavepointDirectory(location, record.id)}")

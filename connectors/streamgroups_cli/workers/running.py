@@ -1,0 +1,127 @@
+"""``streamgroups worker run``: one Spark driver that runs up to ``--slots`` processors of an instance. Source: SEMANTICS P2."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from streamgroups.durations import parse_duration_ms
+from streamgroups.errors import FencedMember, InvalidOption
+from streamgroups.instances.entries import MAX_SLOTS, Worker, is_name
+from streamgroups.instances.instance_state import InstanceState
+from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance
+from streamgroups_cli.options import with_options
+from streamgroups_cli.output import print_message
+from streamgroups_cli.process_logs import log_to_stderr
+
+
+@with_options
+def run(
+    options: InstanceOptions,
+    slots: Annotated[
+        int, typer.Option("--slots", min=1, max=MAX_SLOTS, help="Maximum number of running processors.")
+    ] = 4,
+    lease: Annotated[
+        str,
+        typer.Option(
+            "--lease", metavar="DURATION", help="Without a heartbeat for this time, the worker stops its queries."
+        ),
+    ] = "6s",
+    worker_id: Annotated[
+        str | None,
+        typer.Option(
+            "--worker-id", metavar="ID", help="The id that the manager has given to this worker.", show_default=False
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Spark's master. Default: that of spark-submit and spark-defaults.conf.",
+            show_default=False,
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+    ] = None,
+) -> None:
+    """Run a worker until the manager releases it, or it is stopped.
+
+    Each processor has its own session, thread and pool of Spark's fair scheduler. SIGTERM stops all of them in an orderly way,
+    and they start on other workers.
+
+    Exit code: 0 if it was stopped or released, 3 if its lease had expired, 1 for another error.
+    """
+    log_to_stderr()
+    settings = _spark_settings(master, conf or [])
+    lease_ms = parse_duration_ms(lease, option="--lease")
+    stop_requested = threading.Event()
+    _record_signals(stop_requested)
+    with open_instance(options, options.name) as instance:
+        worker = _worker(instance.state(), worker_id, slots, lease_ms, instance.cluster.now_ms())
+        reason = _run(instance, worker, settings, stop_requested)
+    print_message(f"Worker {worker.id} has ended: {reason}.")
+
+
+def _run(instance: OpenInstance, worker: Worker, settings: dict[str, str], stop_requested: threading.Event) -> str:
+    from streamgroups_spark.workers.replica_run import ReplicaRun, declared_replica
+    from streamgroups_spark.workers.worker_process import WorkerProcess
+    from streamgroups_spark.workers.worker_session import worker_session
+
+    # Spark starts before the first heartbeat: the worker then starts its processors at once.
+    with (
+        worker_session(f"streamgroups-{instance.name}-{worker.id}", settings) as spark,
+        closing(instance.log.reader()) as reader,
+    ):
+        # PySpark has replaced the handler of SIGINT.
+        _record_signals(stop_requested)
+        run_replica = declared_replica(instance.name)
+        reader.read_to_end(instance.timeout_s)
+        process = WorkerProcess(
+            worker,
+            reader,
+            instance.log.writer(),
+            lambda placement, definition: ReplicaRun(spark, placement, definition, run_replica),
+            stop_requested,
+        )
+        print_message(f"Worker {worker.id} of instance '{instance.name}' runs up to {worker.slots} processors.")
+        return process.run()
+
+
+def _record_signals(stop_requested: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop_requested.set())
+
+
+def _worker(state: InstanceState, worker_id: str | None, slots: int, lease_ms: int, now_ms: int) -> Worker:
+    """Returns the lease of this process: that of the manager, or a new one."""
+    host = socket.gethostname()[:255]
+    if worker_id is None:
+        own_id = f"{''.join(c for c in host if is_name(f'a{c}'))[:40]}-{uuid.uuid4().hex[:8]}".lstrip("-_")
+        return Worker(own_id, slots, now_ms, 0, now_ms, lease_ms, host, os.getpid())
+    given = state.workers.get(worker_id)
+    if given is None or given.heartbeat:
+        raise FencedMember(
+            f"The manager does not expect a worker '{worker_id}' to start.",
+            remedy="Omit --worker-id to add a worker. The manager starts its own workers.",
+        )
+    return Worker(given.id, given.slots, given.since_ms, 0, now_ms, given.lease_ms, host, os.getpid(), given.is_managed)
+
+
+def _spark_settings(master: str | None, assignments: Sequence[str]) -> dict[str, str]:
+    settings = {} if master is None else {"spark.master": master}
+    for assignment in assignments:
+        name, found, value = assignment.partition("=")
+        if not found or not name.strip():
+            # The text can be a secret.
+            raise InvalidOption("A --conf option is not NAME=VALUE.", remedy="Write it as --conf spark.cores.max=4.")
+        settings[name.strip()] = value
+    return settings

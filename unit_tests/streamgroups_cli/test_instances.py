@@ -1,0 +1,240 @@
+"""The commands of instances, with a topic in memory: definitions, requests, states, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamgroups.fakes.instance_log import FakeInstanceLog
+from streamgroups.instances.entries import (
+    Entry,
+    Manager,
+    Observation,
+    Observed,
+    Placement,
+    Progress,
+    Removed,
+    Replica,
+    Worker,
+)
+from streamgroups.instances.instance_state import InstanceState
+from streamgroups_cli import instance_log
+from streamgroups_cli.instances import launching
+from unit_tests.cli_runner import CommandLine, Result
+
+PLACED = Placement(Replica("late", 0), "w1", 2, 1)
+
+
+class Instance:
+    """The commands of one instance, and its topic."""
+
+    def __init__(self, cli: CommandLine, directory: Path) -> None:
+        self.cli, self.directory = cli, directory
+        self.log = FakeInstanceLog()
+
+    def __call__(self, *arguments: str) -> Result:
+        return self.cli(*arguments, "-b", "broker:9092")
+
+    def declare(self, name: str, sql: str = "SELECT 1", more: str = "") -> None:
+        (self.directory / f"{name}.yaml").write_text(
+            f"name: {name}\nsource: {{connection: prod, subscribe: flights}}\n"
+            f"steps:\n  - sql: {sql}\n{more}sink: {{connection: prod, topic: {name}-out}}\n"
+        )
+
+    def apply(self, *options: str) -> Result:
+        return self("processors", "apply", "-i", "board", "-f", str(self.directory), *options)
+
+    def write(self, *entries: Entry) -> None:
+        self.log.writer().write(entries)
+
+    def run_late(self) -> None:
+        """Writes the entries of a manager and of a worker for a processor that was started."""
+        now_ms = self.cli.clock()
+        self.write(
+            Manager(3, 1, now_ms, 0, 6_000, 1, "host", 7),
+            Worker("w1", 2, 0, 1, now_ms, 6_000, "host", 8, is_managed=True),
+            PLACED,
+            Observation(PLACED, Observed.RUNNING, now_ms, progress=Progress(4, 200, 30)),
+        )
+
+    def state(self) -> InstanceState:
+        reader = self.log.reader()
+        reader.read_to_end(1)
+        return reader.state
+
+
+@pytest.fixture
+def instance(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Instance:
+    cli = CommandLine(monkeypatch, capsys)
+    config = tmp_path / "config.toml"
+    config.write_text('[connections.prod]\ntype = "kafka"\nbootstrap-servers = "broker:9092"\n')
+    config.chmod(0o600)
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", str(config))
+    found = Instance(cli, tmp_path)
+    monkeypatch.setattr(instance_log, "instance_log", lambda _cluster, name: found.log)
+    return found
+
+
+def document(result: Result) -> Any:
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def test_apply_prints_the_difference_and_changes_nothing(instance: Instance) -> None:
+    instance.declare("late")
+    result = instance.apply()
+    assert result.code == 0
+    assert "late       added" in result.out
+    assert "Nothing was changed" in result.err
+    assert not instance.log.records
+
+
+def test_apply_defines_and_restarts_only_what_has_changed(instance: Instance) -> None:
+    instance.declare("late")
+    instance.declare("early")
+    result = instance.apply("--execute")
+    assert "streamgroups processors start early late" in result.err
+    assert set(instance.state().definitions) == {"early", "late"}
+    assert "There is nothing to do." in instance.apply("--execute").err
+    assert instance("processors", "start", "-i", "board", "late", "early", "--wait", "0s").code == 0
+    instance.declare("late", "SELECT 2")
+    found = document(instance.apply("--execute", "-o", "json"))["processors"]
+    assert [(it["processor"], it["change"], it["running"]) for it in found] == [
+        ("early", "unchanged", True),
+        ("late", "changed", True),
+    ]
+    assert found[1]["changes"] == [{"path": "steps[0].sql", "before": '"SELECT 1"', "after": '"SELECT 2"'}]
+    assert {name: it.request for name, it in instance.state().desired.items()} == {"late": 2, "early": 1}
+
+
+def test_apply_shows_the_recipe_for_changed_windows(instance: Instance) -> None:
+    windows = "  - windows: {on: timestamp, window: {tumbling: %s}, aggregate: {n: count(*)}}\n"
+    instance.declare("late", more=windows % "1 hour")
+    assert instance.apply("--execute").code == 0
+    instance.declare("late", more=windows % "2 hours")
+    result = instance.apply()
+    assert "Step 'windows' has state, and its definition changes" in result.err
+
+
+def test_apply_drops_only_stopped_processors_and_only_on_request(instance: Instance) -> None:
+    instance.declare("late")
+    instance.apply("--execute")
+    instance("processors", "start", "-i", "board", "late", "--wait", "0s")
+    (instance.directory / "late.yaml").unlink()
+    instance.declare("early")
+    assert "it stays; --prune drops it" in instance.apply().out
+    rejected = instance.apply("--prune", "--execute")
+    assert (rejected.code, "streamgroups processors stop late" in rejected.err) == (3, True)
+    assert "early" not in instance.state().definitions
+    instance("processors", "stop", "-i", "board", "late", "--wait", "0s")
+    assert instance.apply("--prune", "--execute").code == 0
+    assert set(instance.state().definitions) == {"early"}
+
+
+def test_apply_reports_the_mistakes_of_all_files(instance: Instance) -> None:
+    (instance.directory / "late.yaml").write_text("name: late\nsource: {connection: prod, subscrib: x}\n")
+    result = instance.apply("--execute")
+    assert result.code == 2
+    assert "late.yaml:2" in result.err
+    assert not instance.log.records
+    (instance.directory / "late.yaml").unlink()
+    assert "contains no YAML file" in instance.apply().err
+
+
+def test_start_waits_and_reports_a_failure(instance: Instance) -> None:
+    instance.declare("late")
+    instance.apply("--execute")
+    timed_out = instance("processors", "start", "-i", "board", "late", "--wait", "100ms")
+    assert (timed_out.code, "within 0.1 s" in timed_out.err) == (1, True)
+    instance.run_late()
+    # It runs for this request.
+    assert "There is nothing to do." in instance("processors", "start", "-i", "board", "late").err
+    instance.write(Observation(PLACED, Observed.FAILED, 0, error_code="data_loss", error="Records are gone."))
+    described = document(instance("processors", "describe", "-i", "board", "late", "-o", "json"))
+    assert described["replicas"][0]["error_code"] == "data_loss"
+    assert described["definition"]["source"] == {"connection": "prod", "subscribe": "flights"}
+    assert instance("processors", "restart", "-i", "board", "late", "--wait", "0s").code == 0
+    assert instance.state().desired["late"].request == 2
+
+
+def test_a_running_processor_is_neither_reset_nor_dropped(instance: Instance) -> None:
+    instance.declare("late")
+    instance.apply("--execute")
+    instance("processors", "start", "-i", "board", "late", "--wait", "0s")
+    instance.run_late()
+    for arguments in (("start", "late", "--from", "earliest"), ("drop", "late", "--execute")):
+        result = instance("processors", *arguments, "-i", "board")
+        assert (result.code, "streamgroups processors stop late" in result.err) == (3, True)
+    # It is stopped when its worker has observed it.
+    instance("processors", "stop", "-i", "board", "late", "--wait", "0s")
+    assert instance("processors", "drop", "-i", "board", "late", "--execute").code == 3
+    instance.write(Removed("placement", PLACED.replica), Observation(PLACED, Observed.STOPPED, 0))
+    assert instance("processors", "stop", "-i", "board", "late").code == 0
+    assert instance("processors", "drop", "-i", "board", "late").code == 0
+    assert "late" in instance.state().definitions
+    assert instance("processors", "drop", "-i", "board", "late", "--execute").code == 0
+    assert not instance.state().definitions
+    assert not instance.state().observed
+
+
+def test_a_name_of_another_instance_is_rejected(instance: Instance) -> None:
+    for command in ("start", "stop", "restart", "describe", "drop"):
+        result = instance("processors", command, "-i", "board", "unknown")
+        assert result.code == 2
+        assert "does not define the processor 'unknown'" in result.err
+
+
+def test_the_instance_is_required(instance: Instance) -> None:
+    result = instance("processors", "list")
+    assert (result.code, "STREAMGROUPS_INSTANCE" in result.err) == (2, True)
+    assert instance("instance", "run", "a.b").code == 2
+
+
+def test_list_and_status(instance: Instance, tmp_path: Path) -> None:
+    instance.declare("late")
+    instance.apply("--execute")
+    instance("processors", "start", "-i", "board", "late", "--wait", "0s")
+    instance.run_late()
+    instance.log.records.append((b"x", b"y"))
+    result = instance("processors", "list", "-i", "board")
+    assert "late/0     running  w1" in result.out
+    assert "is not an entry" in result.err
+    found = document(instance("instance", "status", "board", "-o", "json"))
+    assert found["manager"] == "running"
+    assert found["workers"][0] == {
+        "worker": "w1",
+        "state": "running",
+        "slots": 2,
+        "used": 1,
+        "processors": ["late/0"],
+        "host": "host",
+        "pid": 8,
+    }
+    assert found["processors"][0]["lag"] == 30
+    page = tmp_path / "board.html"
+    assert instance("instance", "status", "board", "--html", str(page)).code == 0
+    assert "free slot" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("worker run", "contains no {arguments}"), ("'{arguments}", "is not a command line"), ("", "contains no")],
+)
+def test_a_wrong_command_of_workers_is_rejected_at_the_start(instance: Instance, text: str, expected: str) -> None:
+    result = instance("instance", "run", "board", "--worker-command", text)
+    assert (result.code, expected in result.err) == (2, True)
+
+
+def test_a_process_that_ends_is_reported_once(tmp_path: Path) -> None:
+    launcher = launching.ProcessLauncher("sh -c 'exit 3' {arguments}", [])
+    launcher.start(Worker("w1", 1, 0, 0, 0, 6_000))
+    found: dict[str, str] = {}
+    while not found:
+        found = dict(launcher.exited())
+    assert found == {"w1": "its process has ended with exit code 3"}
+    assert not launcher.exited()
+    with pytest.raises(Exception, match="could not be started"):
+        launching.ProcessLauncher(f"{tmp_path}/missing {{arguments}}", []).start(Worker("w1", 1, 0, 0, 0, 6_000))
