@@ -30,7 +30,7 @@ _COMPLETE, _ROUND = _UNDISTURBED + 1, _UNDISTURBED + len(CREATE_POINTS)
 #: Errors while a broker is killed, or a reset is not applied yet. Nothing was created.
 _EXPECTED_ERRORS = ("broker_unreachable", "group_rejected")
 #: How long a savepoint waits for other offsets than those of the one before, in seconds. Faults stop the group for a time.
-_MAX_WAIT_S = 20
+_MAX_WAIT_S = 10
 #: The commit record, which this check reads without the tested code.
 RECORD = "savepoint.json"
 
