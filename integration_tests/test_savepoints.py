@@ -5,7 +5,6 @@ The rows of a fork are compared with a plain program over all records (``Records
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
 from integration_tests.killed_commands import CREATE_POINTS, RESTORE_POINTS, is_killed, run_command
+from integration_tests.savepoint_commands import SavepointCommands
 from integration_tests.state_query import counts
 from integration_tests.test_state_follows_its_partition import PARTITIONS, Records, Result, Runs, current, read_rows
 from integration_tests.tiers import LONG
@@ -43,6 +43,7 @@ class Savepoints:
     def __init__(self, spark: SparkSession, bootstrap: str, group: str, topic: str, directory: Path) -> None:
         self._spark, self._bootstrap, self._topic, self._directory = spark, bootstrap, topic, directory
         self.group, self.to, self.states = group, str(directory / "savepoints"), directory / "states"
+        self.commands = SavepointCommands(bootstrap, directory / "savepoints", self.states)
         self.runs = self.of(group)
 
     def of(self, group: str) -> Runs:
@@ -51,26 +52,18 @@ class Savepoints:
         more = {"maxOffsetsPerTrigger": "300", "stateLocation": str(self.states)}
         return Runs(self._spark, self._directory / group, options | more)
 
-    def command(self, *arguments: str) -> Any:
-        """The JSON document of a command."""
-        result = streamgroups("savepoint", *arguments, "-o", "json")
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)
-
     def create(self) -> str:
         """Creates a savepoint. Returns its id."""
-        made = ("create", self.group, "--to", self.to, "--state-location", str(self.states), "-b", self._bootstrap)
-        return str(self.command(*made)["savepoint"]["id"])
+        return self.commands.create(self.group)
 
     def positions(self, id_: str) -> list[int]:
         """The offsets of a savepoint."""
-        found = {it["partition"]: it["offset"] for it in self.command("show", self.to, id_)["positions"]}
+        found = {tp.partition: offset for tp, offset in self.commands.positions(id_).items()}
         return [found.get(partition, 0) for partition in range(PARTITIONS)]
 
     def restore(self, id_: str, *arguments: str) -> Any:
         """Restores a savepoint."""
-        to = ("--state-location", str(self.states), "-b", self._bootstrap, "--execute")
-        return self.command("restore", self.to, id_, *to, *arguments)
+        return self.commands.restore(id_, *arguments)
 
     def all_is_committed(self, records: Records) -> bool:
         return committed_offsets(self._bootstrap, self.group, self._topic) == records.ends
@@ -149,9 +142,9 @@ def test_C3_a_command_that_is_killed_leaves_no_savepoint_or_a_whole_one(
     create = ("savepoint", "create", savepoints.group, "--to", savepoints.to, *location)
     for name, point in CREATE_POINTS.items():
         status = "complete" if name == "after-record" else "incomplete"
-        before = {it["id"] for it in savepoints.command("list", savepoints.to)["savepoints"]}
+        before = {it["id"] for it in savepoints.commands.run("list", savepoints.to)["savepoints"]}
         assert is_killed(run_command(point, *create))
-        new = [it for it in savepoints.command("list", savepoints.to)["savepoints"] if it["id"] not in before]
+        new = [it for it in savepoints.commands.run("list", savepoints.to)["savepoints"] if it["id"] not in before]
         # Before the first file there is no directory either.
         assert [it["status"] for it in new] in ([status], []), name
         for it in new:
