@@ -44,11 +44,17 @@ class Record:
     key: str | None
 
 
-class Operator(ABC):
-    """An operator in a query, its random records, and its rows by a plain program."""
+class RandomRecords:
+    """Random records of some topics with four partitions.
 
-    topics: ClassVar[int] = 1
-    options: ClassVar[Mapping[str, str]] = {"maxOffsetsPerTrigger": "300"}
+    Args:
+        bootstrap: the broker.
+        topics: the topics.
+        seed: the seed of the records.
+    """
+
+    #: The largest difference between the times of two records in order, in milliseconds.
+    max_step_ms: ClassVar[int] = 200
     #: How many milliseconds after newer records of its partition a record can be.
     max_delay_ms: ClassVar[int] = 20_000
 
@@ -62,14 +68,6 @@ class Operator(ABC):
             TopicPartition(topic, partition): [] for topic in topics for partition in range(PARTITIONS)
         }
         self.clocks_ms = dict.fromkeys(self.written, START_MS)
-
-    def changed(self, kind: type[Operator], **attributes: Any) -> Operator:
-        """The operator of a changed program, which reads the same records."""
-        other = copy(self)
-        other.__class__ = kind
-        for name, value in attributes.items():
-            setattr(other, name, value)
-        return other
 
     def write(self, count: int) -> None:
         """Writes records to each partition, in random order of partitions and times."""
@@ -88,7 +86,7 @@ class Operator(ABC):
     def next_record(self, tp: TopicPartition) -> Record:
         """A random record of a partition. A key is in one partition."""
         choose = self.random
-        self.clocks_ms[tp] += choose.randint(0, 200)
+        self.clocks_ms[tp] += choose.randint(0, self.max_step_ms)
         late_ms = 0 if choose.random() < 0.7 else choose.randint(0, self.max_delay_ms)
         return Record(self.clocks_ms[tp] - late_ms, f"{tp.partition}-{choose.randint(0, 12)}")
 
@@ -105,6 +103,21 @@ class Operator(ABC):
         """The records before these positions, or all of them."""
         for tp, records in self.written.items():
             yield tp, records[: None if positions is None else positions.get(tp, 0)]
+
+
+class Operator(RandomRecords, ABC):
+    """An operator in a query, its random records, and its rows by a plain program."""
+
+    topics: ClassVar[int] = 1
+    options: ClassVar[Mapping[str, str]] = {"maxOffsetsPerTrigger": "300"}
+
+    def changed(self, kind: type[Operator], **attributes: Any) -> Operator:
+        """The operator of a changed program, which reads the same records."""
+        other = copy(self)
+        other.__class__ = kind
+        for name, value in attributes.items():
+            setattr(other, name, value)
+        return other
 
     @abstractmethod
     def rows(self, spark: SparkSession, options: dict[str, str]) -> DataFrame:

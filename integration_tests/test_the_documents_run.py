@@ -34,6 +34,7 @@ NOT_HERE = {
     "connections.rst": "it needs logins; test_connections does the same",
     "containers.rst": "it needs Docker; test_containers does the same",
     "demo.rst": "it reads the files of the demo; test_the_demo runs it",
+    "savepoint-recipes.rst": "test_the_recipes_of_savepoints runs it",
     "security.rst": "it needs AWS; test_tokens does the same with an issuer of its own",
     "testkit.rst": "test_testkit runs it",
     "tutorial.rst": "test_the_tutorials runs it",
