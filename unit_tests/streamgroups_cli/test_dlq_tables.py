@@ -6,8 +6,10 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from streamgroups.dlq.letter import Origin, letter_id
 from streamgroups.dlq.redrive import RedrivenRecord, redriven_topic
@@ -20,6 +22,7 @@ from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq import tables
 from streamgroups_cli.exits import ExitCode
 from unit_tests.cli_runner import CommandLine
+from unit_tests.connections_file import SECRET, write_connections
 
 TABLE, QUEUE = "public.letters", "airport.public.letters"
 CONNINFO = "service=airport"
@@ -127,12 +130,26 @@ def test_P4_rows_that_are_no_letters_are_reported(cli: CommandLine, table: FakeT
     )
 
 
-@pytest.mark.parametrize("conninfo", ["", "airport", "host=db password=hunter2 hunter2"])
+@pytest.mark.parametrize("conninfo", ["", "airport flights", "host=db password=hunter2 hunter2"])
 def test_P4_a_malformed_connection_string_is_a_usage_error_and_stays_hidden(cli: CommandLine, conninfo: str) -> None:
     result = cli("dlq", "list", TABLE, "--postgres", conninfo)
     assert result.code == ExitCode.USAGE
     assert "Option '--postgres' is empty, or libpq cannot parse it" in result.err
     assert "hunter2" not in result.err
+
+
+def test_the_database_of_a_connection(
+    cli: CommandLine, table: FakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_connections(tmp_path, monkeypatch)
+    result = cli("dlq", "list", TABLE, "--postgres", "warehouse")
+    assert result.code == 0, result.err
+    [(conninfo, _)] = table.opened
+    assert conninfo_to_dict(conninfo)["password"] == SECRET
+    assert SECRET not in result.out + result.err
+    rejected = cli("dlq", "list", TABLE, "--postgres", "warehose")
+    assert rejected.code == ExitCode.USAGE
+    assert "Did you mean 'warehouse'?" in rejected.err
 
 
 def test_P5_letters_of_a_table_are_redriven_once_and_purged(cli: CommandLine, table: FakeTable) -> None:

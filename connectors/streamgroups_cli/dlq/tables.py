@@ -6,13 +6,18 @@ The commands under ``dlq`` use it. psycopg is imported only when an option names
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from streamgroups.connections.config_file import connection_named
+from streamgroups.connections.variants import PostgresConnection
 from streamgroups.dlq.table_letters import LetterTable
 from streamgroups.extras import explained
+
+_NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +28,8 @@ class TableOptions:
         str | None,
         typer.Option(
             "--postgres",
-            metavar="CONNINFO",
-            help="The database, if DLQ is a table: libpq's connection string, such as service=flights.",
+            metavar="NAME|CONNINFO",
+            help="The database, if DLQ is a table: a connection, or libpq's connection string, such as service=flights.",
             rich_help_panel="PostgreSQL",
         ),
     ] = None
@@ -35,7 +40,18 @@ class TableOptions:
         Raises:
             StreamGroupsError: if the table is not accessible.
         """
-        return None if self.postgres is None else find_table(self.postgres, dlq)
+        return None if self.postgres is None else find_table(_conninfo(self.postgres), dlq)
+
+
+def _conninfo(given: str) -> str:
+    """Returns a connection string. Each one contains an assignment or is a URL, and the name of a connection never is."""
+    if not _NAME.fullmatch(given):
+        return given
+    try:
+        from streamgroups_sinks.postgres.connected import conninfo_of
+    except ImportError as e:
+        raise explained(e, "--postgres") from e
+    return conninfo_of(connection_named(given, PostgresConnection), "")
 
 
 def find_table(conninfo: str, table: str) -> LetterTable:
