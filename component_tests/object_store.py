@@ -186,10 +186,11 @@ class _Handler(BaseHTTPRequestHandler):
                 f"<ETag>{escape(_etag(whole))}</ETag></CompleteMultipartUploadResult>",
             )
         else:
-            for found in ElementTree.fromstring(body).iter():
-                if found.tag.endswith("Key"):
-                    self.store.objects.pop(found.text or "", None)
-            self._answer(200, "<DeleteResult></DeleteResult>")
+            keys = [it.text or "" for it in ElementTree.fromstring(body).iter() if it.tag.endswith("Key")]
+            for deleted in keys:
+                self.store.objects.pop(deleted, None)
+            found = "".join(f"<Deleted><Key>{escape(it)}</Key></Deleted>" for it in keys)
+            self._answer(200, f"<DeleteResult>{found}</DeleteResult>")
 
     def do_DELETE(self) -> None:
         key, _, _ = self._request()

@@ -154,28 +154,3 @@ def test_P3_commands_with_connections(secured: Listeners, postgres: str, topic: 
     missing_secret = streamgroups("connections", "test", "missing")
     assert missing_secret.returncode == 2
     assert "BOARD_MISSING" in missing_secret.stderr
-
-
-def test_P3_a_test_of_a_database(postgres: str, file: Path, tmp_path: Path) -> None:
-    with psycopg.connect(postgres, autocommit=True) as db:
-        db.execute("CREATE TABLE board (id int PRIMARY KEY)")
-        db.execute(f"GRANT INSERT ON board TO {WITH_PASSWORD}")
-        db.execute(f"REVOKE CREATE ON SCHEMA public FROM PUBLIC, {WITH_PASSWORD}")
-        first = streamgroups("connections", "test", "warehouse", "--table", "board", "--table", "absent", "-o", "json")
-        found = [(it["about"], it["state"]) for it in json.loads(first.stdout)["findings"]]
-        assert found == [("login", "ok"), ("table", "problem"), ("table", "problem"), ("create", "problem")]
-        assert 'GRANT SELECT, UPDATE, DELETE ON "public"."board"' in first.stdout.replace('\\"', '"')
-        db.execute(f"GRANT ALL ON board TO {WITH_PASSWORD}")
-        db.execute(f"GRANT USAGE, CREATE ON SCHEMA public TO {WITH_PASSWORD}")
-        second = streamgroups("connections", "test", "warehouse", "--table", "board", "--write")
-        assert second.returncode == 0, second.stdout
-        assert "was created, written and dropped in one transaction" in second.stdout
-        tables = db.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone()
-        assert tables == (1,)
-    (tmp_path / "pg-password").write_text("geheim-password")
-    wrong = streamgroups("connections", "test", "warehouse")
-    assert wrong.returncode == 1
-    assert "authentication failed" in wrong.stdout
-    for text in (first.stdout, second.stdout, wrong.stdout, wrong.stderr):
-        assert_no_secret(text)
-        assert "geheim-password" not in text
