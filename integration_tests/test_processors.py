@@ -250,6 +250,7 @@ def _wait(program: Program, condition: Callable[[], object]) -> None:
 
 
 @LONG
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_P1_a_killed_run_continues_in_the_next_one(board: Board, seed: int) -> None:
     expected = flights(12_000, seed)
@@ -273,6 +274,7 @@ def test_P1_a_killed_run_continues_in_the_next_one(board: Board, seed: int) -> N
 
 
 @LONG
+@pytest.mark.timeout(1_200)
 def test_a_second_run_of_a_member_is_rejected(board: Board) -> None:
     board.declare()
     with running_command(_command(board), board.log, dict(os.environ)) as program:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from streamgroups.processors.schema import definition, schema
 from streamgroups_spark.processors import vocabulary
 from streamgroups_spark.processors.yaml_text import read_text
 
+ROOT = Path(__file__).parent.parent.parent
 FILE = b"""\
 name: late-flights
 source: {connection: prod, subscribe: flights}
@@ -202,6 +205,25 @@ def test_the_schema_accepts_the_file_of_the_documents() -> None:
     validator = jsonschema_rs.validator_for(dict(schema()))
     assert validator.is_valid(processor.document)
     assert not validator.is_valid({**processor.document, "snk": {}})
+
+
+def _documented() -> dict[str, str]:
+    """The processors in the documents, by their page."""
+    found = {}
+    for page in (ROOT / "README.rst", ROOT / "docs" / "processors.rst"):
+        block = re.compile(r"^\.\. code-block:: yaml\n(?:   :.*\n)*\n((?:   .*\n|\n)+)", re.MULTILINE)
+        blocks = [textwrap.dedent(it) for it in block.findall(page.read_text(encoding="utf-8"))]
+        found |= {f"{page.name}-{number}": it for number, it in enumerate(blocks) if it.startswith("name:")}
+    return found
+
+
+@pytest.mark.parametrize("text", _documented().values(), ids=_documented().keys())
+def test_the_processors_of_the_documents_are_valid(text: str) -> None:
+    assert _problems(text.encode()) == []
+
+
+def test_both_documents_have_a_processor() -> None:
+    assert {it.rpartition("-")[0] for it in _documented()} == {"README.rst", "processors.rst"}
 
 
 def test_a_file_is_read_without_spark() -> None:
