@@ -218,6 +218,18 @@ def test_the_key_of_the_sink_is_a_column(board: Board, registered: SparkSession)
         sg.processor({**_steps(), "sink": sink}, registered)
 
 
+def test_the_letters_of_a_step_with_state_are_kept(board: Board, registered: SparkSession) -> None:
+    window = {"on": "timestamp", "by": ["key"], "window": {"tumbling": "1m"}, "aggregate": {"n": "count(*)"}}
+    step = {"windows": {**window, "dead_letters": True}}
+    for text in ("SELECT key, n FROM input", "SELECT * FROM input\nWHERE n > 2"):
+        with pytest.raises(
+            InvalidOption, match=r"steps\[1\] \(sql\): The step loses the dead letters of the step 'windows'"
+        ):
+            sg.processor(_steps(step, {"sql": text}), registered)
+    for text in ("SELECT key, n, dead_letter FROM input", "SELECT * FROM input WHERE dead_letter IS NOT NULL OR n > 2"):
+        assert "dead_letter" in sg.processor(_steps(step, {"sql": text}), registered)[0].columns
+
+
 def test_a_watermark_is_the_default(board: Board, registered: SparkSession) -> None:
     step = {"windows": {"on": "timestamp", "by": ["key"], "window": {"tumbling": "1m"}, "aggregate": {"n": "count(*)"}}}
     rows, _ = sg.processor(_steps(step), registered)

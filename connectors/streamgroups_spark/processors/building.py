@@ -1,16 +1,14 @@
 """``sg.processor(...)``: the DataFrame and the writer of a declared processor.
 
 Called by users in tests of their processors, by ``running``, and by workers. It adds what a declared processor has without a
-word in its file: the group, the transactional id, the watermark, a checkpoint for each run, and dead letters that pass SQL
-and functions. Source: SEMANTICS P1, P4, S9.
+word in its file: the group, the transactional id, and a checkpoint for each run; ``steps`` adds the watermark. Source: SEMANTICS
+P1.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,56 +25,28 @@ from streamgroups.processors.arguments import arguments_of
 from streamgroups.processors.problems import check
 from streamgroups.processors.processor import (
     DEFAULT_INSTANCE,
-    FunctionCall,
     Processor,
     Sink,
     SinkKind,
-    Sql,
-    Step,
 )
 from streamgroups.processors.reading import processor_of
-from streamgroups_spark.bridge.plan import analyzed, read_streams
-from streamgroups_spark.decoding.decode_encode import decode, encode
-from streamgroups_spark.dlq.safely import safely
-from streamgroups_spark.event_time.with_event_time import with_event_time
-from streamgroups_spark.frames.columns import column
-from streamgroups_spark.frames.time_columns import delay_ms_of
-from streamgroups_spark.joins.join import join
 from streamgroups_spark.processors.run_directories import new_checkpoint, state_directory
-from streamgroups_spark.processors.user_functions import Loader, transformed
+from streamgroups_spark.processors.steps import Run, rows_of
 from streamgroups_spark.processors.yaml_text import read_text
 from streamgroups_spark.register import register
 from streamgroups_spark.repartition.repartition import read_repartitioned, repartition
 from streamgroups_spark.session import is_registered
 from streamgroups_spark.sinks.exactly_once import exactly_once
-from streamgroups_spark.state.chains import results_before
-from streamgroups_spark.state.dedup import dedup
-from streamgroups_spark.state.stateful import stateful
-from streamgroups_spark.windows.windows import windows
 
-_FUNCTIONS: Mapping[str, Any] = {
-    "decode": decode,
-    "dedup": dedup,
-    "encode": encode,
-    "join": join,
-    "safely": safely,
-    "stateful": stateful,
-    "windows": windows,
-    "with_event_time": with_event_time,
-}
 #: Sinks with an extra are loaded when a processor has one.
 _SINKS: Mapping[SinkKind, tuple[str, str]] = {
     SinkKind.KAFKA: ("streamgroups_spark.sinks.exactly_once", "KafkaSink"),
     SinkKind.POSTGRES: ("streamgroups_sinks.postgres.sink", "PostgresSink"),
     SinkKind.DELTA: ("streamgroups_sinks.delta.sink", "DeltaSink"),
 }
-#: The rows of the step before, in SQL.
-_INPUT = "input"
 #: How soon the group detects a killed member. Kafka's default is 45 s.
 _SESSION_TIMEOUT = "kafka.session.timeout.ms"
 _SESSION_TIMEOUT_MS = "10000"
-#: A view belongs to a session, which several processors can share.
-_views = threading.Lock()
 
 
 def processor(
@@ -118,30 +88,6 @@ def processor(
     return rows, _writer(run, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run of a processor.
-
-    Args:
-        processor: the processor.
-        instance: its instance.
-        member: the number of the member.
-        checkpoint: the checkpoint.
-        loader: loads functions, registries and files.
-    """
-
-    processor: Processor
-    instance: str
-    member: int
-    checkpoint: str
-    loader: Loader = field(default_factory=Loader)
-
-    @property
-    def group_id(self) -> str:
-        """The group of the processor."""
-        return self.processor.group_id(self.instance)
-
-
 def declared_processor(declared: str | os.PathLike[str] | Mapping[str, Any] | Processor) -> Processor:
     """Returns the processor of a file or an object.
 
@@ -180,103 +126,6 @@ def _stream(run: Run, spark: SparkSession) -> DataFrame:
     if source.repartitioned is not None:
         return read_repartitioned(spark, options=options, **source.repartitioned)
     return spark.readStream.format("streamgroups").options(**options).load()
-
-
-# ---- the steps -------------------------------------------------------------------------------------------------------
-
-
-def rows_of(run: Run, df: DataFrame) -> DataFrame:
-    """Returns the rows of the sink.
-
-    Args:
-        run: the run.
-        df: the records of the source, as a stream or as bounded data.
-
-    Raises:
-        InvalidOption: if a step rejects its argument, or the query keeps state in Spark. The error names the step.
-    """
-    letters: list[DataFrame] = []
-    for number, step in enumerate(run.processor.steps):
-        if step is run.processor.repartition:
-            continue
-        try:
-            df = _after(run, step, df, letters)
-        except InvalidOption as e:
-            raise e.with_text(f"steps[{number}] ({_name(step)}): {e.what}", e.remedy) from e
-    for earlier in letters:
-        df = df.unionByName(earlier, allowMissingColumns=True)
-    if df.isStreaming:
-        _reject_state_of_spark(run.processor, df)
-    return df
-
-
-def _name(step: Step) -> str:
-    if isinstance(step, FunctionCall):
-        return step.name
-    return "sql" if isinstance(step, Sql) else f"function {step.reference}"
-
-
-def _after(run: Run, step: Step, df: DataFrame, letters: list[DataFrame]) -> DataFrame:
-    # SQL and functions of the user process no row with a dead letter, as all steps. Behind a step with state, the branch with
-    # earlier letters would contain its operator.
-    if COLUMN in df.columns and (not isinstance(step, FunctionCall) or step.state_name is not None):
-        letters.append(df.where(column(COLUMN).isNotNull()).select(COLUMN))
-        df = df.where(column(COLUMN).isNull()).drop(COLUMN)
-    if isinstance(step, Sql):
-        return _selected(step.text, df)
-    if not isinstance(step, FunctionCall):
-        return transformed(df, step.reference, run.loader)
-    arguments = arguments_of(step.name, step.arguments, run.loader)
-    df, arguments = _with_watermark(run.processor, step, df, arguments)
-    found: DataFrame = _FUNCTIONS[step.name](df, **arguments)
-    return found
-
-
-def _with_watermark(
-    processor: Processor, step: FunctionCall, df: DataFrame, arguments: dict[str, Any]
-) -> tuple[DataFrame, dict[str, Any]]:
-    """Sets a watermark without delay for a step that needs one, unless the processor has another one."""
-    on = arguments.get("on")
-    if step.name not in ("windows", "join") or on not in df.columns or "watermarkHeader" in processor.source.options:
-        return df, arguments
-    if results_before(df) is not None or (df.isStreaming and delay_ms_of(df, on) is not None):
-        return df, arguments
-    if step.name == "join":
-        return df.withWatermark(on, "0 seconds"), arguments
-    if arguments.get("boundary", "eventTime") != "eventTime":
-        return df, arguments
-    return df, {"watermark_delay": "0s", **arguments}
-
-
-def _selected(text: str, df: DataFrame) -> DataFrame:
-    spark = df.sparkSession
-    with _views:
-        df.createOrReplaceTempView(_INPUT)
-        try:
-            found = spark.sql(text)
-        except Exception as e:
-            raise InvalidOption(
-                f"Spark rejects the SQL: {str(e).strip().splitlines()[0]}",
-                remedy=f"Columns of input: {', '.join(df.columns)}.",
-            ) from e
-        finally:
-            spark.catalog.dropTempView(_INPUT)
-    if df.isStreaming and not found.isStreaming:
-        raise InvalidOption("The SQL does not read the rows of the step before.", remedy="Write SELECT ... FROM input.")
-    return found
-
-
-def _reject_state_of_spark(processor: Processor, df: DataFrame) -> None:
-    if processor.checkpoint is not None and processor.membership == "exclusive":
-        return
-    operators = sorted({it for stream in read_streams(analyzed(df)) for it in stream.operators})
-    if operators:
-        raise InvalidOption(
-            f"The processor '{processor.name}' uses operators of Spark with state ({', '.join(operators)}). They keep it in a "
-            "checkpoint, and each run of a processor has a new one.",
-            remedy="Use sg.windows, sg.stateful, sg.dedup or sg.join, whose state follows its partition. Or set 'checkpoint' on "
-            "shared storage, and 'membership: exclusive' in the source.",
-        )
 
 
 # ---- the sink --------------------------------------------------------------------------------------------------------

@@ -29,8 +29,9 @@ from streamgroups.retry import comes_true
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.ops.supervise import Outcome, supervise
-from streamgroups_spark.processors.building import Run, processor, rows_of
+from streamgroups_spark.processors.building import processor
 from streamgroups_spark.processors.run_directories import new_checkpoint, run_checkpoint
+from streamgroups_spark.processors.steps import Run, rows_of
 from streamgroups_spark.register import register
 from streamgroups_spark.session import is_registered
 from streamgroups_spark.source.cluster_clients import cluster_of
