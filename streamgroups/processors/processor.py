@@ -174,7 +174,7 @@ class Processor:
         return f"streamgroups-{self.group_id(instance)}-{member}"
 
     def check_member(self, member: int) -> None:
-        """Rejects a member that is none of the replicas.
+        """Rejects a member outside the replicas.
 
         Args:
             member: the number of the member, from 0.

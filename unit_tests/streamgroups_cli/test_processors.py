@@ -127,9 +127,7 @@ def test_P1_a_file_is_validated_without_spark(directory: Path) -> None:
     assert found.stdout.splitlines() == ["one.yaml: processor 'one' is valid.", "[]"]
 
 
-def test_P1_a_member_that_is_none_of_the_replicas_is_rejected_before_spark_starts(
-    cli: CommandLine, directory: Path
-) -> None:
+def test_P1_a_member_beyond_the_replicas_is_rejected_before_spark_starts(cli: CommandLine, directory: Path) -> None:
     found = cli("processors", "run", "one.yaml", "--member", "1")
     assert (found.code, found.out) == (2, "")
     assert "Processor 'one' has no member 1. Its members are 0 to 0. Set 'replicas' for more." in found.err
