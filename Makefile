@@ -69,7 +69,7 @@ test-cluster: wheel  ## the Compose cluster: queries on two workers, one is kill
 lint: $(VENV)/installed  ## ruff, mypy, import-linter, words to avoid
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_sinks -p streamgroups_spark -p pyspark_streamgroups -p streamgroups_broker -p streamgroups_cli -p streamgroups_reports -p streamgroups_admin -p streamgroups_schemas -p streamgroups_operators -p streamgroups_testkit
+	$(BIN)/mypy -p streamgroups -p streamgroups_kafka -p streamgroups_sinks -p streamgroups_spark -p pyspark_streamgroups -p streamgroups_broker -p streamgroups_cli -p streamgroups_admin -p streamgroups_schemas -p streamgroups_operators -p streamgroups_testkit
 	MYPYPATH=connectors:. $(BIN)/mypy component_tests integration_tests demo benchmarks
 	PYTHONPATH=.:connectors $(BIN)/lint-imports --config setup.cfg
 	$(BIN)/python -m unit_tests.words

@@ -1,6 +1,6 @@
 """The results of the demo: in the terminal, and below the timeline of the HTML report.
 
-Called by ``demo.__main__``. :mod:`streamgroups_reports.ownership` draws the timeline, and ``templates/report.html`` adds
+Called by ``demo.__main__``. :mod:`streamgroups_admin.reports.ownership` draws the timeline, and ``templates/report.html`` adds
 the rest of the page.
 """
 
@@ -15,10 +15,10 @@ from rich.table import Table
 from demo.check import CheckResult
 from demo.flights import AirportHour, Delays
 from demo.scenario import GROUP, Outcome
-from streamgroups_reports.clocks import Clock
-from streamgroups_reports.html_page import templates
-from streamgroups_reports.ownership import timeline
-from streamgroups_reports.svg import Chart
+from streamgroups_admin.reports.clocks import Clock
+from streamgroups_admin.reports.html_page import templates
+from streamgroups_admin.reports.ownership import timeline
+from streamgroups_admin.reports.svg import Chart
 
 _REPORT_TITLE = f"Group “{GROUP}”: three Spark queries, one killed"
 _HEADERS = ("airport", "hour (UTC)", "flights", "arrived", "mean", "worst")

@@ -24,6 +24,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import decode
+from streamgroups_admin.reports.ownership import Mark, MarkKind
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
@@ -31,7 +32,6 @@ from streamgroups_kafka.membership.history_file import read_history
 from streamgroups_operators.file_format import unpack
 from streamgroups_operators.inspection import inspect
 from streamgroups_operators.locations import operator_files
-from streamgroups_reports.ownership import Mark, MarkKind
 from streamgroups_testkit.reading import read_committed
 
 TOPIC, GROUP, PARTITIONS = "flights", "flight-board", 8

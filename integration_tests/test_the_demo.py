@@ -17,7 +17,7 @@ from demo.flights import all_flights, delays_by_pandas
 from demo.processes import Folders
 from integration_tests.tiers import LONG
 from streamgroups.groups.history import Kind
-from streamgroups_reports.ownership import MarkKind
+from streamgroups_admin.reports.ownership import MarkKind
 from streamgroups_testkit.spark_sessions import jvm_options
 
 

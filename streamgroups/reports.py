@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from streamgroups._lazy import loaded, places
 
 if TYPE_CHECKING:
-    from streamgroups_reports.ownership_timeline import OwnershipTimeline as OwnershipTimeline
-    from streamgroups_reports.ownership_timeline import ownership_timeline as ownership_timeline
+    from streamgroups_admin.reports.ownership_timeline import OwnershipTimeline as OwnershipTimeline
+    from streamgroups_admin.reports.ownership_timeline import ownership_timeline as ownership_timeline
     from streamgroups_spark.event_time.recorder import TimeRecorder as TimeRecorder
     from streamgroups_spark.event_time.recorder import record_time as record_time
     from streamgroups_spark.ops.metrics_listener import MetricsListener as MetricsListener
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PLACES = places(
     {
         "streamgroups_spark.ops.metrics_listener": "MetricsListener",
-        "streamgroups_reports.ownership_timeline": "OwnershipTimeline ownership_timeline",
+        "streamgroups_admin.reports.ownership_timeline": "OwnershipTimeline ownership_timeline",
         "streamgroups_spark.event_time.recorder": "TimeRecorder record_time",
     }
 )

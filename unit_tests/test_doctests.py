@@ -19,7 +19,6 @@ PACKAGES = (
     "streamgroups_spark",
     "streamgroups_broker",
     "streamgroups_cli",
-    "streamgroups_reports",
     "streamgroups_admin",
     "streamgroups_schemas",
     "streamgroups_operators",

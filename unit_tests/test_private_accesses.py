@@ -17,7 +17,6 @@ _MODULES = sorted(
         "streamgroups_spark",
         "streamgroups_operators",
         "streamgroups_cli",
-        "streamgroups_reports",
         "streamgroups_admin",
         "streamgroups_sinks",
     )

@@ -1,6 +1,6 @@
 """``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, its Grafana dashboard and alert rules.
 
-``streamgroups_cli.command_line`` imports it; :mod:`streamgroups_reports.exporter` exports. Source: SEMANTICS O3.
+``streamgroups_cli.command_line`` imports it; :mod:`streamgroups_admin.reports.exporter` exports. Source: SEMANTICS O3.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 
 if TYPE_CHECKING:
-    from streamgroups_reports.exporter import Polls
+    from streamgroups_admin.reports.exporter import Polls
 
 
 @with_options
@@ -54,7 +54,7 @@ def metrics(
     with connect() as cluster:
         from prometheus_client import CollectorRegistry, start_http_server
 
-        from streamgroups_reports.exporter import GroupCollector, Polls
+        from streamgroups_admin.reports.exporter import GroupCollector, Polls
 
         limit_bytes = count_bytes(count_limit)
         monitor = Monitor(

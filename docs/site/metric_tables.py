@@ -27,7 +27,7 @@ from streamgroups.monitoring.metrics import (
     query_metrics,
 )
 from streamgroups.partitions import TopicPartition
-from streamgroups_reports.exporter import Polls
+from streamgroups_admin.reports.exporter import Polls
 
 _INTRODUCTION = """\
 All metrics are gauges, except those that end with ``_total``, which are counters. A value that is unknown has no sample.

@@ -1,7 +1,7 @@
 """The states of processors and workers, as operators see them.
 
 ``streamgroups processors list`` and ``streamgroups instance status`` show them, and so does the picture of
-``streamgroups_reports``. Source: SEMANTICS P2.
+``streamgroups_admin.reports``. Source: SEMANTICS P2.
 """
 
 from __future__ import annotations

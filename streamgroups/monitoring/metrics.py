@@ -1,6 +1,6 @@
 """The Prometheus metrics of groups and queries: names, labels and meanings of all exported metrics.
 
-``streamgroups metrics`` (:mod:`streamgroups_reports.exporter`) and ``sg.reports.MetricsListener`` use it, so that both
+``streamgroups metrics`` (:mod:`streamgroups_admin.reports.exporter`) and ``sg.reports.MetricsListener`` use it, so that both
 export the same values under the same names. Series of the latter also have the labels ``query`` and ``query_id``.
 Source: Prometheus' naming practices (base units, a suffix for the unit). An unknown value has no sample, because a 0 or
 the last known value would be wrong.

@@ -22,7 +22,7 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import StateSize
-from streamgroups_reports.ownership import Mark, MarkKind
+from streamgroups_admin.reports.ownership import Mark, MarkKind
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 #: The last record of each partition is not a flight.

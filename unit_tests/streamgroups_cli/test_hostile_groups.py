@@ -18,8 +18,8 @@ from streamgroups.groups.membership import Origin, Owned
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import TopicPartition
+from streamgroups_admin.reports.exporter import Polls
 from streamgroups_cli.cursors import instance_process
-from streamgroups_reports.exporter import Polls
 from unit_tests.cli_runner import CommandLine
 
 FLIGHTS, MALLORYS = TopicPartition("flights", 0), TopicPartition("mallory", 0)

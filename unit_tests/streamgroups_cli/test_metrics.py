@@ -18,8 +18,8 @@ from streamgroups.groups.gaps import Cause, Gap, Gaps
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
+from streamgroups_admin.reports.exporter import GroupCollector, Polls
 from streamgroups_cli.metrics import alert_rules_yaml, dashboard_json
-from streamgroups_reports.exporter import GroupCollector, Polls
 from unit_tests.cli_runner import CommandLine
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -116,7 +116,7 @@ def test_O4_gaps_of_named_groups_are_read_too(exporter: Exporter) -> None:
 
 def test_metrics_of_the_exporter_itself(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([10.0, 12.5, 20.0, 20.25])
-    monkeypatch.setattr("streamgroups_reports.exporter.time.monotonic", lambda: next(times_s))
+    monkeypatch.setattr("streamgroups_admin.reports.exporter.time.monotonic", lambda: next(times_s))
     exporter.polls.refresh()
     assert exporter.scrape()["streamgroups_poll_duration_seconds", ""] == 2.5
     exporter.cluster.reachable = False

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from streamgroups.errors import InvalidOption
+from streamgroups_admin.reports.clocks import Clock
 from streamgroups_cli.output import print_message
-from streamgroups_reports.clocks import Clock
 
 
 def timeline(
@@ -34,7 +34,7 @@ def timeline(
         raise InvalidOption(
             f"Option '--file' is '{file}', whose format is unknown.", remedy="Use a name that ends with .html or .svg."
         )
-    from streamgroups_reports.ownership_timeline import ownership_timeline
+    from streamgroups_admin.reports.ownership_timeline import ownership_timeline
 
     found = ownership_timeline(history_dir, group_id=group, clock=clock.value)
     try:

@@ -98,7 +98,7 @@ def _worker(view: WorkerView) -> dict[str, Any]:
 
 
 def _write_page(file: Path, found: Overview, now_ms: int) -> None:
-    from streamgroups_reports.instance_page import instance_page
+    from streamgroups_admin.reports.instance_page import instance_page
 
     file.write_text(instance_page(found, now_ms), encoding="utf-8")
     print_message(f"Wrote {file}")

@@ -1,7 +1,7 @@
 """``sg.reports.record_time(query)``: records the event time of a running query for a report.
 
 Called by users on the driver. A thread reads the progress of the query, and requests the watermarks of its sources by
-driver RPC (``bridge.rpc``). :mod:`streamgroups_reports.event_time` renders the report. Source: SEMANTICS W1-W3;
+driver RPC (``bridge.rpc``). :mod:`streamgroups_admin.reports.event_time` renders the report. Source: SEMANTICS W1-W3;
 Spark's ``StreamingQueryProgress``.
 """
 
@@ -19,10 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.watermark import NOT_YET
 from streamgroups.monitoring.query_progress import QueryProgress, read_progress
+from streamgroups_admin.reports.clocks import parse_clock
+from streamgroups_admin.reports.event_time import Moment, time_chart, time_page
+from streamgroups_admin.reports.html_page import in_frame
 from streamgroups_kafka.client.clock import now_ms
-from streamgroups_reports.clocks import parse_clock
-from streamgroups_reports.event_time import Moment, time_chart, time_page
-from streamgroups_reports.html_page import in_frame
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.event_time.explain import groups_of
 from streamgroups_spark.messages.time import TimeReply, TimeRequest

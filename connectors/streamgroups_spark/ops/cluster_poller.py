@@ -18,12 +18,12 @@ from prometheus_client.core import Metric
 
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.monitoring.monitor import Monitor, WatchedGroup
+from streamgroups_admin.reports.exporter import Polls
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.topics import KafkaTopicAdmin
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_reports.exporter import Polls
 
 logger = logging.getLogger(__name__)
 

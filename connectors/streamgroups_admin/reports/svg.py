@@ -1,6 +1,6 @@
 """Shapes, scales and axes of the charts in reports.
 
-:mod:`streamgroups_reports.ownership` and :mod:`streamgroups_reports.event_time` draw with this module. The styles are
+:mod:`streamgroups_admin.reports.ownership` and :mod:`streamgroups_admin.reports.event_time` draw with this module. The styles are
 the classes of ``templates/style.css``. A chart is a part of an HTML page, or a file of its own for a README. Source: SVG
 1.1.
 """
@@ -13,8 +13,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from markupsafe import Markup
 
-from streamgroups_reports.clocks import Times
-from streamgroups_reports.html_page import templates
+from streamgroups_admin.reports.clocks import Times
+from streamgroups_admin.reports.html_page import templates
 
 #: The width of a chart, and the space to the right of its axis.
 WIDTH_PX, RIGHT_PX = 1160, 16
@@ -72,7 +72,7 @@ def time_step_ms(span_ms: int, max_times: int) -> int:
 def time_axis(x: Scale, top: float, bottom: float, times: Times) -> Iterator[Element]:
     """Draws vertical lines at round times, and below each its label.
 
-    >>> from streamgroups_reports.clocks import Clock
+    >>> from streamgroups_admin.reports.clocks import Clock
     >>> axis = time_axis(Scale(0, 1_200_000, 0, 100), 0, 50, Times(Clock.ELAPSED, 0, 1_200_000))
     >>> [shape.text for shape in axis if shape.text][:3]
     ['0 min', '2 min', '4 min']

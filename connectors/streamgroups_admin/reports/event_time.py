@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 from streamgroups.partitions import TopicPartition
-from streamgroups_reports import svg
-from streamgroups_reports.clocks import Clock, Times
-from streamgroups_reports.html_page import templates
+from streamgroups_admin.reports import svg
+from streamgroups_admin.reports.clocks import Clock, Times
+from streamgroups_admin.reports.html_page import templates
 
 _LEFT, _TOP = 150, 12
 _CHART, _BARS, _BETWEEN = 340, 70, 34

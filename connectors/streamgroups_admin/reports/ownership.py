@@ -1,6 +1,6 @@
 """The ownership timeline of a group as a self-contained HTML page or SVG file, from recorded events.
 
-The demo's report and :mod:`streamgroups_reports.ownership_timeline` call it. The chart has a row per partition, a colour
+The demo's report and :mod:`streamgroups_admin.reports.ownership_timeline` call it. The chart has a row per partition, a colour
 per member, ticks for commits, diamonds with the sizes of states for handovers, and lines for :class:`Mark`. Source:
 SEMANTICS G11, G12.
 """
@@ -18,10 +18,10 @@ from xml.etree.ElementTree import Element
 from streamgroups.groups.history import Event
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import StateSize
-from streamgroups_reports import svg
-from streamgroups_reports.clocks import Clock, Times
-from streamgroups_reports.html_page import templates
-from streamgroups_reports.ownership_picture import Mark, MarkKind, Picture, Stay, picture
+from streamgroups_admin.reports import svg
+from streamgroups_admin.reports.clocks import Clock, Times
+from streamgroups_admin.reports.html_page import templates
+from streamgroups_admin.reports.ownership_picture import Mark, MarkKind, Picture, Stay, picture
 
 __all__ = ["Mark", "MarkKind", "page", "timeline"]
 

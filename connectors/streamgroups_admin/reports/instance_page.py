@@ -9,7 +9,7 @@ from typing import Any
 
 from streamgroups.instances.overview import Overview, ReplicaView, WorkerView
 from streamgroups.times import utc
-from streamgroups_reports.html_page import templates
+from streamgroups_admin.reports.html_page import templates
 
 
 def instance_page(found: Overview, now_ms: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamgroups.instances.entries import Observation, Observed, Progress, Replica
 from streamgroups.instances.manager import ManagerSettings
 from streamgroups.instances.overview import overview
-from streamgroups_reports.instance_page import instance_page
+from streamgroups_admin.reports.instance_page import instance_page
 from unit_tests.streamgroups.instances.model import Instance, names
 
 

@@ -1,6 +1,6 @@
 """The content of an ownership timeline: the members, the owners of partitions, and the batches in flight at the end.
 
-:func:`picture` creates it from a recorded history; :mod:`streamgroups_reports.ownership` draws it and exports
+:func:`picture` creates it from a recorded history; :mod:`streamgroups_admin.reports.ownership` draws it and exports
 :class:`Mark`. Source: SEMANTICS G11, G12.
 """
 

@@ -11,9 +11,9 @@ import pytest
 from streamgroups.groups.history import Event, Kind
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import StateSize
-from streamgroups_reports import ownership
-from streamgroups_reports.clocks import Clock
-from streamgroups_reports.ownership import Mark, MarkKind, StateSizes, page
+from streamgroups_admin.reports import ownership
+from streamgroups_admin.reports.clocks import Clock
+from streamgroups_admin.reports.ownership import Mark, MarkKind, StateSizes, page
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamgroups.partitions import TopicPartition
-from streamgroups_reports.event_time import Moment, time_page
+from streamgroups_admin.reports.event_time import Moment, time_page
 from unit_tests.streamgroups.event_time.tables import P0, P1
 
 TIMES = st.none() | st.integers(0, 4_000_000_000_000)

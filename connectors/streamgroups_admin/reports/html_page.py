@@ -1,6 +1,6 @@
 """The templates of self-contained HTML pages. They load no other files, and follow the reader's light or dark colours.
 
-:mod:`streamgroups_reports.ownership`, :mod:`streamgroups_reports.event_time` and the demo render them. Source: CSS Color
+:mod:`streamgroups_admin.reports.ownership`, :mod:`streamgroups_admin.reports.event_time` and the demo render them. Source: CSS Color
 Adjustment (``color-scheme``).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import escape
 
-_HERE = "streamgroups_reports"
+_HERE = "streamgroups_admin.reports"
 #: The height of a page without its chart: margins, the heading and the legend.
 _PAGE_PX = 230
 

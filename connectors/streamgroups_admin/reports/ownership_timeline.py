@@ -1,6 +1,6 @@
 """``sg.reports.ownership_timeline``: the ownership timeline of a group, from the files of the option ``historyDir``.
 
-Called by users in notebooks, and by ``streamgroups groups timeline``. :mod:`streamgroups_reports.ownership` draws it.
+Called by users in notebooks, and by ``streamgroups groups timeline``. :mod:`streamgroups_admin.reports.ownership` draws it.
 Source: SEMANTICS G11, G12; IPython's rich display (``_repr_html_``).
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.history import Event
+from streamgroups_admin.reports.clocks import Clock, parse_clock
+from streamgroups_admin.reports.html_page import in_frame
+from streamgroups_admin.reports.ownership import page, timeline
 from streamgroups_kafka.membership.history_file import read_history
-from streamgroups_reports.clocks import Clock, parse_clock
-from streamgroups_reports.html_page import in_frame
-from streamgroups_reports.ownership import page, timeline
 
 
 @dataclass(frozen=True, slots=True)

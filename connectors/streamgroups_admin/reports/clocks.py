@@ -1,6 +1,6 @@
 """The times in a chart: by the clock in UTC or in the local time zone, or since the beginning.
 
-:mod:`streamgroups_reports.svg` draws the axis with this module, and the charts use it for their tooltips. Source: ISO
+:mod:`streamgroups_admin.reports.svg` draws the axis with this module, and the charts use it for their tooltips. Source: ISO
 8601 for dates and times.
 """
 
