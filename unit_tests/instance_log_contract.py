@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from streamgroups.errors import FencedMember
-from streamgroups.instances.entries import Definition, Desired, Manager, Placement, Removed, Replica
+from streamgroups.instances.entries import Definition, Desired, Entry, Manager, Placement, Removed, Replica
 from streamgroups.instances.entry_json import write_entry
 from streamgroups.instances.ports import EntryReader, InstanceLog
 
@@ -50,7 +50,7 @@ class InstanceLogContract:
     def test_it_is_followed(self, log: InstanceLog, reader: EntryReader) -> None:
         with closing(log.writer()) as writer:
             writer.write([LATE])
-        found = []
+        found = list[Entry]()
         while not found:
             found = reader.poll(0.5)
         assert found == [LATE]

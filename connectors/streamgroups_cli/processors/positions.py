@@ -118,7 +118,7 @@ def restored_from(
     directory, unchanged = SavepointDirectory(location, id_), Operators({}, frozenset())
     record = directory.read()
     states = state_location or state_directory(group)
-    target = target_of(record, unchanged, group=group, state_location=states, is_state_only=False)
+    target = target_of(record, unchanged, group=group, state_location=states, checkpoint=None, is_state_only=False)
     restore = Restore(directory, record, target)
     plan = plan_restore(cluster, restore)
     for effect in effects(restore, plan):
