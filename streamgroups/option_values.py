@@ -7,12 +7,12 @@ Called by the options of the source and of the sink (``streamgroups_spark``) and
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import TypeVar
 
 from streamgroups.errors import InvalidOption
+from streamgroups.similar_names import nearest
 
 KAFKA = "kafka."
 _Choice = TypeVar("_Choice", bound=Enum)
@@ -39,9 +39,8 @@ def canonical(name: str, known: Collection[str], *, unknown: str = "is unknown",
     names = {it.lower(): it for it in known}
     if name.lower() in names:
         return names[name.lower()]
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f"Did you mean '{names[close[0]]}'?" if close else otherwise or f"Allowed options: {', '.join(known)}."
-    raise InvalidOption(f"Option '{name}' {unknown}.", remedy=hint)
+    remedy = nearest(name, known, otherwise=otherwise or f"Allowed options: {', '.join(known)}.")
+    raise InvalidOption(f"Option '{name}' {unknown}.", remedy=remedy)
 
 
 def own_and_kafkas(

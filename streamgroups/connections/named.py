@@ -6,15 +6,16 @@ which the current context is.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from streamgroups.connections.references import FromConnections
 from streamgroups.connections.variants import Connection, references_of
 from streamgroups.errors import InvalidOption
+from streamgroups.similar_names import nearest
 
+_CREATE = "Create it there, or: streamgroups connections set. STREAMGROUPS_CONFIG names the file."
 _Variant = TypeVar("_Variant", bound=Connection)
 
 
@@ -48,11 +49,7 @@ class Connections:
             where = f" in {self.path}" if self.path else ""
             raise InvalidOption(
                 f"Connection '{name}' does not exist{where}.",
-                remedy=nearest(
-                    name,
-                    self.named,
-                    "Create it there, or: streamgroups connections set. STREAMGROUPS_CONFIG names the file.",
-                ),
+                remedy=nearest(name, self.named, otherwise=None if self.named else _CREATE),
             )
         return self.named[name]
 
@@ -87,20 +84,3 @@ another connection.
         return any(
             isinstance(it, FromConnections) for found in self.named.values() for it in references_of(found).values()
         )
-
-
-def nearest(name: str, known: Collection[str], otherwise: str = "") -> str:
-    """Returns the remedy for a wrong name: the nearest one, or all of them.
-
-    Args:
-        name: the wrong name.
-        known: the valid names.
-        otherwise: the remedy without valid names.
-
-    >>> nearest("kafak", ["kafka", "delta"]), nearest("x", ["kafka", "delta"])
-    ("Did you mean 'kafka'?", 'Use one of: delta, kafka.')
-    """
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"Did you mean '{close[0]}'?"
-    return f"Use one of: {', '.join(sorted(known))}." if known else otherwise

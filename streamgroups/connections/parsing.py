@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamgroups.connections.named import Connections, nearest
+from streamgroups.connections.named import Connections
 from streamgroups.connections.references import FromConnections, Setting, absolute, reference_in
 from streamgroups.connections.secret_names import is_secret
 from streamgroups.connections.variants import (
@@ -23,6 +23,7 @@ from streamgroups.connections.variants import (
     SchemaRegistryConnection,
 )
 from streamgroups.errors import InvalidOption
+from streamgroups.similar_names import nearest
 
 #: The names of the keys in the file.
 CURRENT, CONNECTIONS, TYPE, SETTINGS = "current-context", "connections", "type", "settings"

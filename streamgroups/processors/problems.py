@@ -6,9 +6,8 @@ Collected by ``schema_checks``, ``reading`` and ``rules``. ``streamgroups proces
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streamgroups.errors import InvalidProcessor
@@ -57,24 +56,6 @@ def check(problems: Iterable[Problem]) -> None:
     found = sorted(set(problems))
     if found:
         raise InvalidProcessor("\n".join(map(str, found)))
-
-
-def nearest(name: str, known: Collection[str], *, otherwise: str = "") -> str:
-    """Returns the remedy for an unknown name.
-
-    Args:
-        name: the unknown name.
-        known: the valid names.
-        otherwise: the remedy if no valid name is similar; by default it lists them.
-
-    >>> nearest("subscrib", ["subscribe", "connection"]), nearest("x", ["subscribe", "connection"])
-    ("Did you mean 'subscribe'?", 'Use one of: connection, subscribe.')
-    """
-    names = {it.lower(): it for it in known}
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    if close:
-        return f"Did you mean '{names[close[0]]}'?"
-    return otherwise or f"Use one of: {', '.join(sorted(known))}."
 
 
 def is_secret(field: str) -> bool:

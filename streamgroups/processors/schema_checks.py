@@ -12,9 +12,10 @@ from typing import Any
 
 from streamgroups.durations import FORMS, parse_duration_ms
 from streamgroups.errors import InvalidOption
-from streamgroups.processors.problems import Problem, is_secret, nearest, shown
+from streamgroups.processors.problems import Problem, is_secret, shown
 from streamgroups.processors.schema import resolved
 from streamgroups.processors.values import Entry, Items, Node, Scalar, Table
+from streamgroups.similar_names import nearest
 
 _TYPES = {
     "string": "a text",
