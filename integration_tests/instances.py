@@ -43,6 +43,7 @@ class RealInstance:
 
     def __post_init__(self) -> None:
         self.log = KafkaInstanceLog(ClientConfig.from_options({"bootstrap.servers": self.bootstrap}), self.name)
+        self.log.create()
         self.reader = self.log.reader()
 
     @contextmanager

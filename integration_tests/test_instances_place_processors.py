@@ -13,13 +13,12 @@ from integration_tests.instances import LIGHT, RealInstance
 from streamgroups_testkit.waits import wait_until
 
 #: Short, since the tests wait for its end.
-LEASE = ("--lease", "3s")
+LEASE = ("--lease", "5s")
 
 
 @pytest.fixture
 def instance(bootstrap: str, tmp_path: Path) -> Iterator[RealInstance]:
     instance = RealInstance(bootstrap, tmp_path)
-    instance.log.create()
     yield instance
     instance.close()
 
@@ -31,7 +30,9 @@ def test_P2_the_example_with_real_processes(instance: RealInstance, slots: int) 
         [f"proc{n:02}" for n in range(1, slots + 1)],
         [f"proc{n:02}" for n in range(slots + 1, 2 * slots + 1)],
     )
-    with instance.manager("--slots", str(slots), "--idle", "2s", "--worker-command", LIGHT):
+    # With one slot the first worker is idle for a moment, in which it must not end.
+    idle = "1m" if slots == 1 else "2s"
+    with instance.manager("--slots", str(slots), "--idle", idle, "--worker-command", LIGHT):
         instance.define(*first, *second, "proc09", "proc10")
         instance.start(*first, *second)
         (one,), (two,) = set(instance.workers(*first)), set(instance.workers(*second))
@@ -91,12 +92,12 @@ def test_processors_run_without_a_manager_and_a_second_one_fences_the_first(inst
         heartbeat = instance.state().workers[worker.id].heartbeat
         instance.wait_until(lambda state: state.workers[worker.id].heartbeat > heartbeat + 3, "it renews its lease")
         assert instance.workers("proc01") == [worker.id]
-    with instance.manager(*options, number=2) as second, instance.manager(*options, number=3):
+    with instance.manager(*options, number=2) as second:
         instance.start("proc02")
         assert instance.workers("proc01", "proc02") == [worker.id] * 2
-        wait_until(second.has_ended, "the second manager ends")
-        assert "Another manager" in instance.text("manager-2")
-        assert instance.state().manager is not None
-        # SIGTERM of a worker stops its processors in an orderly way, and they start elsewhere.
-        os.kill(worker.pid, signal.SIGTERM)
-        instance.wait_for_worker("proc01", lambda it: it.id != worker.id)
+        with instance.manager(*options, number=3):
+            wait_until(second.has_ended, "the second manager ends")
+            assert "Another manager" in instance.text("manager-2")
+            # SIGTERM of a worker stops its processors in an orderly way, and they start elsewhere.
+            os.kill(worker.pid, signal.SIGTERM)
+            instance.wait_for_worker("proc01", lambda it: it.id != worker.id)

@@ -24,7 +24,6 @@ def instance(
     monkeypatch.setenv("STREAMGROUPS_CONFIG", str(connections_file(tmp_path, bootstrap)))
     monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path / "runs"))
     instance = CopyingInstance(bootstrap, tmp_path, new_topic=new_topic)
-    instance.log.create()
     yield instance
     instance.close()
 
