@@ -41,7 +41,11 @@ def apply(
     files: Annotated[
         list[Path],
         typer.Option(
-            "--file", "-f", metavar="PATH", help="A YAML file, or a directory of them; repeatable.", show_default=False
+            "--filename",
+            "-f",
+            metavar="PATH",
+            help="A YAML file, or a directory of them; repeatable.",
+            show_default=False,
         ),
     ],
     execute: Annotated[
