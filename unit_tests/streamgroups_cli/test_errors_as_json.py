@@ -120,7 +120,8 @@ def test_one_flag_means_one_thing_in_all_commands() -> None:
                 types.setdefault(flag, set()).add(str(parameter.metavar))
     assert seen["-b"] == {("--bootstrap-server", "-b")} == seen["--bootstrap-server"]
     assert seen["-o"] == {("--output", "-o")} == seen["--output"]
-    # How many records: the last ones of a topic, the next ones of a cursor.
-    assert {flag for flag, forms in seen.items() if len(forms) > 1} == {"-n"}
+    # How many records: the last ones of a topic, the next ones of a cursor. ``-f`` follows a topic, as in ``tail``, and names
+    # the files of processors, as in ``kubectl``.
+    assert {flag for flag, forms in seen.items() if len(forms) > 1} == {"-n", "-f"}
     for flag in ("--timeout", "--interval", "--window", "--wait", "--lease-timeout"):
         assert types[flag] == {"DURATION"}
