@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,34 @@ def test_a_process_that_ends_is_reported_once(tmp_path: Path) -> None:
     assert not launcher.exited()
     with pytest.raises(Exception, match="could not be started"):
         launching.ProcessLauncher(f"{tmp_path}/missing {{arguments}}", []).start(Worker("w1", 1, 0, 0, 0, 6_000))
+
+
+def test_status_is_repeated_until_ctrl_c(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance.run_late()
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    result = instance("instance", "status", "board", "--watch")
+    assert (result.code, result.out.count("Instance 'board': manager")) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["instance", "run", "board", "--start-timeout", "soon"], "--start-timeout"),
+        (["worker", "run", "-i", "board", "--worker-id", "w9"], "w9"),
+        (["processors", "start", "-i", "board", "late", "--savepoint", "id"], "Write LOCATION/ID"),
+        (["processors", "stop", "-i", "board", "late", "--savepoint", "/missing", "--wait", "5s"], "board.late"),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_rejected(instance: Instance, arguments: list[str], expected: str) -> None:
+    instance.declare("late")
+    instance.apply("--execute")
+    result = instance(*arguments)
+    assert result.code in (1, 2, 3)
+    assert expected in result.err
