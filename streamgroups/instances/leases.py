@@ -70,25 +70,28 @@ def observe(watch: LeaseWatch, workers: Mapping[str, Worker], now_ms: int, longe
     """Returns the leases after the topic was read to its end.
 
     If the manager could not read for a while, because it was frozen or no broker responded, then no worker could renew its
-    lease, or the manager did not see it. All leases begin again.
+    lease, or the manager did not see it. Of such a time only the first part counts, so an overloaded manager still detects
+    the end of a lease.
 
     Args:
         watch: the leases before.
         workers: the workers of the instance.
         now_ms: the time on the steady clock of the manager.
-        longest_gap_ms: the longest time between two reads for which leases continue.
+        longest_gap_ms: the part of the time between two reads that counts.
 
     >>> w1 = {"w1": Worker("w1", 4, 0, heartbeat=7, at_ms=0, lease_ms=6_000)}
     >>> watch = observe(LeaseWatch(), w1, 1_000, 2_000)
     >>> observe(watch, w1, 2_000, 2_000).seen["w1"].at_ms, observe(watch, w1, 60_000, 2_000).seen["w1"].at_ms
-    (1000, 60000)
+    (1000, 58000)
     """
-    has_gap = watch.read_ms is None or now_ms - watch.read_ms > longest_gap_ms
+    lost_ms = 0 if watch.read_ms is None else max(now_ms - watch.read_ms - longest_gap_ms, 0)
     seen = {}
     for worker in workers.values():
         last = watch.seen.get(worker.id)
         is_same = last is not None and last.heartbeat == worker.heartbeat
-        seen[worker.id] = last if last is not None and is_same and not has_gap else Seen(worker.heartbeat, now_ms)
+        seen[worker.id] = (
+            Seen(last.heartbeat, last.at_ms + lost_ms) if last and is_same else Seen(worker.heartbeat, now_ms)
+        )
     return LeaseWatch(seen, now_ms)
 
 

@@ -79,6 +79,16 @@ def test_a_worker_ends_its_lease_before_the_manager_does() -> None:
     assert expired(watch, {"w1": worker}, 10_000, 60_000) == {"w1"}
 
 
+def test_an_overloaded_manager_detects_the_end_of_a_lease() -> None:
+    """It reads only every 5 s, and 2 s of each gap count."""
+    worker = {"w1": Worker("w1", 4, 0, heartbeat=3, at_ms=0, lease_ms=6_000)}
+    watch, now_ms = observe(LeaseWatch(), worker, 0, 2_000), 0
+    while not expired(watch, worker, now_ms, 60_000):
+        now_ms += 5_000
+        watch = observe(watch, worker, now_ms, 2_000)
+    assert now_ms == 20_000
+
+
 def test_a_heartbeat_renews_a_lease_and_a_new_worker_has_its_own_timeout() -> None:
     worker = Worker("w1", 4, 0, heartbeat=0, at_ms=0, lease_ms=6_000)
     watch = observe(LeaseWatch(), {"w1": worker}, 0, 10**9)
