@@ -7,7 +7,9 @@ It keeps everything that Spark shows or stores in one directory: event log, loca
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -33,7 +35,6 @@ def session(directory: Path) -> SparkSession:
         .config("spark.eventLog.dir", (directory / "events").as_uri())
         .config("spark.eventLog.compress", "false")
         .config("spark.broadcast.compress", "false")
-        .config("spark.task.maxDirectResultSize", "1")
         .getOrCreate()
     )
 
@@ -70,12 +71,16 @@ def main(config: dict[str, Any]) -> int:
     batch = spark.read.format("streamgroups").options(connection="prod", subscribe=config["topic"]).load()
     sink = sg.KafkaSink(connection="prod", topic=config["output"], transactional_id=config["group"])
     sg.write(batch.select("value"), sink=sink)
-    plans = [df._jdf.queryExecution().toString() for df in (batch, rows)]
-    (shown / "plans").write_text("\n".join([*plans, str(progress), repr(table), repr(sink)]))
+    with (shown / "plans").open("w") as file, redirect_stdout(file):
+        batch.explain(True)
+        rows.explain(True)
+        file.write(f"{progress} {table} {sink}")
     (shown / "errors").write_text("\n".join(error_of(spark, config, name) for name in ("missing", "wrong")))
     for page in _PAGES:
         with urlopen(f"{spark.sparkContext.uiWebUrl}/{page}/") as response:
             (shown / page.replace("/", "-")).write_bytes(response.read())
+    # The end of the session deletes them.
+    shutil.copytree(directory / "local", shown / "local")
     spark.stop()
     return 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from streamgroups.acls import Resource, grant
@@ -65,7 +65,11 @@ def judge_operations(kind: Resource, name: str, granted: Collection[str] | None,
     """
     about, subject = f"{kind.lower()}", f"{kind} '{name}'"
     if granted is None:
-        return warning(about, f"{subject}: the broker returned no operations.", "Check its ACLs: kafka-acls.sh --list.")
+        return warning(
+            about,
+            f"{subject}: the broker returned no operations, also if it does not exist.",
+            "Check its ACLs: kafka-acls.sh --list.",
+        )
     permitted = [it for it in required if it in granted]
     missing = [it for it in required if it not in granted]
     if not missing:
@@ -125,8 +129,10 @@ def _groups(admin: AdminClient, names: Sequence[str]) -> list[Finding]:
     for name, future in futures.items():
         try:
             granted = _operations(future.result())
-        except KafkaException:
-            granted = frozenset()
+        except KafkaException as e:
+            # A group that does not exist has no description.
+            is_denied = e.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            granted = frozenset() if is_denied else None
         found.append(judge_operations("Group", name, granted, _GROUP_OPERATIONS))
     return found
 
