@@ -149,7 +149,7 @@ def expected_stores(
         for store in () if operator is None else operator.stores:
             # Spark has no directory for the only store of an operator.
             below = "" if store.name == _DEFAULT_STORE else f"/{store.name}"
-            found |= {f"state/{number}/{n}{below}": (number, n) for n in range(store.partitions)}
+            found |= {f"state/{number}/{n}{below}": (number, n) for n in range(entry.partitions_of(store))}
         if operator is None:
             found |= {f"state/{number}/{n}": (number, n) for n in range(entry.shuffle_partitions or 0)}
     for path in sorted(existing):

@@ -74,6 +74,16 @@ class OffsetEntry:
         text = self.conf.get(_SHUFFLE_PARTITIONS, "")
         return min(int(text), _MAX_PARTITIONS) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
 
+    def partitions_of(self, store: Store) -> int:
+        """The number of partitions of a store in this batch.
+
+        ``StreamingCheckpointManager.repartition`` of Spark writes it to this log only, and the metadata of the operator stays.
+
+        >>> OffsetEntry(1, 0, 0, {}, {"spark.sql.shuffle.partitions": "5"}).partitions_of(Store("default", 2))
+        5
+        """
+        return self.shuffle_partitions or store.partitions
+
     @property
     def formats(self) -> dict[str, str]:
         """The versions of the formats of the state, by a short name."""

@@ -68,6 +68,27 @@ def _named_in_zips(checkpoint: Path) -> set[str]:
     return named
 
 
+def test_C5_the_number_of_partitions_is_that_of_the_batch(cli: CommandLine, tmp_path: Path) -> None:
+    """Spark's repartition writes it to the log of its batch, and leaves the metadata of the operators as it was."""
+    old, new = golden("4.2-hdfs", tmp_path / "old"), tmp_path / "new"
+    log = old / "offsets" / "15"
+    log.write_text(log.read_text().replace('partitions":"2"', 'partitions":"3"'))
+    aged(old)
+    shown = json.loads(cli("checkpoint", "show", str(old), "-o", "json").out)
+    assert [it["stores"] for it in shown["operators"]] == [[{"store": "default", "partitions": 3}]]
+    copied = copy(cli, old, new, "--execute")
+    assert (copied.code, "'state/0/2/16.delta' does not exist" in copied.err, new.exists()) == (3, True, False)
+    assert copy(cli, old, new, "--batch", "14", "--execute").code == 0
+    verified = json.loads(cli("checkpoint", "verify", str(old), "-o", "json").out)
+    assert [(it["file"], it["batches"]) for it in verified["problems"]] == [("state/0/2/16.delta", [15])]
+    for kind in ("16.snapshot", "16.delta"):
+        for source in (old / "state" / "0" / "1").glob(kind):
+            (old / "state" / "0" / "2").mkdir(exist_ok=True)
+            shutil.copy(source, old / "state" / "0" / "2" / kind)
+    assert copy(cli, aged(old), tmp_path / "next", "--execute").code == 0
+    assert "state/0/2/16.snapshot" in content(tmp_path / "next")
+
+
 def test_C5_the_last_committed_batch_is_the_default(cli: CommandLine, tmp_path: Path) -> None:
     write(tmp_path / "old", stateless(KAFKA, committed=7))
     result = copy(cli, tmp_path / "old", tmp_path / "new", "--execute")

@@ -157,7 +157,8 @@ def test_the_number_of_partitions_is_that_of_the_batch(cli: CommandLine, tmp_pat
     """Spark 4.2 can change it between two batches."""
     metadata = (golden("4.2-hdfs", tmp_path) / "state/0/_metadata/metadata").read_text()
     changed = metadata.replace("v1\n", "v2\n").replace('"numPartitions":2', '"numPartitions":3')
-    write(tmp_path, {"state/0/_metadata/v2/15": changed})
+    log = (tmp_path / "offsets" / "15").read_text().replace('partitions":"2"', 'partitions":"3"')
+    write(tmp_path, {"state/0/_metadata/v2/15": changed, "offsets/15": log})
     shutil.copytree(tmp_path / "state/0/1", tmp_path / "state/0/2")
     for path in (tmp_path / "state/0/2").glob("1[2345].*"):
         path.unlink()

@@ -198,7 +198,9 @@ def _document(content: _Content) -> dict[str, Any]:
             {
                 "operator": number,
                 "name": None if it is None else it.name,
-                "stores": [] if it is None else [{"store": s.name, "partitions": s.partitions} for s in it.stores],
+                "stores": []
+                if it is None
+                else [{"store": s.name, "partitions": shown.offsets.partitions_of(s)} for s in it.stores],
                 "provider": shown.offsets.provider,
                 "formats": shown.offsets.formats,
             }
@@ -267,7 +269,7 @@ def _operator_rows(content: _Content) -> list[list[Cell]]:
         if it is None:
             rows.append([number, None, None, offsets.shuffle_partitions, offsets.provider, formats])
         else:
-            rows += [[number, it.name, s.name, s.partitions, offsets.provider, formats] for s in it.stores]
+            rows += [[number, it.name, s.name, offsets.partitions_of(s), offsets.provider, formats] for s in it.stores]
     return rows
 
 
