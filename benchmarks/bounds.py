@@ -29,12 +29,18 @@ class Bound:
 BOUNDS: Sequence[Bound] = (
     Bound(r"stream, from_json", 1.5),
     Bound(r"stream, .*, time from the payload", 1.5),
+    Bound(r"trigger of [\d,]+ records while savepoints are created", 1 / 1.1),
     Bound(r"trigger of [\d,]+ records, p", 1.2),
     Bound(r"Kafka to Kafka, by key", 1.8),
     Bound(r"Kafka to Delta", 1.5),
     # A restarted query starts a driver's thread, a member and Python processes, which Spark's source does not have.
     Bound(r"a batch fails: until the next one is done, supervised", 0.8),
     Bound(r"declared processor", 0.95),
+    # A savepoint reads the group and verifies each file.
+    Bound(r"savepoint create, [\d,]+ open keys", 1 / 1.5),
+    # The rest is the noise of the allocator.
+    Bound(r"savepoint (create|restore), memory", 1 / 1.1),
+    Bound(r"fork, ", 1 / 1.2),
     # A local directory has no round trips.
     Bound(r".*, state on an object store", 0.0),
 )

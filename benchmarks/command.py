@@ -28,6 +28,7 @@ from benchmarks.processors import processors
 from benchmarks.queries import queries
 from benchmarks.restart import restarts
 from benchmarks.rounds import NotHere, in_short
+from benchmarks.savepoints import savepoints
 from benchmarks.shapes import compression, partitions, sizes
 from benchmarks.sinks import ledger_sinks, sinks
 from benchmarks.small_batches import SmallBatches
@@ -51,6 +52,7 @@ FAMILIES: Mapping[str, Family] = {
     "state": state,
     "state-triggers": state_triggers,
     "state-owners": state_owners,
+    "savepoints": savepoints,
     "dedup": dedup,
     "partitions": partitions,
     "sizes": sizes,

@@ -30,6 +30,8 @@ RECORDS_PER_S = Unit("records/s", more_is_better=True)
 MB_PER_S = Unit("MB/s", more_is_better=True)
 MS = Unit("ms", more_is_better=False)
 S = Unit("s", more_is_better=False)
+#: Memory.
+MB = Unit("MiB", more_is_better=False)
 
 
 @dataclass(frozen=True, slots=True)
