@@ -196,3 +196,24 @@ def _shown(checkpoint: Path, *more: str) -> str:
     shown = streamgroups("checkpoint", "show", str(checkpoint), *more)
     assert shown.returncode == 0, shown.stderr
     return shown.stdout
+
+
+@LONG
+def test_C5_a_copy_is_repartitioned_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark 4.2 changes the number of shuffle partitions in place. So it changes the copy, and the old checkpoint stays."""
+    session = _with(spark, STORES["unique ids"])
+    _write(tmp_path / "input", range(6))
+    before = _run(_files(session, tmp_path / "input"), tmp_path / "old")
+    content = _content(tmp_path / "old")
+    _copy(tmp_path / "old", tmp_path / "new")
+    session._streamingCheckpointManager.repartition(str(tmp_path / "new"), 5)  # type: ignore[attr-defined]
+    _verify(tmp_path / "new")
+    shown = json.loads(_shown(tmp_path / "new", "-o", "json"))
+    assert [store["partitions"] for it in shown["operators"] for store in it["stores"]] == [5]
+    assert _content(tmp_path / "old") == content
+
+    _write(tmp_path / "input", range(6, 9))
+    undisturbed = before | _run(_files(session, tmp_path / "input"), tmp_path / "old")
+    continued = before | _run(_files(session, tmp_path / "input"), tmp_path / "new")
+    assert _final(continued) == _final(undisturbed) == {0: 10, 10: 10, 20: 10, 30: 6}
+    _verify(tmp_path / "new")
