@@ -113,7 +113,7 @@ def _run_all(declared: Any, spark: SparkSession, instance: str) -> None:
 
 
 def test_P1_a_declared_processor_is_exactly_once(board: Board, registered: SparkSession, admin: AdminClient) -> None:
-    expected = flights(1_500, seed=7)
+    expected = flights(400, seed=7)
     board.write(iter(expected.values))
     file = board.declare(trigger="trigger: {availableNow: true}")
     rows, _ = sg.processor(file, registered, instance=board.instance)
