@@ -45,9 +45,10 @@ def test_P2_the_example_with_real_processes(instance: RealInstance, slots: int) 
         instance.stop("proc10", "proc09")
         instance.start("proc09")
         assert instance.workers("proc09") == [one]
-        instance.wait_until(
-            lambda state: set(state.workers) == {one, two} and not state.releases, "the third is released"
-        )
+        if slots > 1:
+            instance.wait_until(
+                lambda state: set(state.workers) == {one, two} and not state.releases, "the third is released"
+            )
 
 
 def test_a_failed_processor_frees_its_slot(instance: RealInstance) -> None:
