@@ -206,7 +206,7 @@ def test_C5_a_copy_is_repartitioned_by_spark(spark: SparkSession, tmp_path: Path
     before = _run(_files(session, tmp_path / "input"), tmp_path / "old")
     content = _content(tmp_path / "old")
     _copy(tmp_path / "old", tmp_path / "new")
-    session._streamingCheckpointManager.repartition(str(tmp_path / "new"), 5)  # type: ignore[attr-defined]
+    session._streamingCheckpointManager.repartition(str(tmp_path / "new"), 5)
     _verify(tmp_path / "new")
     shown = json.loads(_shown(tmp_path / "new", "-o", "json"))
     assert [store["partitions"] for it in shown["operators"] for store in it["stores"]] == [5]
