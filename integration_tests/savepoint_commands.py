@@ -33,7 +33,7 @@ class SavepointCommands:
     def run(self, *arguments: str) -> Any:
         """The JSON document of a command of ``streamgroups savepoint``."""
         result = streamgroups("savepoint", *arguments, "-o", "json")
-        assert result.returncode == 0, result.stderr
+        assert result.returncode == 0, (result.returncode, result.stderr, result.stdout)
         return json.loads(result.stdout)
 
     @property
