@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 logger = logging.getLogger(__name__)
 
 _MODE = "spark.scheduler.mode"
+#: Progress bars would be mixed with the lines of the log.
+_DEFAULTS = {_MODE: "FAIR", "spark.ui.showConsoleProgress": "false"}
 
 
 @contextmanager
@@ -26,7 +28,7 @@ def worker_session(name: str, settings: Mapping[str, str]) -> Iterator[SparkSess
         settings: settings of Spark.
     """
     builder = SparkSession.builder.appName(name)
-    for setting, value in {_MODE: "FAIR", **settings}.items():
+    for setting, value in {**_DEFAULTS, **settings}.items():
         builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     try:
