@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from integration_tests.command_line import streamgroups
 from integration_tests.programs import Program, running_command
 from streamgroups.instances.entries import Definition, Replica, Worker, canonical
@@ -39,7 +41,6 @@ class RealInstance:
     directory: Path
     environment: dict[str, str] = field(default_factory=dict)
     name: str = field(default_factory=lambda: f"board-{uuid.uuid4().hex[:8]}")
-    pids: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.log = KafkaInstanceLog(ClientConfig.from_options({"bootstrap.servers": self.bootstrap}), self.name)
@@ -80,7 +81,6 @@ class RealInstance:
 
     def state(self) -> InstanceState:
         self.reader.read_to_end(30)
-        self.pids |= {it.pid for it in self.reader.state.workers.values() if it.pid}
         return self.reader.state
 
     def wait_until(self, condition: Callable[[InstanceState], object], what: str, timeout_s: float = 60) -> None:
@@ -113,9 +113,9 @@ class RealInstance:
         return [self.worker(it).id for it in names]
 
     def close(self) -> None:
-        """Kills all workers. Each has a process group of its own."""
-        self.state()
+        """Kills all processes of the instance, also workers that have not sent a heartbeat. Each has its own process group."""
         self.reader.close()
-        for pid in self.pids:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+        for process in psutil.process_iter(["cmdline"]):
+            if self.name in (process.info["cmdline"] or ()):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
