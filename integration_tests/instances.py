@@ -74,10 +74,10 @@ class RealInstance:
         return done.stdout + done.stderr
 
     def start(self, *names: str) -> None:
-        self.command("processors", "start", *names, "--wait", "60s")
+        self.command("processors", "start", *names, "--wait", "3m")
 
     def stop(self, *names: str) -> None:
-        self.command("processors", "stop", *names, "--wait", "60s")
+        self.command("processors", "stop", *names, "--wait", "2m")
 
     def state(self) -> InstanceState:
         self.reader.read_to_end(30)
