@@ -62,6 +62,7 @@ def test_P2_a_worker_runs_processors_beside_each_other(instance: CopyingInstance
 
 
 @LONG
+@pytest.mark.timeout(1_200)
 def test_P2_killed_and_frozen_processes_copy_each_record_once(instance: CopyingInstance) -> None:
     """Under load: kill -9 of a worker, of the manager, of both, and SIGSTOP of a worker for longer than its lease."""
     names = ("copy1", "copy2", "copy3")
