@@ -95,7 +95,8 @@ class Group:
     def check(self, expected: Counter[Row]) -> None:
         """Compares the rows."""
         rows = self.written()
-        assert (expected - rows, rows - expected) == (Counter(), Counter())
+        missing, added = expected - rows, rows - expected
+        assert (missing, added) == (Counter(), Counter()), f"missing {missing}, added {added}"
 
 
 @dataclass

@@ -73,6 +73,27 @@ class Listeners(NamedTuple):
             granted.result(30)
         wait_until(lambda: bool(admin.describe_acls(AclBindingFilter(*resource)).result(30)), "the ACL applies")
 
+    def revoke(self, user: str, name: str) -> None:
+        """Removes all ACLs of a user on the resources of this name, and returns when the broker applies it.
+
+        Args:
+            user: the user, without ``User:``.
+            name: the name of the resources, or the prefix of their names.
+        """
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            name,
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,  # type: ignore[arg-type]
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        admin = AdminClient({"bootstrap.servers": self.plain})
+        for deleted in admin.delete_acls([every]).values():
+            deleted.result(30)
+        wait_until(lambda: not admin.describe_acls(every).result(30), "no ACL applies")
+
 
 class TlsListeners(NamedTuple):
     """The addresses of the listeners of a broker that requires certificates, and the stores of a client."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -19,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from integration_tests.command_line import streamgroups
 from integration_tests.programs import running
 from integration_tests.secured_brokers import Listeners
+from integration_tests.tiers import LONG
 from streamgroups_testkit.postgres import PASSWORD, WITH_PASSWORD
 from streamgroups_testkit.producing import produce
 
@@ -62,7 +64,7 @@ def file(secured: Listeners, postgres: str, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture
-def topic(secured: Listeners, group: str) -> str:
+def topic(secured: Listeners, group: str) -> Iterator[str]:
     """A topic with ten records, which ann may read in a group of the same name, and an empty one for the output."""
     output = f"{group}-out"
     admin = AdminClient({"bootstrap.servers": secured.plain})
@@ -72,7 +74,9 @@ def topic(secured: Listeners, group: str) -> str:
     secured.allow("ann", AclOperation.READ, ResourceType.GROUP, group, prefixed=True)
     secured.allow("ann", AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, group, prefixed=True)
     produce(secured.plain, group, 10, partitions=2)
-    return group
+    yield group
+    # The broker is shared with the tests of users without ACLs.
+    secured.revoke("ann", group)
 
 
 def assert_no_secret(text: str | bytes) -> None:
@@ -98,6 +102,7 @@ def records_in(server: str, topic: str) -> list[bytes]:
     return found
 
 
+@LONG
 def test_P3_queries_read_and_write_with_connections_and_show_no_secret(
     secured: Listeners, postgres: str, topic: str, file: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.instances import LIGHT, RealInstance
+from integration_tests.tiers import LONG
 from streamgroups_testkit.waits import wait_until
 
 #: Short, since the tests wait for its end.
@@ -23,7 +24,7 @@ def instance(bootstrap: str, tmp_path: Path) -> Iterator[RealInstance]:
     instance.close()
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=LONG), 2])
 def test_P2_the_example_with_real_processes(instance: RealInstance, slots: int) -> None:
     """The example of the document, with workers of other sizes: two full workers, and a third one for one processor."""
     first, second = (

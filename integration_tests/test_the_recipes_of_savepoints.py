@@ -215,6 +215,7 @@ def test_each_section_with_programs_has_a_test() -> None:
     assert {it for it in titles if list(section(it))} == set(re.findall(r'\.follow\("(.+)"\)', code))
 
 
+@LONG
 def test_C3_upgrade_without_a_change_of_the_state(reader: Reader, flights: Flights) -> None:
     reader.follow("Upgrade without a change of the state")
     flights.end()

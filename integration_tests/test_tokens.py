@@ -100,7 +100,7 @@ def over_tls(broker: TokenListeners, settings: Mapping[str, str]) -> dict[str, s
 
 
 @LONG
-@pytest.mark.parametrize(("kind", "tls"), product(("provider", "credentials"), (True, False)))
+@pytest.mark.parametrize(("kind", "tls"), list(product(("provider", "credentials"), (True, False))))
 def test_a_member_and_a_transaction(
     broker: TokenListeners, issuer: TokenIssuer, spark: SparkSession, kind: str, tls: bool, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def instance(
     instance.close()
 
 
+@LONG
 def test_P2_a_worker_runs_processors_beside_each_other(instance: CopyingInstance) -> None:
     instance.declare("copy1", "copy2")
     instance.produce(100)
