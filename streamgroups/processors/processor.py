@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.processors.schema import STATEFUL, default_of
 
@@ -187,6 +188,21 @@ class Processor:
                 f"Processor '{self.name}' has no member {member}.",
                 remedy=f"Its members are 0 to {self.replicas - 1}. Set 'replicas' for more.",
             )
+
+    @property
+    def spark_trigger(self) -> dict[str, Any]:
+        """The trigger as Spark reads it, which knows only some forms of durations.
+
+        Raises:
+            InvalidOption: if the duration is negative.
+
+        >>> Processor("late", Source("prod"), trigger={"processingTime": "100ms"}).spark_trigger
+        {'processingTime': '100 milliseconds'}
+        """
+        interval = self.trigger.get("processingTime")
+        if interval is None:
+            return dict(self.trigger)
+        return {"processingTime": f"{parse_duration_ms(str(interval), option='processingTime')} milliseconds"}
 
     @property
     def membership(self) -> str:

@@ -151,7 +151,7 @@ def _writer(run: Run, rows: DataFrame) -> DataStreamWriter | None:
         sink = sink_of(run, processor.sink, "")
         writer = exactly_once(rows, sink=sink, checkpoint=run.checkpoint, dead_letters=letters)
     writer = writer.queryName(run.group_id if processor.replicas == 1 else f"{run.group_id}-{run.member}")
-    return writer.trigger(**processor.trigger) if processor.trigger else writer
+    return writer.trigger(**processor.spark_trigger) if processor.trigger else writer
 
 
 def sink_of(run: Run, sink: Sink, suffix: str) -> Any:
