@@ -22,6 +22,7 @@ from streamgroups_cli.check_results import emit_results
 from streamgroups_cli.connection import ClusterOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption
+from streamgroups_cli.spark_settings import spark_settings
 
 if TYPE_CHECKING:
     from streamgroups_kafka.client.config import ClientConfig
@@ -57,7 +58,9 @@ def doctor(
     Exit code: 0 without a problem, 1 with one, 2 wrong usage.
     """
     config = _client_config(cluster)
-    settings = _spark_settings(master, conf or [], executors=executors)
+    if not executors and (master is not None or conf):
+        raise InvalidOption("--master and --conf need --executors.", remedy="Add --executors, or omit them.")
+    settings = spark_settings(master, conf)
     findings = _local_findings(settings.get(WORKER_PYTHON))
     brokers: list[str] = []
     if config is not None:
@@ -116,19 +119,6 @@ def _local_findings(worker_python: str | None) -> list[Finding]:
         *([spark_home] if spark_home else []),
         machine_checks.judge_workers(workers.result(), version),
     ]
-
-
-def _spark_settings(master: str | None, assignments: Sequence[str], *, executors: bool) -> dict[str, str]:
-    if not executors and (master is not None or assignments):
-        raise InvalidOption("--master and --conf need --executors.", remedy="Add --executors, or omit them.")
-    settings = {} if master is None else {"spark.master": master}
-    for assignment in assignments:
-        name, separator, value = assignment.partition("=")
-        if not separator or not name.strip():
-            # The text can be a secret.
-            raise InvalidOption("A --conf option is not NAME=VALUE.", remedy="Write it as --conf spark.cores.max=4.")
-        settings[name.strip()] = value
-    return settings
 
 
 def _executor_findings(settings: dict[str, str], brokers: Sequence[str]) -> list[Finding]:

@@ -6,17 +6,17 @@ It starts a Spark application in this process. A container runs this command. So
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgroups.errors import InvalidOption
 from streamgroups.processors.problems import check
 from streamgroups.processors.processor import Processor
 from streamgroups_cli.output import print_message
 from streamgroups_cli.processors.files import LOCAL, Instance, OneFile, read_files
+from streamgroups_cli.spark_settings import Conf, Master, spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,17 +41,8 @@ def run(
             show_default=False,
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Spark's master. Default: that of spark-submit and spark-defaults.conf.",
-            show_default=False,
-        ),
-    ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
-    ] = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Run a processor in the foreground until it is stopped.
 
@@ -64,8 +55,9 @@ def run(
     check(problems)
     (declared,) = processors
     declared.check_member(member)
+    settings = spark_settings(master, conf)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    with _session(declared, instance, master, conf or []) as spark:
+    with _session(declared, instance, settings) as spark:
         if preview is not None:
             _print_preview(declared, spark, preview, instance)
             return
@@ -84,16 +76,11 @@ def _print_preview(declared: Processor, spark: SparkSession, records: int, insta
 
 
 @contextmanager
-def _session(declared: Processor, instance: str, master: str | None, conf: Sequence[str]) -> Iterator[SparkSession]:
+def _session(declared: Processor, instance: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(declared.group_id(instance))
-    if master is not None:
-        builder = builder.master(master)
-    for setting in conf:
-        name, found, value = setting.partition("=")
-        if not found or not name:
-            raise InvalidOption(f"--conf '{name}' has no value.", remedy="Write --conf NAME=VALUE.")
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:

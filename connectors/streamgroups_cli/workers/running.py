@@ -7,20 +7,20 @@ import signal
 import socket
 import threading
 import uuid
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated
 
 import typer
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import FencedMember, InvalidOption
+from streamgroups.errors import FencedMember
 from streamgroups.instances.entries import MAX_SLOTS, Worker, is_name
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_logs import log_to_stderr
+from streamgroups_cli.spark_settings import Conf, Master, spark_settings
 
 
 @with_options
@@ -41,17 +41,8 @@ def run(
             "--worker-id", metavar="ID", help="The id that the manager has given to this worker.", show_default=False
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Spark's master. Default: that of spark-submit and spark-defaults.conf.",
-            show_default=False,
-        ),
-    ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
-    ] = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Run a worker until the manager releases it, or it is stopped.
 
@@ -61,7 +52,7 @@ def run(
     Exit code: 0 if it was stopped or released, 3 if its lease had expired, 1 for another error.
     """
     log_to_stderr()
-    settings = _spark_settings(master, conf or [])
+    settings = spark_settings(master, conf)
     lease_ms = parse_duration_ms(lease, option="--lease")
     stop_requested = threading.Event()
     _record_signals(stop_requested)
@@ -114,14 +105,3 @@ def _worker(state: InstanceState, worker_id: str | None, slots: int, lease_ms: i
             remedy="Omit --worker-id to add a worker. The manager starts its own workers.",
         )
     return Worker(given.id, given.slots, given.since_ms, 0, now_ms, given.lease_ms, host, os.getpid(), given.is_managed)
-
-
-def _spark_settings(master: str | None, assignments: Sequence[str]) -> dict[str, str]:
-    settings = {} if master is None else {"spark.master": master}
-    for assignment in assignments:
-        name, found, value = assignment.partition("=")
-        if not found or not name.strip():
-            # The text can be a secret.
-            raise InvalidOption("A --conf option is not NAME=VALUE.", remedy="Write it as --conf spark.cores.max=4.")
-        settings[name.strip()] = value
-    return settings
