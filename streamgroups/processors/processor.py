@@ -191,7 +191,7 @@ class Processor:
 
     @property
     def spark_trigger(self) -> dict[str, Any]:
-        """The trigger as Spark reads it, which knows only some forms of durations.
+        """The trigger as Spark reads it, which accepts only some forms of durations.
 
         Raises:
             InvalidOption: if the duration is negative.
