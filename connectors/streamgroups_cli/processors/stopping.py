@@ -61,10 +61,10 @@ def stop(
 
 
 def _save(instance: OpenInstance, state: InstanceState, name: str, location: str) -> None:
-    from streamgroups_operators.savepoints.creating import SavepointCreator
+    from streamgroups_admin.savepoints.store import create_savepoint
     from streamgroups_operators.savepoints.directory import SavepointDirectory
 
-    cluster, group = instance.cluster, group_of(instance.name, name)
+    group = group_of(instance.name, name)
     states = state_location_of(state.definitions[name], group)
-    record = SavepointCreator(cluster.groups, cluster.topics).create(group, states, location, cluster.now_ms())
+    record = create_savepoint(instance.cluster, group, location, states)
     print_message(f"The savepoint is {SavepointDirectory(location, record.id)}")
