@@ -22,11 +22,6 @@ from streamgroups.connections.references import Resolver
 from streamgroups.connections.variants import Connection
 from streamgroups.errors import InvalidOption
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 _Variant = TypeVar("_Variant", bound=Connection)
 _VARIABLE = "STREAMGROUPS_CONFIG"
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -116,6 +111,12 @@ def _read_secrets(path: str) -> Mapping[str, Any]:
 
 
 def _read_document(file: Path) -> Mapping[str, Any]:
+    # Most processes of Spark have no connection, so they do not load the parser.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     try:
         document: Mapping[str, Any] = tomllib.loads(_read_text(str(file)))
         return document
