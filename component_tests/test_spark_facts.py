@@ -151,6 +151,19 @@ def leaf_of_bounded_data(ran: Ran) -> None:
     assert source_options(leaf) == {"directory": str(ran.directory)}
 
 
+@fact(
+    "all queries of a registered source share one map of environment variables, of the class that it was registered with",
+    "internals.private_spark",
+)
+def environment_of_a_source(ran: Ran) -> None:
+    in_jvm: Any = ran.spark
+    manager = in_jvm._jsparkSession.sessionState().dataSourceManager()
+    shared = manager.lookupDataSource(NAME).dataSourceCls().envVars()
+    assert shared.getClass().getName() == "java.util.concurrent.ConcurrentHashMap"
+    assert shared.containsKey("SPARK_LOCAL_DIRS"), "Spark has put it there at the start of the query"
+    assert isinstance(ran.spark.sparkContext.environment, dict)
+
+
 @fact("the plan contains the name of a function of mapInArrow", "bridge.plan, bridge.stage_name, state.stage")
 def name_of_a_function(ran: Ran) -> None:
     [stream] = read_streams(analyzed(ran.rows))
@@ -367,7 +380,7 @@ def _records(ran: Ran) -> DataFrame:
 @pytest.fixture(scope="module")
 def ran(local_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     directory, reports = tmp_path_factory.mktemp("facts"), list[str]()
-    local_spark.dataSource.register(TinySource)
+    private_spark.register_source(local_spark, TinySource)
     channel: Channel[str] = Channel(local_spark, reports.extend)
     options = {"directory": str(directory), "group.id": "facts"}
     records = local_spark.readStream.format(NAME).options(**options).load()

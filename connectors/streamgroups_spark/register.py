@@ -20,6 +20,7 @@ from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.internals.connect import is_connect
 from streamgroups_spark.internals.pickle_checks import shipped_class
+from streamgroups_spark.internals.private_spark import register_source
 from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_spark.ops.last_line import show_last_lines
 from streamgroups_spark.session import SESSION, new_session, set_registered
@@ -71,8 +72,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
     }
     # Spark would reject a name that is registered with the active session, if that is another one.
     with session_active(spark):
-        spark.dataSource.register(shipped_class(StreamGroupsDataSource, class_attributes))
-        spark.dataSource.register(shipped_class(TimeDataSource, {"session": SESSION}))
+        register_source(spark, shipped_class(StreamGroupsDataSource, class_attributes))
+        register_source(spark, shipped_class(TimeDataSource, {"session": SESSION}))
     set_registered(spark, cores)
     answer_sources(spark)
 

@@ -11,6 +11,7 @@ others. Seen with PySpark 4.0.5, 4.1.4, 4.2.1 and 4.3.0.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from pyspark import SparkContext, cloudpickle
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import DataType
 
@@ -61,6 +63,30 @@ def qualified_path(spark: SparkSession, path: str) -> str:
     hadoop = in_jvm._jvm.org.apache.hadoop.fs.Path(path)
     files = hadoop.getFileSystem(in_jvm._jsparkSession.sessionState().newHadoopConf())
     return str(files.makeQualified(hadoop).toString())
+
+
+#: Held while the environment of a SparkContext is another one.
+_registration = threading.Lock()
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Registers a data source whose queries can start at the same time.
+
+    All queries of a registered source share one map of environment variables. Spark puts its own variables into it when a
+    query starts, without a lock, and serializes it with each task. Two puts at once can damage a ``HashMap`` for good: its
+    tasks then fail with ``java.io.OptionalDataException``. So this map is a ``ConcurrentHashMap``.
+    """
+    context: Any = spark.sparkContext
+    with _registration:
+        environment = context.environment
+        shared = context._jvm.java.util.concurrent.ConcurrentHashMap()
+        for name, value in environment.items():
+            shared.put(name, value)
+        context.environment = shared
+        try:
+            spark.dataSource.register(source)
+        finally:
+            context.environment = environment
 
 
 def registered_executors(spark: SparkSession) -> int:
