@@ -67,7 +67,7 @@ def wait_for_sizes(cursors: sg.cursors.GroupCursors, stream: str, group: str, si
 
 def stamped(bootstrap: str, topic: str, partition: int, times_ms: list[int]) -> None:
     """Writes messages with these timestamps, which are also their values."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for time_ms in times_ms:
         producer.produce(topic, value=str(time_ms), partition=partition, timestamp=time_ms)
     assert producer.flush(30) == 0

@@ -71,7 +71,7 @@ def _flight(carrier: str, dep_s: int, delay: int) -> bytes:
 
 def write(bootstrap: str, topic: str, values: Iterator[tuple[int, bytes, bytes]]) -> None:
     """Writes records to their partitions."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
     for partition, key, value in values:
         producer.produce(topic, value, key, partition)
         producer.poll(0)

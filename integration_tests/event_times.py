@@ -26,7 +26,7 @@ def depart(bootstrap: str, topic: str, minutes: Mapping[int, Iterable[int]], *, 
     """Writes one flight for each minute, by partition. The event time is a header, JSON in the value and, optionally,
     the timestamp of the record.
     """
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
     for partition, of in minutes.items():
         for minute in of:
             at_ms = START_MS + minute * MINUTE_MS

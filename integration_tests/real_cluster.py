@@ -94,7 +94,7 @@ class RealCluster:
     def produce(
         self, topic_partition: TopicPartition, count: int, *, timestamp_ms: int, value: bytes | None = None
     ) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0})
+        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0, "enable.idempotence": True})
         for _ in range(count):
             producer.produce(topic_partition.topic, value, partition=topic_partition.partition, timestamp=timestamp_ms)
         assert producer.flush(30) == 0

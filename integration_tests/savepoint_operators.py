@@ -60,7 +60,7 @@ class RandomRecords:
 
     def __init__(self, bootstrap: str, topics: list[str], seed: int) -> None:
         self._producer, self.names, self.random = (
-            Producer({"bootstrap.servers": bootstrap}),
+            Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}),
             topics,
             random.Random(seed),
         )

@@ -50,7 +50,11 @@ class Replay:
     """Writes the flights at a steady rate, from a thread. The last record of a partition closes its windows."""
 
     def __init__(self, bootstrap: str, topic: str, flights: pd.DataFrame) -> None:
-        self._producer, self._topic, self._flights = Producer({"bootstrap.servers": bootstrap}), topic, flights
+        self._producer, self._topic, self._flights = (
+            Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}),
+            topic,
+            flights,
+        )
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._stop = threading.Event()
         self.is_done = False

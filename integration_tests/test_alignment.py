@@ -28,7 +28,7 @@ DAY = 24 * 60
 
 def write(bootstrap: str, topic: str, minutes: dict[int, range]) -> None:
     """Writes a record for each minute, by partition."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
     for partition, of in minutes.items():
         for minute in of:
             producer.produce(topic, None, f"key-{partition}", partition, timestamp=START_MS + minute * MINUTE_MS)

@@ -49,7 +49,10 @@ CASES = [
 
 def write(bootstrap: str, topic: str, part: int) -> Counter[str]:
     """Writes records with different keys in one window, and one that closes it. Returns the keys of closed windows."""
-    producer, begin_ms = Producer({"bootstrap.servers": bootstrap}), START_MS + part * PART_MS
+    producer, begin_ms = (
+        Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}),
+        START_MS + part * PART_MS,
+    )
     for partition in range(PARTITIONS):
         for n in range(KEYS):
             producer.produce(topic, "1", f"{partition}-{part}-{n}", partition, timestamp=begin_ms + n)

@@ -81,7 +81,7 @@ def test_whatever_was_written_is_read(
 ) -> None:
     """Nulls, empty values and headers, in any range of a partition and any selection of columns."""
     topic = new_topic(3)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     expected: list[list[dict[str, object]]] = [[], [], []]
     for i, (key, value, headers, partition) in enumerate(records):
         producer.produce(topic, value, key, partition, headers=list(headers), timestamp=1_000_000 + i)

@@ -27,7 +27,7 @@ class Topic:
     """A topic of two partitions, with records at seconds after a start."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
-        self._producer, self.name = Producer({"bootstrap.servers": bootstrap}), name
+        self._producer, self.name = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), name
 
     def write(self, partition: int, *at_s: int) -> None:
         for time_s in at_s:

@@ -221,7 +221,7 @@ def test_an_instance_whose_process_is_ended(
 @LONG
 def test_G16_a_partition_from_any_place(shell: Shell, bootstrap: str, new_topic: Callable[..., str]) -> None:
     stream = new_topic(2, retention_ms="-1")
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for n in range(10):
         producer.produce(stream, value=f"m{n}", partition=1, timestamp=1_357_016_400_000 + n * 1_000)
     producer.produce(

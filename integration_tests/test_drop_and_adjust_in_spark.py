@@ -25,7 +25,7 @@ Interval = tuple[int, int | None]
 
 def send(bootstrap: str, topic: str, intervals: Iterable[Interval]) -> None:
     """Writes records that are valid from a second until another one."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for start, until in intervals:
         value = json.dumps({"until": None if until is None else START_MS + until * 1_000})
         producer.produce(topic, value=value, timestamp=START_MS + start * 1_000)

@@ -62,7 +62,7 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
         alarm_clock(), "what string, key string, at_ms long", outputMode="Append", timeMode="EventTime"
     )
     found: set[tuple[str, str, int]] = set()
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def keep(batch: DataFrame, _batch_id: int) -> None:
         found.update((r.what, r.key, (r.at_ms - START_MS) // MINUTE_MS) for r in batch.collect())

@@ -23,7 +23,10 @@ RECORDS, POISON = 200, {0, 7, 8, 9, 100, 199}
 @pytest.fixture
 def topic(bootstrap: str, new_topic: Callable[..., str]) -> str:
     """Two partitions, each with all numbers. Some values are no JSON."""
-    topic, producer = new_topic(2, retention_ms="-1"), Producer({"bootstrap.servers": bootstrap})
+    topic, producer = (
+        new_topic(2, retention_ms="-1"),
+        Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}),
+    )
     for partition in range(2):
         for n in range(RECORDS):
             value = b"{poison" if n in POISON else json.dumps({"n": n}).encode()

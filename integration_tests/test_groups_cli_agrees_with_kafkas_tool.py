@@ -37,7 +37,7 @@ def start_ms() -> int:
 def topic(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], start_ms: int) -> str:
     """Three partitions: ten records a minute apart, the same without the earliest three records, and an empty one."""
     name = new_topic(PARTITIONS)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for minute in range(10):
         for partition in (0, 1):
             producer.produce(name, str(minute), partition=partition, timestamp=start_ms + minute * MINUTE_MS)

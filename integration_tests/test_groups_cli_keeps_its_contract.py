@@ -138,7 +138,7 @@ def test_G13_gaps_of_compaction_in_the_middle_are_no_lag(
         outside.new_group(),
     )
     tp = TopicPartition(topic, 0)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for i in range(6):
         producer.produce(topic, str(i), key=b"k", partition=0)
         assert producer.flush(30) == 0

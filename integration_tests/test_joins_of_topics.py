@@ -43,7 +43,7 @@ class Records:
     """Records of two topics, with times out of order, and their join by brute force."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, str], seed: int = 7) -> None:
-        self._producer, self.topics = Producer({"bootstrap.servers": bootstrap}), topics
+        self._producer, self.topics = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topics
         self._random = random.Random(seed)
         self.written: list[tuple[list[Record], list[Record]]] = [([], []) for _ in range(PARTITIONS)]
 

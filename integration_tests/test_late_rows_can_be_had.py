@@ -143,7 +143,7 @@ def test_W7_X8_late_rows_of_windows_reach_a_topic_of_their_own(
         ({0: [3, 5, 12], 1: [4, 12]}, 2),
     ):
         depart(bootstrap, flights, minutes)
-        producer = Producer({"bootstrap.servers": bootstrap})
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         for _ in range(without_time):
             producer.produce(flights, value="no header", partition=0)
         assert producer.flush(30) == 0

@@ -188,7 +188,10 @@ def _exactly_once(place: Place) -> None:
 
 def _another_letter(place: Place) -> None:
     """Another dead letter. The first call creates the topics."""
-    target, producer = f"{place.name}-target", Producer({"bootstrap.servers": place.listeners.plain})
+    target, producer = (
+        f"{place.name}-target",
+        Producer({"bootstrap.servers": place.listeners.plain, "enable.idempotence": True}),
+    )
     if place.name not in place.admin.list_topics(timeout=30).topics:
         place.topic(target)
         place.topic(place.name)

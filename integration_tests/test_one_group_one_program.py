@@ -76,7 +76,7 @@ class Programs:
 
     def write(self, first_s: int, end_s: int) -> None:
         """Writes one record a second to each partition."""
-        producer = Producer({"bootstrap.servers": self._bootstrap})
+        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True})
         for second in range(first_s, end_s):
             for partition in range(PARTITIONS):
                 producer.produce(self._topic, b"", str(partition), partition, timestamp=START_MS + second * 1_000)

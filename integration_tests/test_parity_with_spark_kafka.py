@@ -105,7 +105,7 @@ def world(bootstrap: str, admin: AdminClient) -> World:
 
 
 def _write_everything(bootstrap: str, topic: str, first_ms: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
     for i in range(RECORDS):
         producer.produce(
             topic,
@@ -295,7 +295,7 @@ def test_the_topics_have_what_the_tests_are_about(spark: SparkSession, world: Wo
 @LONG
 def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> None:
     topic = world.topic("compacted")
-    producer = Producer({"bootstrap.servers": world.bootstrap})
+    producer = Producer({"bootstrap.servers": world.bootstrap, "enable.idempotence": True})
 
     def gaps() -> bool:
         # The cleaner ignores the active segment; another record closes it.

@@ -225,7 +225,10 @@ def test_S12_invalid_arguments_create_no_topic(
     valid: dict[str, Any] = {"by": ["airport"], "topic": f"by-{group}", "partitions": 2, "checkpoint": str(tmp_path)}
     with pytest.raises(StreamGroupsError, match=text):
         sg.repartition(change(stream), **valid | arguments)
-    assert valid["topic"] not in Producer({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
+    assert (
+        valid["topic"]
+        not in Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}).list_topics(timeout=10).topics
+    )
 
 
 def test_S12_the_topic_must_have_the_number_of_partitions_and_another_name(
@@ -260,7 +263,7 @@ def test_S12_invalid_arguments_of_a_reader(spark: SparkSession, arguments: dict[
 
 def produce(bootstrap: str, topic: str, flights: list[tuple[int, str | None]]) -> None:
     """Writes flights: their time and airport. The record key is their number."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number, (at_ms, airport) in enumerate(flights):
         producer.produce(topic, json.dumps({"at_ms": at_ms, "airport": airport}), str(number))
         producer.poll(0)
@@ -275,7 +278,7 @@ def test_S12_operators_accept_the_keys_and_other_keys_fail(
     options = {"kafka.bootstrap.servers": bootstrap, "group.id": f"{group}-reader"}
     with_two = spark.readStream.format("streamgroups").options(**shared_options(bootstrap, group, source)).load()
     flights = with_two.selectExpr("cast(key AS string) AS flight", "substr(cast(value AS string), 1, 2) AS airport")
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for i in range(20):
         producer.produce(source, f"A{i % 5}", str(i))
     producer.produce(source, None, "null")

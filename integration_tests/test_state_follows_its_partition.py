@@ -44,7 +44,7 @@ class Records:
     """Records with times out of order, written to a topic and counted one by one."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int = 7) -> None:
-        self._producer, self._topic = Producer({"bootstrap.servers": bootstrap}), topic
+        self._producer, self._topic = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topic
         self._random = random.Random(seed)
         self._clocks = [START_MS] * PARTITIONS
         self.written: list[list[tuple[int, str, int]]] = [[] for _ in range(PARTITIONS)]

@@ -43,7 +43,7 @@ class Records:
     """Records written to a topic, and their number and sum for each key."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer, self._topic = Producer({"bootstrap.servers": bootstrap}), topic
+        self._producer, self._topic = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topic
         self._written = 0
         self.totals: dict[str, tuple[int, int]] = {}
 

@@ -48,7 +48,7 @@ def test_P4_X9_each_record_is_in_one_of_both_with_kills(
     bootstrap: str, new_topic: Callable[..., str], group: str, postgres: str, tmp_path: Path, dead_letters: str
 ) -> None:
     topic, board, dead = new_topic(PARTITIONS), new_topic(3), new_topic(2)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for n in range(N):
         kind = kind_of(n)
         value = b'{"n": %d, "delay": 3, "seats": 2}' % n if kind is None else POISON[kind][0](n)

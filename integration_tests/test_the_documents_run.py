@@ -207,7 +207,7 @@ def topics(bootstrap: str) -> None:
     created = admin.create_topics([NewTopic(name, count) for name, count in TOPICS.items()])
     for future in created.values():
         future.result(30)
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for topic in TOPICS.keys() - {"charges", "counts", "dead-letters", "delays", "orders-once"}:
         for i in range(400):
             producer.produce(topic, key=f"k{i % 5}", value=f'{{"airport": "JFK", "delay": {i}}}')

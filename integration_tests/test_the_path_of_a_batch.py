@@ -35,7 +35,7 @@ def test_a_batch_calls_the_functions_of_the_page_in_its_order(
     assert 8 <= len(steps) == len({it.partition(":")[0] for it in steps}) <= _MAX_FILES
     topic, target, calls = new_topic(2), new_topic(2), tmp_path / "calls"
     calls.mkdir()
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def write(first: int) -> None:
         for n in range(first, first + 50):

@@ -72,7 +72,7 @@ class Topic:
     name: str
 
     def __post_init__(self) -> None:
-        self._producer = Producer({"bootstrap.servers": self.bootstrap})
+        self._producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
 
     def write(self, *times: str, key: str = "a", partition: int = 0, until: str = "00:00", shift_ms: int = 0) -> None:
         for time in times:

@@ -28,7 +28,7 @@ class TestKafkaInstanceLog(InstanceLogContract):
     @pytest.fixture
     def write_raw(self, log: KafkaInstanceLog, bootstrap: str) -> Callable[[bytes | None, bytes | None], None]:
         def write(key: bytes | None, value: bytes | None) -> None:
-            producer = Producer({"bootstrap.servers": bootstrap})
+            producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
             # A compacted topic rejects a record without a key.
             producer.produce(log.topic, key=b"" if key is None else key, value=value)
             producer.flush()

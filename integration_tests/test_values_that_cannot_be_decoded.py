@@ -44,7 +44,7 @@ JSON_VALUES: list[tuple[bytes | None, str | None]] = [
 
 
 def send(bootstrap: str, topic: str, values: list[bytes | None]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, key=b"k", value=value, partition=0, headers={"trace": b"1"})
     assert producer.flush(30) == 0

@@ -46,7 +46,7 @@ class Stream:
             "startingOffsets": "earliest",
             "membership": "exclusive",
         }
-        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self.rows: list[Row] = []
         self.query: StreamingQuery | None = None
 

@@ -33,7 +33,7 @@ class Records:
     """Records of two partitions, in order, and the windows of windows by a plain count."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer, self.topic = Producer({"bootstrap.servers": bootstrap}), topic
+        self._producer, self.topic = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topic
         self.minutes: dict[tuple[str, int], int] = defaultdict(int)
 
     def write(self, first_s: int, end_s: int) -> None:

@@ -23,7 +23,7 @@ def test_W19_windows_count_intervals_and_edges(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic(1, retention_ms="-1")
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     rows: list[tuple[Any, ...]] = []
 
     def write(*records: tuple[int, int | None]) -> None:
