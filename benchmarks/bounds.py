@@ -27,7 +27,7 @@ class Bound:
 
 #: The first bound that matches a line holds. A line without one must not be slower than its peer.
 BOUNDS: Sequence[Bound] = (
-    Bound(r"stream, from_json", 1.5),
+    Bound(r"stream, (value only|from_json)", 1.5),
     Bound(r"stream, .*, time from the payload", 1.5),
     Bound(r"trigger of [\d,]+ records while savepoints are created", 1 / 1.1),
     Bound(r"trigger of [\d,]+ records, p", 1.2),

@@ -55,14 +55,18 @@ class _From:
 
 
 _TIMES: Mapping[str, _From] = {
-    "the record's timestamp": _From("timestamp", {}),
+    "the record's timestamp": _From("timestamp", {}, our_options={"columns": "topic,partition,offset,timestamp"}),
     "a header": _From(
         f"timestamp_millis(cast(cast(map_from_entries(headers)['{EVENT_TIME_HEADER}'] as string) as long))",
         {"includeHeaders": "true"},
         "eventTime",
-        {"eventTimeHeader": EVENT_TIME_HEADER},
+        {"eventTimeHeader": EVENT_TIME_HEADER, "columns": "topic,partition,offset,eventTime"},
     ),
-    "the payload": _From("timestamp_millis(cast(get_json_object(cast(value as string), '$.id') as long))", {}),
+    "the payload": _From(
+        "timestamp_millis(cast(get_json_object(cast(value as string), '$.id') as long))",
+        {},
+        our_options={"columns": "topic,partition,offset,value"},
+    ),
 }
 
 

@@ -108,6 +108,7 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
     "importFrom": (".import_from", "group", "The group whose watermark this stream uses."),
     "partitionIdleTimeout": (".partition_idle_timeout_ms", "duration", "When a partition without records is idle."),
     "onViolation": (".on_violation", "", "How records behind the watermark are handled."),
+    "columns": ("all", "columns, separated by commas", "The columns to read. Spark and the task process no others."),
     "includeHeaders": (".include_headers", "``true``, ``false``", "Adds the column ``headers``."),
     "includeWatermark": (".include_watermark", "``true``, ``false``", "Adds the column ``watermark``."),
     "eventTimeHeader": (".event_time_header", "header", "Adds the column ``eventTime`` with the value of this header."),

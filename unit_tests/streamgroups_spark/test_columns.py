@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
-from streamgroups_spark.source.columns import header_times, read_schema, with_columns
+from streamgroups_spark.source.columns import checked_schema, header_times, read_schema, with_columns
+from streamgroups_spark.source.source_options import parse
 
 _VALUES = st.none() | st.binary(max_size=6) | st.integers(-(10**14), 10**14).map(lambda ms: str(ms).encode())
 _HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["ts", "other", ""]), _VALUES), max_size=4)
@@ -73,3 +77,38 @@ def test_an_option_adds_the_watermark() -> None:
     assert columns(includeWatermark="TRUE") == f"{columns()}, watermark timestamp"
     with pytest.raises(InvalidOption, match="'includeWatermark' is 'yes'"):
         columns(includeWatermark="yes")
+
+
+def test_an_option_names_the_columns_to_read() -> None:
+    def columns(**options: str) -> str:
+        return StreamGroupsDataSource({**OPTIONS, **options}).schema()
+
+    assert columns(columns=" value,timestamp , value") == "value binary, timestamp timestamp"
+    assert columns(columns="headers,offset") == "headers array<struct<key:string,value:binary>>, offset bigint"
+    assert columns(columns="eventTime", eventTimeHeader="ts") == "eventTime timestamp"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": ","}, "'columns' is ',', which names no columns. Set it to columns"),
+        ({"columns": "value,ofset"}, "names 'ofset', which the source does not provide. Did you mean 'offset'?"),
+        ({"columns": "Value"}, "names 'Value', which the source does not provide. Did you mean 'value'?"),
+        ({"columns": "eventTime"}, "Set 'eventTimeHeader' to the header with its value."),
+        ({"columns": "watermark"}, "Set includeWatermark=true."),
+        ({"columns": "value", "includeHeaders": "true"}, "'includeHeaders' adds the column 'headers'"),
+        ({"columns": "value", "includeWatermark": "true"}, "Add watermark to 'columns'"),
+        ({"columns": "value", "eventTimeHeader": "ts"}, "leave 'eventTimeHeader' out"),
+    ],
+)
+def test_columns_that_the_read_does_not_have_are_rejected(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidOption, match=re.escape(message)):
+        StreamGroupsDataSource({**OPTIONS, **options}).schema()
+
+
+def test_a_schema_with_other_columns_than_the_option_is_rejected() -> None:
+    schema = StructType().add("value", "binary")
+    options = parse({**OPTIONS, "columns": "value,offset"}, streaming=True)
+    with pytest.raises(InvalidOption, match=r"those of option 'columns' value, offset. Leave one of them out."):
+        checked_schema(schema, options)
+    assert checked_schema(schema, parse({**OPTIONS, "columns": "value"}, streaming=True)) is schema

@@ -105,7 +105,8 @@ def test_S12_a_reader_starts_at_the_earliest_committed_records(
 
 
 @pytest.mark.parametrize(
-    "name", ["subscribe", "SubscribePattern", "assign", "includeHeaders", "eventTimeHeader", "watermarkHeader"]
+    "name",
+    ["subscribe", "SubscribePattern", "assign", "columns", "includeHeaders", "eventTimeHeader", "watermarkHeader"],
 )
 def test_S12_options_of_the_source_that_a_reader_rejects(name: str) -> None:
     with pytest.raises(InvalidOption, match="The options contain"):

@@ -181,7 +181,7 @@ def test_S4_unknown_and_forbidden_options_are_rejected_and_named(options: dict[s
         ({**BASE, "group.id": ""}, "Option 'group.id' is missing"),
         ({**BASE, "kafka.group.id": "other"}, "Options 'group.id' ('airline') and 'kafka.group.id' ('other') differ"),
         (WITHOUT_SUBSCRIBE, "No topics to read are set"),
-        ({**BASE, "subscribe": " , "}, "contains no topic"),
+        ({**BASE, "subscribe": " , "}, "names no topics"),
         ({**BASE, "assign": '{"flights":[0]}'}, "Options 'subscribe', 'assign' exclude each other"),
         ({**WITHOUT_SUBSCRIBE, "subscribePattern": "fl("}, "is not a regular expression"),
         ({**WITHOUT_SUBSCRIBE, "subscribePattern": " "}, "Option 'subscribePattern' is ' ', which is empty"),

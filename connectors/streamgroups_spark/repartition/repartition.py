@@ -212,11 +212,20 @@ def _connection(df: DataFrame) -> tuple[str | None, dict[str, str]]:
 
 def _reading(topic: str, options: Mapping[str, str]) -> dict[str, str]:
     given = {name.lower(): name for name in options}
-    for name in ("subscribe", "subscribePattern", "assign", "includeHeaders", "eventTimeHeader", "watermarkHeader"):
+    of_the_read = (
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        "columns",
+        "includeHeaders",
+        "eventTimeHeader",
+        "watermarkHeader",
+    )
+    for name in of_the_read:
         if name.lower() in given:
             raise InvalidOption(
                 f"The options contain '{name}'.",
-                remedy="Leave it out: 'topic' is the topic, and its records have no headers.",
+                remedy="Leave it out: 'topic' is the topic, and its records are read without headers.",
             )
     isolation = given.get("kafka.isolation.level")
     if isolation is not None and options[isolation].strip().lower() != "read_committed":

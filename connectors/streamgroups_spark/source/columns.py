@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
+from streamgroups.similar_names import nearest
 from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_spark.source.source_options import SourceOptions
 
@@ -50,15 +51,48 @@ _OFFSET = pa.field("offset", COLUMNS["offset"])
 
 
 def spark_schema(options: SourceOptions) -> str:
-    """Returns the columns of a read without a schema of the user, as Spark's DDL."""
-    return _listed(_types(options, with_headers=options.include_headers))
+    """Returns the columns of a read without a schema of the user, as Spark's DDL.
+
+    Raises:
+        InvalidOption: if the option ``columns`` names a column that the source does not provide, or not one that another
+            option adds.
+    """
+    if options.columns is None:
+        return _listed(_types(options, with_headers=options.include_headers))
+    types = _types(options, with_headers=True)
+    for name in options.columns:
+        if name not in types:
+            raise InvalidOption(
+                f"Option 'columns' names '{name}', which the source does not provide.", remedy=_remedy(name, types)
+            )
+    added = {
+        "includeHeaders": options.include_headers and "headers",
+        "includeWatermark": options.include_watermark and WATERMARK,
+        "eventTimeHeader": options.event_time_header is not None and EVENT_TIME,
+    }
+    for option, column in added.items():
+        if column and column not in options.columns:
+            raise InvalidOption(
+                f"Option '{option}' adds the column '{column}', which option 'columns' does not name.",
+                remedy=f"Add {column} to 'columns', or leave '{option}' out.",
+            )
+    return _listed({name: types[name] for name in options.columns})
+
+
+def _remedy(name: str, types: dict[str, str]) -> str:
+    adding = {
+        EVENT_TIME: "Set 'eventTimeHeader' to the header with its value.",
+        WATERMARK: "Set includeWatermark=true.",
+    }
+    return adding.get(name) or nearest(name, types)
 
 
 def checked_schema(schema: StructType, options: SourceOptions) -> StructType:
     """Checks a schema of the user against the columns of the source.
 
     Raises:
-        InvalidOption: if the source does not provide a column, or provides it with another type.
+        InvalidOption: if the source does not provide a column, or provides it with another type; or if the option
+            ``columns`` names other columns.
     """
     types = _types(options, with_headers=True)
     for column in schema.fields:
@@ -68,6 +102,12 @@ def checked_schema(schema: StructType, options: SourceOptions) -> StructType:
                 "the source does not provide.",
                 remedy=f"The columns are {_listed(types)}.",
             )
+    if options.columns is not None and tuple(schema.names) != options.columns:
+        raise InvalidOption(
+            f"The columns of the schema are {', '.join(schema.names)}, and those of option 'columns' "
+            f"{', '.join(options.columns)}.",
+            remedy="Leave one of them out.",
+        )
     return schema
 
 

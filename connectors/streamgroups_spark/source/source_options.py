@@ -68,6 +68,7 @@ OPTION_NAMES = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "onDataLoss",
+    "columns",
     "includeHeaders",
     "includeWatermark",
     "eventTimeHeader",
@@ -103,6 +104,7 @@ class SourceOptions:
         partition_idle_timeout_ms: the option ``partitionIdleTimeout``.
         import_from: the option ``importFrom``; ``None`` if it is not set.
         on_violation: the option ``onViolation``.
+        columns: the option ``columns``. ``None``: all columns.
         include_watermark: whether the read has a column ``watermark``.
         include_headers: whether the read has a column ``headers``.
         event_time_header: the header that the column ``eventTime`` contains. ``None``: the read has no such column.
@@ -134,6 +136,7 @@ class SourceOptions:
     partition_idle_timeout_ms: int | None
     import_from: str | None
     on_violation: OnViolation
+    columns: tuple[str, ...] | None
     include_watermark: bool
     include_headers: bool
     event_time_header: str | None
@@ -221,6 +224,7 @@ def parse(options: Mapping[str, str], *, streaming: bool, connections_file: str 
         partition_idle_timeout_ms=partition_idle_timeout(known),
         import_from=_import_from(known, group_id),
         on_violation=on_violation(known),
+        columns=_names(known, "columns", "columns"),
         include_watermark=flag(known, "includeWatermark", default=False),
         include_headers=flag(known, "includeHeaders", default=False),
         event_time_header=_header(known, "eventTimeHeader"),
@@ -347,13 +351,23 @@ def _subscription(known: Mapping[str, str]) -> Subscription:
         return Partitions(_assigned(value))
     if name == "subscribePattern":
         return Pattern(_pattern(value))
-    topics = tuple(dict.fromkeys(t.strip() for t in value.split(",") if t.strip()))
-    if not topics:
-        raise InvalidOption(
-            f"Option 'subscribe' is '{value}', which contains no topic.",
-            remedy="Set it to topics, separated by commas.",
-        )
+    topics = _names(known, "subscribe", "topics")
+    assert topics is not None, "it is given"
     return Topics(topics)
+
+
+def _names(known: Mapping[str, str], name: str, what: str) -> tuple[str, ...] | None:
+    """Parses names, separated by commas. A name that is there twice counts once."""
+    value = known.get(name)
+    if value is None:
+        return None
+    names = tuple(dict.fromkeys(it.strip() for it in value.split(",") if it.strip()))
+    if not names:
+        raise InvalidOption(
+            f"Option '{name}' is '{value}', which names no {what}.",
+            remedy=f"Set it to {what}, separated by commas.",
+        )
+    return names
 
 
 def _header(known: Mapping[str, str], name: str) -> str | None:
