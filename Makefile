@@ -30,7 +30,7 @@ EXAMPLES ?= 20
 ORACLES := $(wildcard component_tests/test_*_agree*.py component_tests/test_*_sequences.py component_tests/test_postgres_precision.py integration_tests/test_*_agree_with_*.py integration_tests/test_*_agrees_with_python.py)
 MUTANTS ?=
 
-.PHONY: help demo test test-long test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration sanitize fuzz bench wheel constraints clean
+.PHONY: help demo test test-long test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration sanitize fuzz evidence bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -120,6 +120,9 @@ sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanit
 
 fuzz: $(VENV)/installed  ## every parser of external input, with corrupt input; MINUTES=60, SEED=7 to reproduce a failure
 	$(BIN)/python -m unit_tests.hostile_input --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+evidence: $(VENV)/installed  ## a long run whose result is recorded in docs/evidence-table.rst; RUN='nightly SEED=7'
+	$(BIN)/python -m integration_tests.evidence make $(RUN)
 
 bench: $(VENV)/installed $(VENV)/quix  ## a table of our figures and those of alternatives; BENCH=--quick: a small run
 	$(BIN)/python -m benchmarks --quix-python $(VENV)/quix/bin/python $(BENCH)

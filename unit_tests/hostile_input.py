@@ -387,7 +387,8 @@ def main() -> None:
                 sys.exit(1)
             read[parser.name] += 1
     for name, n in read.items():
-        print(f"{name:24} {n:>12,} inputs, {accepted[name]:>10,} accepted")
+        print(f"{name:40} {n:>12,} inputs, {accepted[name]:>10,} accepted")
+    print(f"{len(read)} parsers, {read.total():,} inputs, no bug, seed {required.seed}")
 
 
 if __name__ == "__main__":
