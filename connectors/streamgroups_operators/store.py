@@ -34,6 +34,7 @@ from streamgroups.state.state_lookup import (
     is_continued,
     is_exactly,
     is_killed,
+    require_not_later,
 )
 from streamgroups_operators.file_format import pack, segment_of, unpack
 from streamgroups_operators.operator import Part
@@ -127,6 +128,14 @@ class StoredStates:
             StateDamaged: if the file is damaged.
             StateMismatch: if the state belongs to another topic, cluster, offset, group or definition.
             StateUnreachable: if the storage does not answer.
+        """
+        require_not_later(position, [self._name])
+        return self.find_planned(position)
+
+    def find_planned(self, position: Position) -> Choice:
+        """The state of the plan of a task. Ids that a reset keeps are those of a later offset.
+
+        Raises the errors of :meth:`find`.
         """
         if isinstance(position.origin, New):
             return choose(position, (), self._on_missing)

@@ -193,12 +193,12 @@ def stored_state(store: StateStore, plan: RangePlan) -> tuple[State, int]:
     """Returns the state from which a range continues, and the offset at which it was empty.
 
     Raises:
-        StreamGroupsError: see :meth:`streamgroups_operators.store.StoredStates.find`.
+        StreamGroupsError: see :meth:`streamgroups_operators.store.StoredStates.find_planned`.
     """
     tp = plan.range.topic_partition
     if not isinstance(plan.state, Named):
         return State(), plan.read_from
-    found = store.find(Position(tp, plan.range.next_offset, plan.state, plan.identity))
+    found = store.find_planned(Position(tp, plan.range.next_offset, plan.state, plan.identity))
     if isinstance(found, Stored):
         stored = found.state
         return State(store.parts_of(tp, found), stored.values, stored.due_ms, stored.time), stored.began_offset

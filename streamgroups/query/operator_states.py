@@ -24,7 +24,7 @@ from streamgroups.query.query_ports import BatchStates
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures, sum_of_sizes, total
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import UNNAMED, Named, New, StateOrigin
-from streamgroups.state.state_lookup import Choice, Empty, OnMissingState, Position
+from streamgroups.state.state_lookup import Choice, Empty, OnMissingState, Position, require_not_later
 from streamgroups.state.state_time import StateTime
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 
@@ -194,6 +194,7 @@ class OperatorStates(BatchStates):
 
         Raises:
             StateMissing: if no state leads to a position.
+            StateMismatch: if a position names the state of a later offset.
             StateUnreachable: if the storage does not answer.
         """
         planned_ms = self._now_ms()
@@ -222,9 +223,11 @@ class OperatorStates(BatchStates):
         return tuple(self._range_plan(r, owned[r.topic_partition]) for r in task)
 
     def _range_plan(self, r: OffsetRange, owned: Owned) -> RangePlan:
+        position = Position(r.topic_partition, r.next_offset, owned.state, owned.identity)
+        require_not_later(position, self._operators)
         if isinstance(owned.state, New | Named):
             return self._timed(RangePlan(r, owned.state, r.next_offset, owned.identity))
-        choice = self._find(Position(r.topic_partition, r.next_offset, owned.state, owned.identity))
+        choice = self._find(position)
         return self._plan_of(r, owned, choice)
 
     def _plan_of(self, r: OffsetRange, owned: Owned, choice: Choice) -> RangePlan:

@@ -11,6 +11,7 @@ the position                           continues with
 is a starting position                 an empty state
 names a state                          this state. If its file is missing: the policy. If it is damaged: an error
 names the state of an earlier offset   this state, and the records from there to ``o``, without output: a savepoint
+names the state of a later offset      an error: the state contains records that the batch would read again
 names none; a state of ``o`` exists    the newest of them that was committed, as far as that is known (below)
 names none; earlier states exist       the latest of them, and the records from there to ``o``, without output. The
                                        start of the first batch counts as a state, which is empty
@@ -99,6 +100,34 @@ class Stored:
 
 
 Choice: TypeAlias = Empty | Stored
+
+
+def require_not_later(position: Position, operators: Collection[str]) -> None:
+    """Rejects a position that names the state of a later offset: records in between would be in the state twice.
+
+    No commit of a query names such a state. ``sg.dedup`` with ``on_reset="keep"`` continues with one that it has searched, and
+    commits the state of the position.
+
+    Args:
+        position: the position.
+        operators: the operators that continue with the state.
+
+    Raises:
+        StateMismatch: with the operators, the partition and both offsets.
+
+    >>> name = StateFileName(1732334879123, "1f3a9c2b7d10", 17, 42)
+    >>> require_not_later(Position(TopicPartition("flights", 0), 700, Named(name, 700)), ["windows"])
+    """
+    tp, named = position.topic_partition, position.origin
+    if not isinstance(named, Named | Earlier) or named.next_offset <= position.next_offset:
+        return
+    raise StateMismatch(
+        f"{tp}: the position {position.next_offset} names the state of the later offset {named.next_offset} of operator "
+        f"{', '.join(map(repr, operators))} in file '{named.file}'. Records in between would be in the state twice.",
+        remedy="Find out which program has committed the position. Reset the partition to an earlier offset whose state is stored.",
+        topic=tp.topic,
+        partition=tp.partition,
+    )
 
 
 def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMissingState) -> Choice:

@@ -48,6 +48,15 @@ def found(store: StateStore, tp: TopicPartition, offset: int, number: int) -> Pa
     return choice.state
 
 
+def test_S11_a_state_of_a_later_offset_is_found_only_for_the_plan_of_a_task() -> None:
+    files = FakeStateFiles()
+    StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[rows(x=1)])])
+    store, position = StateStore(COUNTS, files), Position(P0, 4, Named(file(1), 5), TOPIC)
+    with pytest.raises(StateMismatch, match="position 4 names the state of the later offset 5 of operator 'windows'"):
+        store.find(position)
+    assert isinstance(store.find_planned(position), Stored)
+
+
 def test_S10_a_state_is_found_by_the_name_in_the_commit_and_has_its_rows() -> None:
     files = FakeStateFiles()
     StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[rows(x=1)], b=[rows(y=2, z=3)]), new(P1, 7, a=[rows(x=9)])])

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.errors import StateMissing
+from streamgroups.errors import StateMismatch, StateMissing
 from streamgroups.event_time.watermark import At, NotYet, Watermark
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.membership import InFlight, Membership, NewPosition, Origin, Owned
@@ -92,6 +92,14 @@ def planned(state: StateOrigin, found: Choice | None = None) -> RangePlan:
 
 def test_S10_a_named_state_needs_no_search() -> None:
     assert planned(Named(file(1), 10)) == RangePlan(R0, Named(file(1), 10), 10, TOPIC)
+
+
+def test_S11_a_state_of_a_later_offset_is_rejected_before_the_batch() -> None:
+    """A committed position has no such state. One that a search has found is that of ids that a reset keeps."""
+    with pytest.raises(StateMismatch, match="position 10 names the state of the later offset 11"):
+        planned(Named(file(1), 11))
+    later = Stored(file(1), PartitionState(OffsetRange(P0, 5, 11), 0, TOPIC))
+    assert planned(UNNAMED, later) == RangePlan(R0, Named(file(1), 11), 10, TOPIC)
 
 
 def test_W2_the_plan_of_each_range_contains_the_watermark_of_the_group() -> None:

@@ -12,7 +12,16 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.origins import Earlier, Named, New, Unnamed
-from streamgroups.state.state_lookup import Choice, Empty, OnMissingState, Position, Stored, choose, is_continued
+from streamgroups.state.state_lookup import (
+    Choice,
+    Empty,
+    OnMissingState,
+    Position,
+    Stored,
+    choose,
+    is_continued,
+    require_not_later,
+)
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 TOPIC = TopicIdentity("c1", "t1")
@@ -57,6 +66,17 @@ def test_C3_a_position_that_names_an_earlier_state_reads_again_from_there() -> N
     assert (choice.file, choice.read_from) == (file(1), 5)
     with pytest.raises(StateMismatch, match="has its state at 4"):
         choose(at(9, Earlier(file(1), 5)), [stored(1, 4)], FAIL)
+
+
+@pytest.mark.parametrize("origin", [Named(file(1), 6), Earlier(file(1), 6)])
+def test_S11_a_position_that_names_a_later_state_is_rejected(origin: Named | Earlier) -> None:
+    with pytest.raises(StateMismatch, match="'windows', 'counts'") as rejected:
+        require_not_later(at(5, origin), ["windows", "counts"])
+    assert "flights-0: the position 5 names the state of the later offset 6" in rejected.value.what
+    assert str(file(1)) in rejected.value.what
+    assert (rejected.value.topic, rejected.value.partition) == ("flights", 0)
+    for offset in (6, 9):
+        require_not_later(at(offset, origin), ["windows"])
 
 
 def test_S10_a_starting_position_has_an_empty_state_whatever_is_stored() -> None:
