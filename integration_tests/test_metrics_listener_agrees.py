@@ -49,11 +49,11 @@ def listen(spark: SparkSession) -> Iterator[Callable[..., sg.reports.MetricsList
 
 
 def scrape(metrics: sg.reports.MetricsListener) -> Samples:
-    """The whole response: values by name and labels, without ids."""
+    """The whole response: values by name and labels, without ids, and without the label of processors."""
     with urllib.request.urlopen(f"http://{metrics.address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     return {
-        (s.name, tuple(v for k, v in sorted(s.labels.items()) if k != "query_id")): s.value
+        (s.name, tuple(v for k, v in sorted(s.labels.items()) if k not in ("query_id", "processor"))): s.value
         for family in text_string_to_metric_families(text)
         for s in family.samples
     }

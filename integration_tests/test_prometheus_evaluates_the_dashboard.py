@@ -40,7 +40,7 @@ from unit_tests.requirements import without
 pytestmark = LONG
 if not (shutil.which("prometheus") and shutil.which("promtool")):
     without("prometheus", "prometheus and promtool are not installed")
-#: The metrics whose queries find no series here, with the reason.
+#: The metrics and selectors whose queries find no series here, with the reason.
 EMPTY = {
     "streamgroups_group_open_records": "no transaction is open",
     "streamgroups_partition_open_records": "no transaction is open",
@@ -49,6 +49,12 @@ EMPTY = {
     "streamgroups_partition_gap_lost_offsets_total": "no records were lost",
     "streamgroups_partition_ignored_watermarks_total": "producers emit no watermarks",
     "streamgroups_partition_ahead_seconds": "no partition waits by maxDrift",
+    "streamgroups_processor_replicas": "no instance is polled",
+    "streamgroups_processor_lag_records": "no instance is polled",
+    "streamgroups_processor_processed_rows_per_second": "no instance is polled",
+    "streamgroups_processor_watermark_timestamp_seconds": "no instance is polled",
+    "streamgroups_processor_batch_duration_seconds": "no instance is polled",
+    'processor!=""': "no query is a processor",
 }
 
 
@@ -167,7 +173,10 @@ def dashboard_queries() -> list[tuple[str, str]]:
     """The title of the panel and the query, for each query of the dashboard, with all groups and queries selected."""
     panels = json.loads(dashboard_json())["panels"]
     found = [(panel["title"], target["expr"]) for panel in panels for target in panel["targets"]]
-    return [(title, expr.replace("$group", ".*").replace("$query", ".*")) for title, expr in found]
+    variables = ("$group", "$query", "$processor")
+    for variable in variables:
+        found = [(title, expr.replace(variable, ".*")) for title, expr in found]
+    return found
 
 
 def test_O3_each_query_has_series_and_each_rule_is_evaluated(prometheus: Prometheus) -> None:

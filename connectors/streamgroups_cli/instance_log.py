@@ -118,9 +118,18 @@ def open_instance(connect: Connect, name: str) -> Iterator[OpenInstance]:
         UnknownTopic: if the instance does not exist.
     """
     with connect() as cluster:
-        log = instance_log(cluster, name)
-        log.check()
-        yield OpenInstance(name, log, cluster, timeout_s(connect.timeout))
+        yield OpenInstance(name, open_log(cluster, name), cluster, timeout_s(connect.timeout))
+
+
+def open_log(cluster: Cluster, name: str) -> InstanceLog:
+    """Returns the topic of an existing instance.
+
+    Raises:
+        UnknownTopic: if the instance does not exist.
+    """
+    log = instance_log(cluster, name)
+    log.check()
+    return log
 
 
 def instance_log(cluster: Cluster, name: str) -> InstanceLog:

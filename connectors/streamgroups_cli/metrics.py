@@ -1,4 +1,4 @@
-"""``streamgroups metrics``: a Prometheus exporter for the groups of a cluster, its Grafana dashboard and alert rules.
+"""``streamgroups metrics``: a Prometheus exporter for groups and processors, its Grafana dashboard and alert rules.
 
 ``streamgroups_cli.command_line`` imports it; :mod:`streamgroups_admin.reports.exporter` exports. Source: SEMANTICS O3.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +16,15 @@ import typer
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
+from streamgroups.instances.entries import check_name
+from streamgroups.instances.overview import ReplicaView, overview
 from streamgroups.monitoring.monitor import Monitor
-from streamgroups_cli.connection import Connect
+from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
 from streamgroups_cli.groups.scope import GroupsOrAllArgument
+from streamgroups_cli.instance_log import open_log
+from streamgroups_cli.metrics_address import parse_address
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 
@@ -37,21 +44,33 @@ def metrics(
         str, typer.Option(metavar="DURATION", help="Time window of the lag states; the first one needs half of it.")
     ] = "5m",
     count_limit: CountLimitOption = POLL_MIB,
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            "--instance", "-i", metavar="NAME", help="Also export the processors of this instance.", show_default=False
+        ),
+    ] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and exit.")] = False,
     alert_rules: Annotated[
         bool, typer.Option("--alert-rules", help="Print alert rules for Prometheus, in YAML, and exit.")
     ] = False,
 ) -> None:
-    """Export members, state and lag of groups to Prometheus."""
+    """Export members, state and lag of groups to Prometheus.
+
+    With --instance also the states of its processors, and the lag, watermark and duration of their last batches. All series of
+    a processor have the label processor, with the value <instance>.<name>.
+    """
     if dashboard and alert_rules:
         raise InvalidOption("--dashboard and --alert-rules print different files.", remedy="Use one of them.")
     if dashboard or alert_rules:
         print(dashboard_json() if dashboard else alert_rules_yaml(), end="")
         return
-    host, port = parse_address(listen)
+    host, port = parse_address(listen, "--listen")
     interval_s = parse_duration_ms(interval, option="--interval") / 1000
     window_ms = parse_duration_ms(window, option="--window")
-    with connect() as cluster:
+    if instance is not None:
+        check_name(instance, "an instance")
+    with connect() as cluster, _replicas(cluster, instance, timeout_s(connect.timeout)) as replicas:
         from prometheus_client import CollectorRegistry, start_http_server
 
         from streamgroups_admin.reports.exporter import GroupCollector, Polls
@@ -60,12 +79,12 @@ def metrics(
         monitor = Monitor(
             cluster.groups, cluster.topics, cluster.now_ms, window_ms=window_ms, count_bytes=limit_bytes, gaps=True
         )
-        polls = Polls(lambda: monitor.poll(groups), lambda: sum(cluster.requests.values()))
+        polls = Polls(lambda: monitor.poll(groups), lambda: sum(cluster.requests.values()), replicas=replicas)
         failure = polls.refresh()
         if failure is not None:
             raise failure
         registry = CollectorRegistry()
-        registry.register(GroupCollector(polls))
+        registry.register(GroupCollector(polls, instance))
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as e:
@@ -81,6 +100,23 @@ def metrics(
             thread.join()
 
 
+@contextmanager
+def _replicas(
+    cluster: Cluster, instance: str | None, timeout_s: float
+) -> Iterator[Callable[[], Sequence[ReplicaView]]]:
+    """Returns a function that reads the new entries of an instance, and returns the replicas of its processors."""
+    if instance is None:
+        yield tuple
+        return
+    with closing(open_log(cluster, instance).reader()) as reader:
+
+        def read() -> Sequence[ReplicaView]:
+            reader.read_to_end(timeout_s)
+            return overview(instance, reader.state, cluster.now_ms()).replicas
+
+        yield read
+
+
 def _refresh_until_stopped(polls: Polls, interval_s: float) -> None:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -93,24 +129,6 @@ def _refresh_until_stopped(polls: Polls, interval_s: float) -> None:
         elif failure is None and failed:
             print_message("The cluster is reachable again.")
         failed = failure is not None
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Parses a host and a port.
-
-    Raises:
-        InvalidOption: if the text is not a host and a port.
-
-    >>> parse_address("127.0.0.1:9308"), parse_address("[::1]:0")
-    (('127.0.0.1', 9308), ('::1', 0))
-    >>> parse_address("9308")
-    Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: --listen is '9308', which is not HOST:PORT. Write it as 127.0.0.1:9308.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise InvalidOption(f"--listen is '{text}', which is not HOST:PORT.", remedy="Write it as 127.0.0.1:9308.")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def dashboard_json() -> str:

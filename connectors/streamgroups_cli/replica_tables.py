@@ -17,6 +17,7 @@ _COLUMNS = (
     Column("since", rank=2),
     Column("batch", right=True, rank=1),
     Column("rows_per_s", right=True, rank=1),
+    Column("batch_ms", right=True, rank=3),
     Column("lag", right=True),
     Column("watermark", rank=2),
     Column("why", is_prose=True),
@@ -42,6 +43,7 @@ def replica_document(view: ReplicaView) -> dict[str, Any]:
         "why": view.why,
         "batch": None if progress is None else progress.batch,
         "rows_per_s": None if progress is None else progress.rows_per_s,
+        "batch_ms": None if progress is None else progress.duration_ms,
         "lag": None if progress is None else progress.lag,
         "watermark": None if progress is None else utc(progress.watermark_ms),
     }

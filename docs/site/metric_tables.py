@@ -13,11 +13,13 @@ from markup import heading, table
 from prometheus_client.core import Metric
 
 from streamgroups.groups.gaps import Cause, Gap, Gaps
+from streamgroups.instances.entries import Progress, Replica
+from streamgroups.instances.overview import ReplicaView
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.member_metrics import flight_metrics, state_metrics, unreadable_metrics, waiting_metrics
 from streamgroups.monitoring.metrics import (
     GROUP_LABELS,
-    QUERY_LABELS,
+    QUERY_GROUP_LABELS,
     GroupFigures,
     PartitionFigures,
     gap_metrics,
@@ -26,15 +28,18 @@ from streamgroups.monitoring.metrics import (
     partition_metrics,
     query_metrics,
 )
+from streamgroups.monitoring.processor_metrics import processor_metrics
 from streamgroups.partitions import TopicPartition
 from streamgroups_admin.reports.exporter import Polls
 
 _INTRODUCTION = """\
 All metrics are gauges, except those that end with ``_total``, which are counters. A value that is unknown has no sample.
+The label ``processor`` is ``<instance>.<name>`` of a declared processor. Other series do not have it.
 
 """
 _EXPORTER = """\
 ``streamgroups metrics`` exports them for the groups of a cluster (`groups-cli.rst <../groups-cli.rst#prometheus-exporter>`_).
+Metrics of processors need its option ``--instance``.
 
 """
 _LISTENER = """\
@@ -47,12 +52,15 @@ _PARTITION = TopicPartition("flights", 0)
 
 
 def _families(kind: str) -> Iterator[Metric]:
-    labels = GROUP_LABELS if kind == "exporter" else (*GROUP_LABELS, *QUERY_LABELS)
+    labels = GROUP_LABELS if kind == "exporter" else QUERY_GROUP_LABELS
     # The exporter has no query, so it exports no offset that a query has processed.
     processed = None if kind == "exporter" else 0
     partition = PartitionFigures(_PARTITION, next(iter(LagState)), 0, 0, 0, processed, 0, 0, 0, True, 0)
     gaps = {_PARTITION: Gaps().plus(Gap(0, 1, Cause.EXPIRED, 0))}
     groups = [GroupFigures(labels, 1, "Stable", (partition,), gaps)]
+    if kind == "exporter":
+        progress = Progress(0, 0, 0, 0, 0)
+        yield from processor_metrics("board", [ReplicaView(Replica("late", 0), "running", progress=progress)])
     if kind == "listener":
         yield from chain(query_metrics([], {}), output_metrics({}, {}, []), flight_metrics([], []))
         yield from chain(state_metrics([], []), waiting_metrics([], []), unreadable_metrics([], []))

@@ -138,12 +138,14 @@ class Progress:
         rows_per_s: processed records per second, rounded.
         lag: available records that it has not read; ``None`` if unknown.
         watermark_ms: the watermark, in milliseconds since the epoch; ``None`` without one.
+        duration_ms: the duration of the batch, in milliseconds; ``None`` if unknown.
     """
 
     batch: int
     rows_per_s: int
     lag: int | None = None
     watermark_ms: int | None = None
+    duration_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,7 @@ def _observation_fields(entry: Observation) -> dict[str, Any]:
             "rows_per_s": progress.rows_per_s,
             "lag": progress.lag,
             "watermark_ms": progress.watermark_ms,
+            "duration_ms": progress.duration_ms,
         },
     }
 
@@ -217,12 +218,13 @@ def _read_observation(replica: Any, fields: Mapping[str, Any]) -> Observation:
 
 
 def _read_progress(fields: Mapping[str, Any]) -> Progress:
-    lag = fields.get("lag")
+    lag, duration_ms = fields.get("lag"), fields.get("duration_ms")
     return Progress(
         whole(fields["batch"]),
         whole(fields["rows_per_s"]),
         None if lag is None else whole(lag),
         time_ms_or_none(fields.get("watermark_ms")),
+        None if duration_ms is None else whole(duration_ms),
     )
 
 

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, UnreadableWatermarks, WaitingPartitions
-from streamgroups.monitoring.metrics import GROUP_LABELS, MS_PER_S, QUERY_LABELS
+from streamgroups.monitoring.metrics import MS_PER_S, QUERY_GROUP_LABELS
 from streamgroups.monitoring.queries import WatchedQuery
 from streamgroups.state.figures import StateSize, TaskFigures
 
-_OF_PARTITION = (*GROUP_LABELS, *QUERY_LABELS, "topic", "partition")
-_OF_MEMBER = (*GROUP_LABELS, *QUERY_LABELS, "member")
+_OF_PARTITION = (*QUERY_GROUP_LABELS, "topic", "partition")
+_OF_MEMBER = (*QUERY_GROUP_LABELS, "member")
+#: The labels of a query that is not known yet.
+_UNKNOWN = ("", "", "")
 _SIZES: Mapping[str, tuple[str, Callable[[StateSize], float]]] = {
     "rows": ("Rows in the state of the partition.", lambda s: s.rows),
     "bytes": ("Uncompressed bytes of these rows.", lambda s: s.row_bytes),
@@ -70,7 +72,7 @@ def flight_metrics(flights: Iterable[BatchFlight], queries: Iterable[WatchedQuer
         for f in flights:
             value = value_of(f)
             if value is not None:
-                gauge.add_metric([f.group_id, *known.get(f.member, ("", "")), f.member], value)
+                gauge.add_metric([f.group_id, *known.get(f.member, _UNKNOWN), f.member], value)
         yield gauge
 
 
@@ -87,13 +89,13 @@ def state_metrics(states: Iterable[QueryStates], queries: Iterable[WatchedQuery]
         gauge = GaugeMetricFamily(f"streamgroups_partition_state_{name}", text, labels=_OF_PARTITION)
         for it in states:
             for tp, size in it.figures.sizes.items():
-                of_query = (it.group_id, *known.get(it.member, ("", "")))
+                of_query = (it.group_id, *known.get(it.member, _UNKNOWN))
                 gauge.add_metric([*of_query, tp.topic, str(tp.partition)], size_of(size))
         yield gauge
     for name, (text, value_of) in _WORK.items():
         gauge = GaugeMetricFamily(f"streamgroups_query_state_{name}", text, labels=_OF_MEMBER)
         for it in states:
-            gauge.add_metric([it.group_id, *known.get(it.member, ("", "")), it.member], value_of(it.figures.work))
+            gauge.add_metric([it.group_id, *known.get(it.member, _UNKNOWN), it.member], value_of(it.figures.work))
         yield gauge
 
 
@@ -117,7 +119,7 @@ def waiting_metrics(waiting: Iterable[WaitingPartitions], queries: Iterable[Watc
         labels=_OF_PARTITION,
     )
     for it in waiting:
-        of_query = (it.group_id, *known.get(it.member, ("", "")))
+        of_query = (it.group_id, *known.get(it.member, _UNKNOWN))
         count.add_metric([*of_query, it.member], len(it.ahead_ms))
         for tp, ahead_ms in it.ahead_ms.items():
             if ahead_ms is not None:
@@ -133,7 +135,7 @@ def unreadable_metrics(unreadable: Iterable[UnreadableWatermarks], queries: Iter
         queries: the known queries. Members of others are left out: their queries have ended.
     """
     known = _queries_of_members(queries)
-    counts: Counter[tuple[str, str, str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str, str, str, str]] = Counter()
     for it in unreadable:
         if it.member in known:
             place = it.topic_partition
@@ -149,6 +151,6 @@ def unreadable_metrics(unreadable: Iterable[UnreadableWatermarks], queries: Iter
     yield family
 
 
-def _queries_of_members(queries: Iterable[WatchedQuery]) -> dict[str, tuple[str, str]]:
-    """The values of the labels ``query`` and ``query_id`` for each known member."""
-    return {member: (q.name, q.query_id) for q in queries for g in q.groups for member in g.members}
+def _queries_of_members(queries: Iterable[WatchedQuery]) -> dict[str, tuple[str, str, str]]:
+    """The values of the labels of the query of each known member."""
+    return {member: q.labels for q in queries for g in q.groups for member in g.members}

@@ -1,7 +1,8 @@
 """The Prometheus metrics of groups and queries: names, labels and meanings of all exported metrics.
 
 ``streamgroups metrics`` (:mod:`streamgroups_admin.reports.exporter`) and ``sg.reports.MetricsListener`` use it, so that both
-export the same values under the same names. Series of the latter also have the labels ``query`` and ``query_id``.
+export the same values under the same names. Series of the latter also have the labels ``query`` and ``query_id``. The label
+``processor`` is ``<instance>.<name>``, and empty for a group or a query without a processor: Prometheus drops an empty label.
 Source: Prometheus' naming practices (base units, a suffix for the unit). An unknown value has no sample, because a 0 or
 the last known value would be wrong.
 """
@@ -90,15 +91,22 @@ _OF_PARTITIONS: Mapping[str, tuple[str, Callable[[PartitionFigures], float | Non
     "end_offset": ("Offset after the last record.", lambda p: p.end_offset),
     "lost_records": ("Offsets that were deleted before the group read them.", lambda p: p.lost_records),
 }
-GROUP_LABELS = ("group",)
-QUERY_LABELS = ("query", "query_id")
+GROUP_LABELS = ("group", "processor")
+QUERY_LABELS = ("query", "query_id", "processor")
+#: The labels of a query's part of a group.
+QUERY_GROUP_LABELS = ("group", *QUERY_LABELS)
 
 
-def watched_group(group: WatchedGroup) -> GroupFigures:
-    """Returns the metrics of a group from a poll of the cluster."""
+def watched_group(group: WatchedGroup, processor: str = "") -> GroupFigures:
+    """Returns the metrics of a group from a poll of the cluster.
+
+    Args:
+        group: the group.
+        processor: its processor; empty without one.
+    """
     description = group.snapshot.description
     return GroupFigures(
-        (description.group_id,),
+        (description.group_id, processor),
         len(description.members),
         description.state,
         tuple(_watched_partition(p) for p in group.partitions),
@@ -131,7 +139,7 @@ def query_group(query: WatchedQuery, group: QueryGroup, polled: WatchedGroup | N
         group: its part of the group, from its progress.
         polled: the same group from the last poll of the cluster, if any. Its values take precedence.
     """
-    labels = (group.group_id, query.name, query.query_id)
+    labels = (group.group_id, *query.labels)
     if polled is None:
         return GroupFigures(labels, None, None, tuple(map(_reported_partition, group.partitions)))
     found = {p.lag.topic_partition: p for p in polled.partitions}
@@ -279,23 +287,23 @@ _COUNTS_OF_QUERIES: Mapping[str, tuple[str, Callable[[WatchedQuery], float]]] = 
 }
 
 
-def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
+def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, str, str], int]) -> Iterator[Metric]:
     """Returns the metrics of queries.
 
     Args:
         queries: the running queries.
-        failures: the number of failed runs, by name and cause.
+        failures: the number of failed runs, by name, processor and cause.
     """
     queries = list(queries)
     for name, (text, value_of) in _OF_QUERIES.items():
         gauge = GaugeMetricFamily(f"streamgroups_query_{name}", text, labels=QUERY_LABELS)
         for q in queries:
-            _add(gauge, (q.name, q.query_id), value_of(q))
+            _add(gauge, q.labels, value_of(q))
         yield gauge
     for name, (text, count_of) in _COUNTS_OF_QUERIES.items():
         counter = CounterMetricFamily(f"streamgroups_query_{name}", text, labels=QUERY_LABELS)
         for q in queries:
-            counter.add_metric([q.name, q.query_id], count_of(q))
+            counter.add_metric(q.labels, count_of(q))
         yield counter
     phases = GaugeMetricFamily(
         "streamgroups_query_phase_duration_seconds",
@@ -304,11 +312,12 @@ def query_metrics(queries: Iterable[WatchedQuery], failures: Mapping[tuple[str, 
     )
     for q in queries:
         for phase, duration_ms in q.progress.phases_ms.items() if q.progress else ():
-            phases.add_metric([q.name, q.query_id, phase], duration_ms / MS_PER_S)
+            phases.add_metric([*q.labels, phase], duration_ms / MS_PER_S)
     yield phases
-    failed = CounterMetricFamily("streamgroups_query_failures", "Failed queries.", labels=["query", "cause"])
-    for (name, cause), count in failures.items():
-        failed.add_metric([name, cause], count)
+    labels = ["query", "processor", "cause"]
+    failed = CounterMetricFamily("streamgroups_query_failures", "Failed queries.", labels=labels)
+    for of_query, count in failures.items():
+        failed.add_metric(of_query, count)
     yield failed
 
 
@@ -332,7 +341,7 @@ def output_metrics(
         metric = CounterMetricFamily(f"streamgroups_query_{name}", text, labels=[*QUERY_LABELS, label])
         for q in watched:
             for value, count in sorted(counts.get(q.query_id, {}).items()):
-                metric.add_metric([q.name, q.query_id, value], count)
+                metric.add_metric([*q.labels, value], count)
         yield metric
 
 

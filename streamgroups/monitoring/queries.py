@@ -80,6 +80,7 @@ class WatchedQuery:
         busy_ms: their total duration.
         groups: its part of each of its groups.
         dedup: the counts of ``sg.dedup``.
+        processor: its processor, as ``<instance>.<name>``; empty for a query of a program.
     """
 
     query_id: str
@@ -93,6 +94,12 @@ class WatchedQuery:
     busy_ms: int
     groups: tuple[QueryGroup, ...]
     dedup: DedupCounts = field(default_factory=DedupCounts)
+    processor: str = ""
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """The values of :data:`~streamgroups.monitoring.metrics.QUERY_LABELS`."""
+        return self.name, self.query_id, self.processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,7 @@ class _Query:
     run_id: str
     name: str | None
     last_event_ms: int
+    processor: str
     #: Whether its start was observed, so that late events of an earlier run are not attributed to it.
     seen_start: bool
     progress: QueryProgress | None = None
@@ -142,13 +150,15 @@ class Queries:
 
     Args:
         window_ms: the length of the time window of lag states.
+        processors: the processor of each query that has one, by the name of the query.
     """
 
-    def __init__(self, *, window_ms: int = WINDOW_MS) -> None:
+    def __init__(self, *, window_ms: int = WINDOW_MS, processors: Mapping[str, str] | None = None) -> None:
         self._window_ms = window_ms
+        self._processors = {} if processors is None else processors
         self._running: dict[str, _Query] = {}
-        #: The number of failed runs, by the query's name (empty without one) and the cause.
-        self.failures: Counter[tuple[str, str]] = Counter()
+        #: The number of failed runs, by the query's name (empty without one), its processor and the cause.
+        self.failures: Counter[tuple[str, str, str]] = Counter()
 
     def started(self, query_id: str, run_id: str, name: str | None, now_ms: int) -> None:
         """Handles the start or restart of a query."""
@@ -200,13 +210,14 @@ class Queries:
         is_this_run = query is not None and query.run_id == run_id
         if cause is not None:
             # A query without a name has a new id at each start, which would create a new time series each time.
-            self.failures[(query.name or "") if query is not None else "", cause] += 1
+            name, processor = ("", "") if query is None else (query.name or "", query.processor)
+            self.failures[name, processor, cause] += 1
         if is_this_run:
             del self._running[query_id]
 
     def copy(self) -> Queries:
         """Returns a copy for another thread, which later changes do not affect. It is fast for any number of queries."""
-        same = Queries(window_ms=self._window_ms)
+        same = Queries(window_ms=self._window_ms, processors=self._processors)
         same._running = {query_id: replace(query) for query_id, query in self._running.items()}
         same.failures = self.failures.copy()
         return same
@@ -232,13 +243,14 @@ class Queries:
                 busy_ms=q.busy_ms,
                 groups=tuple(self._groups(q, claims, now_ms)),
                 dedup=q.dedup,
+                processor=q.processor,
             )
             for q in self._running.values()
         ]
         return sorted(found, key=lambda q: (q.name, q.query_id))
 
     def _new(self, query_id: str, run_id: str, name: str | None, now_ms: int, *, seen_start: bool) -> _Query:
-        return _Query(query_id, run_id, name, now_ms, seen_start)
+        return _Query(query_id, run_id, name, now_ms, self._processors.get(name or "", ""), seen_start)
 
     def _of_run(self, query_id: str, run_id: str, name: str | None, now_ms: int) -> _Query | None:
         """Returns the query if the event is of its current run. A query that started before the listener is added."""

@@ -94,13 +94,13 @@ def test_a_query_has_no_figures_before_its_first_batch_and_none_after_its_end() 
     assert (queries.watched(3_000), queries.group_ids, queries.failures) == ([], frozenset(), {})
 
 
-def test_failures_are_counted_by_name_and_cause() -> None:
-    queries = Queries()
+def test_failures_are_counted_by_name_processor_and_cause() -> None:
+    queries = Queries(processors={"flights": "board.flights"})
     for run in "ab":
         queries.started("q", run, "flights", 0)
         queries.terminated("q", run, "data_loss")
     queries.terminated("unheard of", "x", "SparkException")
-    assert queries.failures == {("flights", "data_loss"): 2, ("", "SparkException"): 1}
+    assert queries.failures == {("flights", "board.flights", "data_loss"): 2, ("", "", "SparkException"): 1}
 
 
 def test_the_end_of_an_earlier_run_does_not_end_the_present_one() -> None:

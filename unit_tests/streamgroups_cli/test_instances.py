@@ -22,7 +22,8 @@ from streamgroups.instances.entries import (
     Worker,
 )
 from streamgroups.instances.instance_state import InstanceState
-from streamgroups_cli import instance_log
+from streamgroups_admin.reports.exporter import Polls
+from streamgroups_cli import instance_log, metrics
 from streamgroups_cli.instances import launching
 from unit_tests.cli_runner import CommandLine, Result
 
@@ -143,6 +144,24 @@ def test_apply_reports_the_mistakes_of_all_files(instance: Instance) -> None:
     assert not instance.log.records
     (instance.directory / "late.yaml").unlink()
     assert "contains no YAML file" in instance.apply().err
+
+
+def test_metrics_export_the_processors_of_an_instance(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance.declare("late")
+    instance.apply("--execute")
+    instance("processors", "start", "-i", "board", "late", "--wait", "0s")
+    instance.run_late()
+    states = []
+
+    def refresh_once(polls: Polls, _interval_s: float) -> None:
+        states.append([(str(it.replica), it.state, it.progress) for it in polls.replicas])
+        instance.write(Observation(PLACED, Observed.FAILED, 0, error="no such column"))
+        assert polls.refresh() is None
+        states.append([(str(it.replica), it.state, it.progress) for it in polls.replicas])
+
+    monkeypatch.setattr(metrics, "_refresh_until_stopped", refresh_once)
+    assert instance("metrics", "--instance", "board", "--listen", "127.0.0.1:0").code == 0
+    assert states == [[("late/0", "running", Progress(4, 200, 30))], [("late/0", "failed", None)]]
 
 
 def test_start_waits_and_reports_a_failure(instance: Instance) -> None:

@@ -15,6 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamgroups.coordination.reset_protocol import gaps_group_of, members_group_of
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
 from streamgroups.groups.gaps import Cause, Gap, Gaps
+from streamgroups.instances.entries import Progress, Replica
+from streamgroups.instances.overview import ReplicaView
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
@@ -22,6 +24,7 @@ from streamgroups_admin.reports.exporter import GroupCollector, Polls
 from streamgroups_cli.metrics import alert_rules_yaml, dashboard_json
 from unit_tests.cli_runner import CommandLine
 
+LEFT_OUT = ("group", "processor")
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
 
@@ -40,16 +43,17 @@ class Exporter:
         gaps = Gaps().plus(Gap(1, 3, Cause.EXPIRED, 1_000)).plus(Gap(8, 0, Cause.RECREATED, 2_000))
         self.cluster.commit(gaps_group_of("board"), {P1: 0}, gaps.encode())
         monitor = Monitor(admin, admin, self.clock, window_ms=60_000, gaps=True)
-        self.polls = Polls(monitor.poll, lambda: 7, lambda: self.clock() / 1000)
+        self.polls = Polls(monitor.poll, lambda: 7, lambda: self.clock() / 1000, lambda: self.replicas)
         self._registry = CollectorRegistry()
-        self._registry.register(GroupCollector(self.polls))
+        self.replicas: list[ReplicaView] = []
+        self._registry.register(GroupCollector(self.polls, "board"))
 
     def text(self) -> str:
         return generate_latest(self._registry).decode()
 
     def scrape(self) -> dict[tuple[str, str], float]:
         return {
-            (s.name, " ".join(v for k, v in sorted(s.labels.items()) if k != "group")): s.value
+            (s.name, " ".join(v for k, v in sorted(s.labels.items()) if k not in LEFT_OUT)): s.value
             for family in text_string_to_metric_families(self.text())
             for s in family.samples
         }
@@ -114,6 +118,36 @@ def test_O4_gaps_of_named_groups_are_read_too(exporter: Exporter) -> None:
     assert without.gaps == {}
 
 
+def test_P2_processors_have_a_state_and_the_figures_of_their_last_batches(exporter: Exporter) -> None:
+    exporter.cluster.commit("board.late", {P0: 4})
+    exporter.replicas = [
+        ReplicaView(Replica("late", 0), "running", progress=Progress(7, 200, 30, 2_000, 1_500)),
+        ReplicaView(Replica("late", 1), "running", progress=Progress(9, 100, None, 1_000, 500)),
+        ReplicaView(Replica("failed", 0), "failed", "no such column"),
+    ]
+    exporter.polls.refresh()
+    samples = {
+        (s.name.removeprefix("streamgroups_"), s.labels["processor"], s.labels.get("state", "")): s.value
+        for family in text_string_to_metric_families(exporter.text())
+        for s in family.samples
+        if s.labels.get("processor")
+    }
+    assert {key: value for key, value in samples.items() if value and key[0].startswith("processor_")} == {
+        ("processor_replicas", "board.late", "running"): 2,
+        ("processor_replicas", "board.failed", "failed"): 1,
+        ("processor_lag_records", "board.late", ""): 30,
+        ("processor_watermark_timestamp_seconds", "board.late", ""): 1,
+        ("processor_processed_rows_per_second", "board.late", ""): 300,
+        ("processor_batch_duration_seconds", "board.late", ""): 1.5,
+    }
+    # The group of a processor has the label, and other groups have it not.
+    assert ("group_lag_records", "board.late", "") in samples
+    assert 'streamgroups_group_lag_records{group="board",processor=""}' in exporter.text()
+    exporter.cluster.reachable = False
+    exporter.polls.refresh()
+    assert "streamgroups_processor_lag_records{" not in exporter.text()
+
+
 def test_metrics_of_the_exporter_itself(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([10.0, 12.5, 20.0, 20.25])
     monkeypatch.setattr("streamgroups_admin.reports.exporter.time.monotonic", lambda: next(times_s))
@@ -155,6 +189,7 @@ def test_a_cluster_that_is_away_leaves_no_old_figures(exporter: Exporter) -> Non
 
 
 def test_the_dashboard_shows_all_that_is_exported(exporter: Exporter) -> None:
+    exporter.replicas = [ReplicaView(Replica("late", 0), "running", progress=Progress(7, 200, 30, 2_000, 1_500))]
     exporter.polls.refresh()
     exported = {name for name, _ in exporter.scrape()}
     dashboard = json.loads(dashboard_json())
@@ -193,7 +228,7 @@ def test_O3_alert_rules_use_metrics_of_the_dashboard(exporter: Exporter) -> None
     """The dashboard shows exactly the metrics of the exporter and of sg.reports.MetricsListener; other tests check that."""
     known = set(re.findall(r"\bstreamgroups_\w+", dashboard_json()))
     rules = {group["name"]: group["rules"] for group in yaml.safe_load(alert_rules_yaml())["groups"]}
-    assert set(rules) == {"streamgroups-groups", "streamgroups-queries"}
+    assert set(rules) == {"streamgroups-groups", "streamgroups-processors", "streamgroups-queries"}
     for name, of_group in rules.items():
         for rule in of_group:
             used = set(re.findall(r"\bstreamgroups_\w+", rule["expr"]))
@@ -201,6 +236,8 @@ def test_O3_alert_rules_use_metrics_of_the_dashboard(exporter: Exporter) -> None
             assert used <= known, rule
             of_queries = {it for it in used if it.startswith("streamgroups_query_")}
             assert of_queries == (used if name == "streamgroups-queries" else set()), rule
+            of_processors = {it for it in used if it.startswith("streamgroups_processor_")}
+            assert of_processors == (used if name == "streamgroups-processors" else set()), rule
     exporter.polls.refresh()
     used = set(re.findall(r"\bstreamgroups_\w+", str(rules["streamgroups-groups"])))
     assert used <= {name for name, _ in exporter.scrape()}
@@ -232,7 +269,8 @@ def test_alert_rules_can_be_printed_without_a_cluster(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--listen", "nowhere"], ["--interval", "soon"], ["--listen", "127.0.0.1:99999"]]
+    "arguments",
+    [["--listen", "nowhere"], ["--interval", "soon"], ["--listen", "127.0.0.1:99999"], ["--instance", "board.eu"]],
 )
 def test_wrong_options(cli: CommandLine, arguments: list[str]) -> None:
     assert cli("metrics", *arguments).code == 2

@@ -80,7 +80,7 @@ def test_the_variables_of_the_dashboard_exist() -> None:
         it["query"]["query"] for it in json.loads(dashboard_json())["templating"]["list"] if it["type"] == "query"
     ]
     found = [re.fullmatch(r"label_values\((\w+), (\w+)\)", query) for query in variables]
-    assert [match is not None and match[2] in exported[match[1]] for match in found] == [True, True]
+    assert [match is not None and match[2] in exported[match[1]] for match in found] == [True, True, True]
 
 
 def test_each_column_of_a_table_panel_exists() -> None:

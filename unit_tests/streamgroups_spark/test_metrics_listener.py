@@ -34,6 +34,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
 from streamgroups_spark.bridge.output_counts import OutputCounter
+from streamgroups_spark.bridge.processor_names import PROCESSORS
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.bridge.task_reports import UnreadableCounts
 from streamgroups_spark.messages.batch import InFlightRequest, OutputWritten, StatesRequest, WaitingRequest
@@ -82,11 +83,11 @@ class ListenerWithEvents:
         self.listener._polls.stop()
 
     def scrape(self) -> Samples:
-        """Values by name and labels, ids left out."""
+        """Values by name and labels. Ids are left out, and so are empty labels of processors, as by Prometheus."""
         return {
             (
                 s.name.removeprefix("streamgroups_"),
-                tuple(v for k, v in sorted(s.labels.items()) if k != "query_id"),
+                tuple(v for k, v in sorted(s.labels.items()) if k != "query_id" and (v or k != "processor")),
             ): s.value
             for family in text_string_to_metric_families(generate_latest(self.registry).decode())
             for s in family.samples
@@ -162,6 +163,21 @@ def test_the_series_of_a_query_vanish_when_it_ends_and_its_failure_stays() -> No
         ("query_failures_total", "FOREACH_BATCH_USER_FUNCTION_ERROR", "zero"),
         ("query_failures_total", "USER_RAISED_EXCEPTION", "boom"),
     }
+
+
+def test_P2_all_series_of_a_processor_have_its_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    for query in ("flight-board", "bad"):
+        monkeypatch.setitem(PROCESSORS, query, "board.late")
+    reported = ListenerWithEvents()
+    for query in ("flight-board", "windows", "bad"):
+        reported.send_events(query, 4)
+    with flying(BatchFlight("board", member_of(reported), 5_000, 240_000, None)), retaining(STATES):
+        families = list(text_string_to_metric_families(generate_latest(reported.registry).decode()))
+    found = [sample.labels for family in families for sample in family.samples if "query" in sample.labels]
+    labels = {(it["query"], it["processor"]) for it in found}
+    assert labels == {("flight-board", "board.late"), ("windows", ""), ("bad", "board.late")}
+    with_group = {(it["query"], it["processor"]) for it in found if "group" in it}
+    assert with_group == {("flight-board", "board.late"), ("windows", "")}
 
 
 def test_an_event_that_is_not_understood_is_counted_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -404,7 +420,8 @@ def test_the_dashboard_shows_all_exported_metrics_and_no_others(
     for panel in json.loads(dashboard_json())["panels"]:
         for target in panel["targets"]:
             shown |= set(re.findall(r"\bstreamgroups_\w+", target["expr"]))
-    assert shown == names
+    of_exporter = {name for name in shown if name.startswith("streamgroups_processor_")}
+    assert shown - of_exporter == names
     page = (Path(__file__).parents[2] / "docs" / "metrics.rst").read_text(encoding="utf-8")
     assert [name for name in sorted(names) if name not in page and f"``_{name.split('_', 2)[2]}``" not in page] == []
 

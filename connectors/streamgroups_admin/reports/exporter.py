@@ -1,4 +1,4 @@
-"""Exports groups to Prometheus: the same values as ``groups describe`` and ``groups watch``.
+"""Exports groups to Prometheus: the same values as ``groups describe``, ``groups watch`` and ``processors list``.
 
 ``streamgroups metrics`` uses it, and ``sg.reports.MetricsListener`` if it polls the cluster. The groups are polled at a fixed
 interval, not at each scrape. Lag states require samples at equal intervals, and a scrape returns at once in any state
@@ -16,8 +16,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamgroups.errors import StreamGroupsError
+from streamgroups.instances.entries import group_of
+from streamgroups.instances.overview import ReplicaView
 from streamgroups.monitoring.metrics import gap_metrics, group_metrics, partition_metrics, watched_group
 from streamgroups.monitoring.monitor import WatchedGroup
+from streamgroups.monitoring.processor_metrics import processor_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ class Polls:
         poll: polls the groups.
         requests: returns the number of requests sent so far.
         now_s: returns the time, in seconds since the epoch.
+        replicas: returns the replicas of the processors of an instance.
     """
 
     def __init__(
@@ -36,10 +40,13 @@ class Polls:
         poll: Callable[[], Sequence[WatchedGroup]],
         requests: Callable[[], int],
         now_s: Callable[[], float] = time.time,
+        replicas: Callable[[], Sequence[ReplicaView]] = tuple,
     ) -> None:
         self._poll, self._requests, self._now_s = poll, requests, now_s
+        self._poll_replicas = replicas
         self._lock = threading.Lock()
         self._groups: Sequence[WatchedGroup] = ()
+        self._replicas: Sequence[ReplicaView] = ()
         self._up = False
         self._polls = self._failures = 0
         self._took_s = self._last_s = 0.0
@@ -51,17 +58,19 @@ class Polls:
             The error of a failed poll, of any kind. The result of the poll before is then no longer exported.
         """
         started_s = time.monotonic()
-        failure, groups = None, self._groups
+        failure: StreamGroupsError | None = None
+        groups: Sequence[WatchedGroup] = ()
+        replicas: Sequence[ReplicaView] = ()
         try:
-            groups = self._poll()
+            groups, replicas = self._poll(), self._poll_replicas()
         except StreamGroupsError as e:
-            failure, groups = e, ()
+            failure = e
         except Exception as e:
             # An exporter of all groups must continue after an error of one of them.
             logger.warning("Cannot poll the groups", exc_info=e)
-            failure, groups = StreamGroupsError(f"Cannot poll the groups: {type(e).__name__}: {e}."), ()
+            failure = StreamGroupsError(f"Cannot poll the groups: {type(e).__name__}: {e}.")
         with self._lock:
-            self._groups, self._up = groups, failure is None
+            self._groups, self._replicas, self._up = groups, replicas, failure is None
             self._polls += 1
             self._failures += failure is not None
             self._took_s = time.monotonic() - started_s
@@ -74,6 +83,12 @@ class Polls:
         """The result of the last poll; empty if it failed."""
         with self._lock:
             return self._groups
+
+    @property
+    def replicas(self) -> Sequence[ReplicaView]:
+        """The replicas of processors, of the last poll; empty if it failed."""
+        with self._lock:
+            return self._replicas
 
     def keep_only(self, group_ids: Collection[str]) -> None:
         """Removes all other groups from the result."""
@@ -99,19 +114,27 @@ class Polls:
 
 
 class GroupCollector(Collector):
-    """Exports the polled groups of a cluster to Prometheus.
+    """Exports the polled groups of a cluster, and the processors of an instance, to Prometheus.
 
     Args:
         polls: the polls.
+        instance: the name of the instance; ``None`` without one.
     """
 
-    def __init__(self, polls: Polls) -> None:
-        self._polls = polls
+    def __init__(self, polls: Polls, instance: str | None = None) -> None:
+        self._polls, self._instance = polls, instance
 
     def collect(self) -> Iterator[Metric]:
         """Returns all metrics as they are now."""
-        groups = [watched_group(group) for group in self._polls.groups]
+        replicas, instance = self._polls.replicas, self._instance
+        processors = {group_of(instance, it.replica.processor) for it in replicas} if instance is not None else set()
+        groups = []
+        for group in self._polls.groups:
+            group_id = group.snapshot.description.group_id
+            groups.append(watched_group(group, group_id if group_id in processors else ""))
         yield from self._polls.metrics()
+        if instance is not None:
+            yield from processor_metrics(instance, replicas)
         yield from group_metrics(groups)
         yield from partition_metrics(groups)
         yield from gap_metrics(groups)

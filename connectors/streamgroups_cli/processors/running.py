@@ -14,6 +14,7 @@ import typer
 
 from streamgroups.processors.problems import check
 from streamgroups.processors.processor import Processor
+from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_address, print_address
 from streamgroups_cli.output import print_message
 from streamgroups_cli.processors.files import LOCAL, Instance, OneFile, read_files
 from streamgroups_cli.spark_settings import Conf, Master, spark_settings
@@ -43,6 +44,7 @@ def run(
     ] = None,
     master: Master = None,
     conf: Conf = None,
+    metrics: MetricsAddress = None,
 ) -> None:
     """Run a processor in the foreground until it is stopped.
 
@@ -56,6 +58,7 @@ def run(
     (declared,) = processors
     declared.check_member(member)
     settings = spark_settings(master, conf)
+    address = None if metrics is None else parse_address(metrics, "--metrics")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     with _session(declared, instance, settings) as spark:
         if preview is not None:
@@ -63,8 +66,12 @@ def run(
             return
         from streamgroups_spark.processors.running import run_processor
 
-        print_message(f"Processor '{declared.name}' runs as group '{declared.group_id(instance)}', member {member}.")
-        outcome = run_processor(declared, spark, instance=instance, member=member)
+        with metrics_listener(address) as listener:
+            if listener is not None:
+                spark.streams.addListener(listener)
+            print_message(f"Processor '{declared.name}' runs as group '{declared.group_id(instance)}', member {member}.")
+            print_address(listener)
+            outcome = run_processor(declared, spark, instance=instance, member=member)
         how = "was stopped" if outcome.stopped_by_signal else "has ended"
         print_message(f"Processor '{declared.name}' {how} after {outcome.restarts} restarts.")
 

@@ -8,7 +8,7 @@ import socket
 import threading
 import uuid
 from contextlib import closing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,10 +17,14 @@ from streamgroups.errors import FencedMember
 from streamgroups.instances.entries import MAX_SLOTS, Worker, is_name
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance
+from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_address, print_address
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_logs import log_to_stderr
 from streamgroups_cli.spark_settings import Conf, Master, spark_settings
+
+if TYPE_CHECKING:
+    from streamgroups_spark.ops.metrics_listener import MetricsListener
 
 
 @with_options
@@ -43,6 +47,7 @@ def run(
     ] = None,
     master: Master = None,
     conf: Conf = None,
+    metrics: MetricsAddress = None,
 ) -> None:
     """Run a worker until the manager releases it, or it is stopped.
 
@@ -54,15 +59,23 @@ def run(
     log_to_stderr()
     settings = spark_settings(master, conf)
     lease_ms = parse_duration_ms(lease, option="--lease")
+    address = None if metrics is None else parse_address(metrics, "--metrics")
     stop_requested = threading.Event()
     _record_signals(stop_requested)
     with open_instance(options, options.name) as instance:
         worker = _worker(instance.state(), worker_id, slots, lease_ms, instance.cluster.now_ms())
-        reason = _run(instance, worker, settings, stop_requested)
+        with metrics_listener(address) as listener:
+            reason = _run(instance, worker, settings, stop_requested, listener)
     print_message(f"Worker {worker.id} has ended: {reason}.")
 
 
-def _run(instance: OpenInstance, worker: Worker, settings: dict[str, str], stop_requested: threading.Event) -> str:
+def _run(
+    instance: OpenInstance,
+    worker: Worker,
+    settings: dict[str, str],
+    stop_requested: threading.Event,
+    listener: MetricsListener | None,
+) -> str:
     from streamgroups_spark.workers.replica_run import ReplicaRun, declared_replica
     from streamgroups_spark.workers.worker_process import WorkerProcess
     from streamgroups_spark.workers.worker_session import worker_session
@@ -80,10 +93,11 @@ def _run(instance: OpenInstance, worker: Worker, settings: dict[str, str], stop_
             worker,
             reader,
             instance.log.writer(),
-            lambda placement, definition: ReplicaRun(spark, placement, definition, run_replica),
+            lambda placement, definition: ReplicaRun(spark, placement, definition, run_replica, listener),
             stop_requested,
         )
         print_message(f"Worker {worker.id} of instance '{instance.name}' runs up to {worker.slots} processors.")
+        print_address(listener)
         return process.run()
 
 

@@ -28,8 +28,7 @@ from pyspark.sql.streaming.listener import (
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups.monitoring.member_metrics import flight_metrics, state_metrics, unreadable_metrics, waiting_metrics
 from streamgroups.monitoring.metrics import (
-    GROUP_LABELS,
-    QUERY_LABELS,
+    QUERY_GROUP_LABELS,
     gap_metrics,
     group_metrics,
     output_metrics,
@@ -42,6 +41,7 @@ from streamgroups.monitoring.query_progress import cause_of, read_progress, read
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.bridge.output_counts import OUTPUT
+from streamgroups_spark.bridge.processor_names import PROCESSORS
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.bridge.user_process import UNREADABLE
 from streamgroups_spark.messages.batch import InFlightRequest, StatesRequest, WaitingRequest
@@ -203,7 +203,7 @@ class _RecordedQueries:
 
     def __init__(self, window_ms: int) -> None:
         self._lock = threading.Lock()
-        self._queries = Queries(window_ms=window_ms)
+        self._queries = Queries(window_ms=window_ms, processors=PROCESSORS)
         self._errors = 0
 
     def record(self, change: Callable[[Queries, int], None]) -> frozenset[str]:
@@ -247,10 +247,9 @@ class _QueryCollector(Collector):
         yield from state_metrics(_from_sources(StatesRequest()), queries)
         yield from waiting_metrics(_from_sources(WaitingRequest()), queries)
         yield from unreadable_metrics(UNREADABLE.all(), queries)
-        labels = (*GROUP_LABELS, *QUERY_LABELS)
-        yield from group_metrics(groups, labels)
-        yield from partition_metrics(groups, labels)
-        yield from gap_metrics(groups, labels)
+        yield from group_metrics(groups, QUERY_GROUP_LABELS)
+        yield from partition_metrics(groups, QUERY_GROUP_LABELS)
+        yield from gap_metrics(groups, QUERY_GROUP_LABELS)
         yield CounterMetricFamily(
             "streamgroups_query_event_errors", "Events of queries that could not be parsed.", value=errors
         )

@@ -30,6 +30,7 @@ from streamgroups.processors.processor import (
     SinkKind,
 )
 from streamgroups.processors.reading import processor_of
+from streamgroups_spark.bridge.processor_names import PROCESSORS
 from streamgroups_spark.processors.run_directories import new_checkpoint, state_directory
 from streamgroups_spark.processors.steps import Run, rows_of
 from streamgroups_spark.processors.yaml_text import read_text
@@ -150,7 +151,9 @@ def _writer(run: Run, rows: DataFrame) -> DataStreamWriter | None:
         _check_key(processor.sink, rows)
         sink = sink_of(run, processor.sink, "")
         writer = exactly_once(rows, sink=sink, checkpoint=run.checkpoint, dead_letters=letters)
-    writer = writer.queryName(run.group_id if processor.replicas == 1 else f"{run.group_id}-{run.member}")
+    name = run.group_id if processor.replicas == 1 else f"{run.group_id}-{run.member}"
+    PROCESSORS[name] = run.group_id
+    writer = writer.queryName(name)
     return writer.trigger(**processor.spark_trigger) if processor.trigger else writer
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroups.errors import QueryGivenUp
@@ -75,6 +76,7 @@ class ReplicaRun:
         placement: the placement.
         definition: the definition of the processor.
         run: runs it.
+        listener: a listener of the queries; ``None`` without one.
     """
 
     def __init__(
@@ -83,9 +85,10 @@ class ReplicaRun:
         placement: Placement,
         definition: Definition,
         run: RunReplica,
+        listener: StreamingQueryListener | None = None,
     ) -> None:
         self.placement, self._definition = placement, definition
-        self._spark, self._run_replica = spark, run
+        self._spark, self._run_replica, self._listener = spark, run, listener
         self._stop = threading.Event()
         self._query: StreamingQuery | None = None
         self._ended: _Ended | None = None
@@ -141,6 +144,8 @@ class ReplicaRun:
             with _registering:
                 session = self._spark.newSession()
                 register(session)
+                if self._listener is not None:
+                    session.streams.addListener(self._listener)
             session.sparkContext.setLocalProperty(_POOL, str(self.placement.replica))
             self._run_replica(session, self._definition, self.placement, self._stop, self._started)
             ended = _Ended(Observed.STOPPED if self._stop.is_set() else Observed.COMPLETED)
@@ -181,7 +186,8 @@ def progress_of(event: str) -> Progress | None:
         for tp, end in source.report.end_offsets.items()
     ]
     rate = found.processed_rows_per_s or 0.0
-    return Progress(found.batch_id, max(round(rate), 0), sum(lags) if lags else None, found.watermark_ms)
+    duration_ms = None if found.duration_ms is None else max(found.duration_ms, 0)
+    return Progress(found.batch_id, max(round(rate), 0), sum(lags) if lags else None, found.watermark_ms, duration_ms)
 
 
 def _failed(error: Exception) -> _Ended:
