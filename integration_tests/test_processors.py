@@ -24,7 +24,7 @@ from integration_tests.tiers import LONG
 from streamgroups.errors import FunctionFailed, InvalidOption, InvalidProcessor
 from streamgroups.processors.reading import processor_of
 from streamgroups_spark.processors.building import declared_processor
-from streamgroups_spark.processors.running import preview
+from streamgroups_spark.processors.previewing import last_ranges, next_ranges, preview
 from streamgroups_testkit.reading import committed_messages
 from streamgroups_testkit.waits import wait_until
 
@@ -119,12 +119,17 @@ def test_P1_a_declared_processor_is_exactly_once(board: Board, registered: Spark
     rows, _ = sg.processor(file, registered, instance=board.instance)
     assert rows.columns == ["window_start", "window_end", "carrier", "n", "pane", "revision", "dead_letter"]
     # Bounded data, without a group.
-    shown = preview(declared_processor(file), registered, 20, instance=board.instance)
+    declared = declared_processor(file)
+    last = last_ranges(declared, 20, instance=board.instance)
+    first = next_ranges(declared, 20, instance=board.instance)
+    assert {it.next_offset for it in first} == {0}, "the file starts at the earliest offsets"
+    shown = preview(declared, registered, last, instance=board.instance)
     assert 4 <= shown.count() <= 20
     groups = {it.group_id for it in admin.list_consumer_groups().result().valid}
     assert not [it for it in groups if it.startswith(board.instance)]
     _run_all(file, registered, board.instance)
     board.check(expected)
+    assert not any(map(len, next_ranges(declared, 20, instance=board.instance)))
     # Another run, with a new checkpoint, writes nothing again.
     _run_all(file, registered, board.instance)
     board.check(expected)

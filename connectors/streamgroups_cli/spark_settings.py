@@ -1,16 +1,20 @@
 """The options ``--master`` and ``--conf`` of commands that start a Spark application, as those of ``spark-submit``.
 
-``processors run``, ``worker run`` and ``doctor`` use them.
+``processors run``, ``processors sample``, ``worker run`` and ``doctor`` use them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamgroups.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Master = Annotated[
     str | None,
@@ -47,3 +51,23 @@ def spark_settings(master: str | None, assignments: Iterable[str] | None) -> dic
             raise InvalidOption("A --conf option is not NAME=VALUE.", remedy="Write it as --conf spark.cores.max=4.")
         settings[name.strip()] = value
     return settings
+
+
+@contextmanager
+def spark_session(name: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Starts a Spark application in this process, and stops it at the end.
+
+    Args:
+        name: the name of the application.
+        settings: its settings.
+    """
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for setting, value in settings.items():
+        builder = builder.config(setting, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()

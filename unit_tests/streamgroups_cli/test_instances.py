@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,14 @@ from streamgroups.instances.entries import (
     Worker,
 )
 from streamgroups.instances.instance_state import InstanceState
+from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.processors.processor import Processor, Sql
 from streamgroups_admin.reports.exporter import Polls
 from streamgroups_cli import instance_log, metrics
 from streamgroups_cli.instances import launching
+from streamgroups_cli.output import Output
+from streamgroups_cli.processors import sampling
+from streamgroups_spark.processors import previewing
 from unit_tests.cli_runner import CommandLine, Result
 
 PLACED = Placement(Replica("late", 0), "w1", 2, 1)
@@ -162,6 +168,28 @@ def test_metrics_export_the_processors_of_an_instance(instance: Instance, monkey
     monkeypatch.setattr(metrics, "_refresh_until_stopped", refresh_once)
     assert instance("metrics", "--instance", "board", "--listen", "127.0.0.1:0").code == 0
     assert states == [[("late/0", "running", Progress(4, 200, 30))], [("late/0", "failed", None)]]
+
+
+def test_sample_computes_the_rows_of_the_definition_in_the_topic(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.declare("late", sql="SELECT 7")
+    instance.apply("--execute")
+    (instance.directory / "late.yaml").unlink()
+    records, tp = len(instance.log.records), TopicPartition("flights", 0)
+    shown: list[object] = []
+    monkeypatch.setattr(sampling, "spark_session", lambda name, settings: nullcontext((name, settings)))
+    monkeypatch.setattr(previewing, "next_ranges", lambda it, n, *, instance: [OffsetRange(tp, 3, 3 + n)])
+    monkeypatch.setattr(sampling, "print_rows", lambda *given: shown.extend(given))
+    result = instance("processors", "sample", "-i", "board", "late", "2", "--master", "local[1]", "-o", "json")
+    assert (result.code, "group 'board.late': flights-0[3,5)." in result.err) == (0, True)
+    declared, spark, ranges, name, output = shown
+    assert isinstance(declared, Processor)
+    assert (declared.name, declared.steps) == ("late", (Sql("SELECT 7"),))
+    assert spark == ("board.late-sample", {"spark.master": "local[1]"})
+    assert (ranges, name, output) == ([OffsetRange(tp, 3, 5)], "board", Output.json)
+    assert len(instance.log.records) == records, "nothing is written into the topic"
+    assert "does not define the processor 'early'" in instance("processors", "sample", "-i", "board", "early").err
 
 
 def test_start_waits_and_reports_a_failure(instance: Instance) -> None:

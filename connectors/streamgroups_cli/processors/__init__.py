@@ -1,6 +1,6 @@
 """``streamgroups processors``: validates, explains and runs declared processors, one file per command.
 
-Part of the command line (``streamgroups_cli``). Only ``run`` imports Spark. Source: SEMANTICS P1.
+Part of the command line (``streamgroups_cli``). Only ``run`` and ``sample`` import Spark. Source: SEMANTICS P1.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ app = lazy_app(
         "stop": "streamgroups_cli.processors.stopping:stop",
         "restart": "streamgroups_cli.processors.starting:restart",
         "list": "streamgroups_cli.processors.listing:list_processors",
+        "sample": "streamgroups_cli.processors.sampling:sample",
         "describe": "streamgroups_cli.processors.describing:describe",
         "drop": "streamgroups_cli.processors.dropping:drop",
     },

@@ -6,23 +6,16 @@ It starts a Spark application in this process. A container runs this command. So
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streamgroups.processors.problems import check
-from streamgroups.processors.processor import Processor
 from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_address, print_address
 from streamgroups_cli.output import print_message
 from streamgroups_cli.processors.files import LOCAL, Instance, OneFile, read_files
-from streamgroups_cli.spark_settings import Conf, Master, spark_settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_MOST_ROWS = 1_000
+from streamgroups_cli.processors.previewed_rows import print_rows
+from streamgroups_cli.spark_settings import Conf, Master, spark_session, spark_settings
 
 
 def run(
@@ -60,37 +53,21 @@ def run(
     settings = spark_settings(master, conf)
     address = None if metrics is None else parse_address(metrics, "--metrics")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    with _session(declared, instance, settings) as spark:
+    with spark_session(declared.group_id(instance), settings) as spark:
         if preview is not None:
-            _print_preview(declared, spark, preview, instance)
+            from streamgroups_spark.processors.previewing import last_ranges
+
+            print_rows(declared, spark, last_ranges(declared, preview, instance=instance), instance)
             return
         from streamgroups_spark.processors.running import run_processor
 
         with metrics_listener(address) as listener:
             if listener is not None:
                 spark.streams.addListener(listener)
-            print_message(f"Processor '{declared.name}' runs as group '{declared.group_id(instance)}', member {member}.")
+            print_message(
+                f"Processor '{declared.name}' runs as group '{declared.group_id(instance)}', member {member}."
+            )
             print_address(listener)
             outcome = run_processor(declared, spark, instance=instance, member=member)
         how = "was stopped" if outcome.stopped_by_signal else "has ended"
         print_message(f"Processor '{declared.name}' {how} after {outcome.restarts} restarts.")
-
-
-def _print_preview(declared: Processor, spark: SparkSession, records: int, instance: str) -> None:
-    from streamgroups_spark.processors.running import preview
-
-    preview(declared, spark, records, instance=instance).show(_MOST_ROWS, truncate=80)
-
-
-@contextmanager
-def _session(declared: Processor, instance: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(declared.group_id(instance))
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()

@@ -1,39 +1,31 @@
-"""Runs a declared processor until it ends, and shows its result for the last records.
+"""Runs a declared processor until it ends.
 
 Called by ``streamgroups processors run``, in the main thread. :mod:`streamgroups_spark.ops.supervise` restarts a failed query.
-Source: SEMANTICS P1, W17.
+Source: SEMANTICS P1.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
 import secrets
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroups.errors import GroupRejected, InvalidOption
-from streamgroups.groups.subscription import is_subscribed
-from streamgroups.partitions import TopicPartition
 from streamgroups.processors.processor import DEFAULT_INSTANCE, Processor
-from streamgroups.query.position_options import ENDING, STARTING
 from streamgroups.retry import comes_true
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.ops.supervise import Outcome, supervise
 from streamgroups_spark.processors.building import processor
-from streamgroups_spark.processors.run_directories import new_checkpoint, run_checkpoint
-from streamgroups_spark.processors.steps import Run, rows_of
-from streamgroups_spark.register import register
-from streamgroups_spark.session import is_registered
+from streamgroups_spark.processors.run_directories import run_checkpoint
 from streamgroups_spark.source.cluster_clients import cluster_of
 from streamgroups_spark.source.source_options import parse
 
@@ -141,56 +133,3 @@ def _reject_second_run(declared: Processor, instance: str, member: int) -> None:
             remedy="Stop it first. To run several members, set 'replicas', and give each run its own --member.",
             group=group_id,
         )
-
-
-# ---- preview ---------------------------------------------------------------------------------------------------------
-
-
-def preview(declared: Processor, spark: SparkSession, records: int, *, instance: str = DEFAULT_INSTANCE) -> DataFrame:
-    """Returns the rows that a processor computes from the last records of its topics, as bounded data.
-
-    It joins no group, stores no state, and writes nothing.
-
-    Args:
-        declared: the processor.
-        spark: the session.
-        records: about how many records are read, divided among the partitions.
-        instance: the instance of the processor.
-
-    Raises:
-        InvalidOption: if the processor reads a repartitioned topic, or a step rejects its argument.
-    """
-    if declared.source.repartitioned is not None:
-        raise InvalidOption(
-            f"Processor '{declared.name}' reads a repartitioned topic, which is always a stream.",
-            remedy="Preview the processor that writes the topic.",
-        )
-    if not is_registered(spark):
-        register(spark)
-    without = {*STARTING, *ENDING, "membership"}
-    given = {name: it for name, it in declared.source.options.items() if name not in without}
-    options = {"connection": declared.source.connection, **given}
-    last = _last_offsets(options, records)
-    positions = {name: json.dumps(last[name]) for name in ("startingOffsets", "endingOffsets")}
-    df = spark.read.format("streamgroups").options(**options, **positions).load()
-    return rows_of(Run(declared, instance, 0, new_checkpoint(declared.group_id(instance))), df)
-
-
-def _last_offsets(options: dict[str, str], records: int) -> dict[str, dict[str, dict[str, int]]]:
-    """The offsets of the last records of each partition, as options of the source."""
-    parsed = parse(options, streaming=False)
-    cluster = cluster_of(parsed)
-    counts = {topic: n for topic, n in cluster.topics().items() if is_subscribed(parsed.subscription, topic)}
-    partitions = [TopicPartition(topic, number) for topic, n in counts.items() for number in range(n)]
-    ends = cluster.end_offsets(partitions)
-    starts = cluster.beginning_offsets(partitions)
-    filled = [it for it in partitions if ends[it] > starts[it]]
-    share = -(-records // max(1, len(filled)))
-    found: dict[str, dict[str, dict[str, int]]] = {
-        "startingOffsets": defaultdict(dict),
-        "endingOffsets": defaultdict(dict),
-    }
-    for it in partitions:
-        found["startingOffsets"][it.topic][str(it.partition)] = max(starts[it], ends[it] - share)
-        found["endingOffsets"][it.topic][str(it.partition)] = ends[it]
-    return found

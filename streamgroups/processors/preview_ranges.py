@@ -1,0 +1,54 @@
+"""The offsets that a preview of a processor reads: the last records of its topics, or the next ones of its group.
+
+Called by ``streamgroups_spark.processors.previewing``. Source: SEMANTICS P1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
+
+
+def last_records(bounds: Mapping[TopicPartition, Bounds], records: int) -> list[OffsetRange]:
+    """Returns the ranges of the last records, divided among the partitions.
+
+    Args:
+        bounds: the bounds of each partition.
+        records: how many records are read, as far as offsets are dense.
+
+    >>> flights, delays = TopicPartition("flights", 0), TopicPartition("delays", 0)
+    >>> [str(it) for it in last_records({flights: Bounds(3, 9), delays: Bounds(0, 1)}, 4)]
+    ['delays-0[0,1)', 'flights-0[6,9)']
+    """
+    counts = _shares({tp: it.end_offset - it.beginning_offset for tp, it in bounds.items()}, records)
+    return [OffsetRange(tp, bounds[tp].end_offset - counts[tp], bounds[tp].end_offset) for tp in sorted(bounds)]
+
+
+def next_records(
+    bounds: Mapping[TopicPartition, Bounds], positions: Mapping[TopicPartition, int], records: int
+) -> list[OffsetRange]:
+    """Returns the ranges of the next records of a group, divided among the partitions.
+
+    Args:
+        bounds: the bounds of each partition.
+        positions: the next offset of the group in each partition. It can be outside of the bounds.
+        records: how many records are read, as far as offsets are dense.
+
+    >>> flights, delays = TopicPartition("flights", 0), TopicPartition("delays", 0)
+    >>> [str(it) for it in next_records({flights: Bounds(3, 9), delays: Bounds(0, 1)}, {flights: 1, delays: 1}, 4)]
+    ['delays-0[1,1)', 'flights-0[3,7)']
+    """
+    starts = {tp: min(max(positions[tp], it.beginning_offset), it.end_offset) for tp, it in bounds.items()}
+    counts = _shares({tp: it.end_offset - starts[tp] for tp, it in bounds.items()}, records)
+    return [OffsetRange(tp, starts[tp], starts[tp] + counts[tp]) for tp in sorted(bounds)]
+
+
+def _shares(available: Mapping[TopicPartition, int], records: int) -> dict[TopicPartition, int]:
+    """Equal parts of the records. What a partition does not have is divided among the others."""
+    found, rest = {}, records
+    by_size = sorted(available, key=lambda tp: (available[tp], tp))
+    for number, tp in enumerate(by_size):
+        found[tp] = min(available[tp], rest // (len(by_size) - number))
+        rest -= found[tp]
+    return found
