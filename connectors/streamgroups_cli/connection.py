@@ -168,6 +168,22 @@ class Connect(ClusterOptions):
             raise as_in_a_file(e) from None
 
 
+@contextmanager
+def connect_to(name: str, timeout_s: float) -> Iterator[Cluster]:
+    """Connects to the cluster of a named connection. The end of the ``with`` block closes the connection.
+
+    Args:
+        name: the name of a connection of type ``kafka``.
+        timeout_s: the timeout for requests, in seconds.
+
+    Raises:
+        InvalidOption: if there is no such connection.
+    """
+    to = _connection(load_connections().typed(name, KafkaConnection), {})
+    with open_cluster(to.bootstrap_server, to.file, to.settings, timeout_s) as cluster:
+        yield cluster
+
+
 def _by_source(value: str | None) -> tuple[str | None, str | None]:
     """Returns the value of an option as that of the command line, and as that of its environment variable."""
     return (None, str(value)) if isinstance(value, FromVariable) else (value, None)

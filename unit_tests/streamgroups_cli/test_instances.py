@@ -228,6 +228,59 @@ def test_a_running_processor_is_neither_reset_nor_dropped(instance: Instance) ->
     assert not instance.state().observed
 
 
+def test_start_resets_the_group_on_the_cluster_of_its_source(instance: Instance) -> None:
+    """The topic of the instance is on another cluster than the topics of the processor."""
+    config = instance.directory / "config.toml"
+    config.write_text(config.read_text().replace("broker:9092", "flights:9092"))
+    cluster = instance.cli.cluster
+    for topic in ("flights", "flights-2013", "orders"):
+        cluster.create_topic(topic, 1)
+        cluster.produce(TopicPartition(topic, 0), 10)
+    instance.declare("late")
+    instance.apply("--execute")
+    start = ("processors", "start", "-i", "board", "late", "--wait", "0s")
+    assert instance(*start, "--from", "latest").code == 0
+    assert instance.cli.config is not None
+    assert dict(instance.cli.config.properties)["bootstrap.servers"] == "flights:9092"
+    assert (
+        cluster.committed("board.late", [TopicPartition("flights", 0)])[TopicPartition("flights", 0)].next_offset == 10
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("subscribePattern: ^flights", {"flights-0": 0, "flights-2013-0": 0}),
+        ("read_repartitioned: {topic: flights, by: [carrier], columns: carrier string}", {"flights-0": 0}),
+    ],
+)
+def test_start_resets_all_partitions_that_the_processor_reads(
+    instance: Instance, source: str, expected: dict[str, int]
+) -> None:
+    """Its group has no committed offsets before its first run."""
+    cluster = instance.cli.cluster
+    partitions = [TopicPartition(topic, 0) for topic in ("flights", "flights-2013", "orders")]
+    for tp in partitions:
+        cluster.create_topic(tp.topic, 1)
+        cluster.produce(tp, 10)
+    instance.declare("late")
+    file = instance.directory / "late.yaml"
+    file.write_text(file.read_text().replace("subscribe: flights", source))
+    assert instance.apply("--execute").code == 0
+    assert instance("processors", "start", "-i", "board", "late", "--wait", "0s", "--from", "earliest").code == 0
+    assert {str(tp): it.next_offset for tp, it in cluster.committed("board.late", partitions).items()} == expected
+
+
+def test_start_from_needs_a_topic(instance: Instance) -> None:
+    instance.declare("late")
+    file = instance.directory / "late.yaml"
+    file.write_text(file.read_text().replace("subscribe: flights", "subscribePattern: ^fl"))
+    assert instance.apply("--execute").code == 0
+    result = instance("processors", "start", "-i", "board", "late", "--from", "earliest")
+    assert "matches no topic; nothing was changed" in result.err
+    assert not instance.state().desired
+
+
 def test_a_name_of_another_instance_is_rejected(instance: Instance) -> None:
     for command in ("start", "stop", "restart", "describe", "drop"):
         result = instance("processors", command, "-i", "board", "unknown")
@@ -308,6 +361,7 @@ def test_status_is_repeated_until_ctrl_c(instance: Instance, monkeypatch: pytest
         (["instance", "run", "board", "--start-timeout", "soon"], "--start-timeout"),
         (["worker", "run", "-i", "board", "--worker-id", "w9"], "w9"),
         (["processors", "start", "-i", "board", "late", "--savepoint", "id"], "Write LOCATION/ID"),
+        (["processors", "start", "-i", "board", "late", "late", "--savepoint", "/s/id"], "one by one"),
         (["processors", "stop", "-i", "board", "late", "--savepoint", "/missing", "--wait", "5s"], "board.late"),
     ],
 )

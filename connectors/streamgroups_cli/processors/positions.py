@@ -1,19 +1,26 @@
-"""The positions from which a processor starts: a reset of its group, or a savepoint. ``processors start`` uses it.
+"""The group of a processor, and the positions from which it starts: a reset, or a savepoint.
+
+``processors start`` and ``stop`` use it.
 
 Source: SEMANTICS O1, C3; ``streamgroups groups reset``, ``streamgroups savepoint restore``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.reset_plan import Scenario
 from streamgroups.instances.entries import Definition
 from streamgroups.positions import AtTime, Latest, TrimHorizon, parse_time_ms
+from streamgroups.processors.processor import Processor
+from streamgroups.processors.reading import processor_of
 from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.connection import connect_to
 from streamgroups_cli.output import print_message
 from streamgroups_spark.processors.run_directories import state_directory
 
@@ -49,50 +56,84 @@ def scenario_of(text: str, now_ms: int) -> Scenario:
         ) from e
 
 
-def state_location_of(definition: Definition, group: str) -> str | None:
-    """Returns the location of the states of a processor; ``None`` if it has none on this machine.
-
-    Args:
-        definition: its definition.
-        group: its group.
-    """
-    source = definition.content.get("source")
-    named = source.get("stateLocation") if isinstance(source, dict) else None
-    if named is not None:
-        return str(named)
-    local = state_directory(group)
-    return local if Path(local).is_dir() else None
-
-
-def read_from(cluster: Cluster, group: str, topics: Sequence[str], text: str, state_location: str | None) -> None:
-    """Resets a group without members, with its states.
+@dataclass(frozen=True, slots=True)
+class ProcessorGroup:
+    """The group of a processor, on the cluster of its source. The topic of its instance can be on another cluster.
 
     Args:
         cluster: the cluster.
+        group_id: the group.
+        processor: the processor.
+    """
+
+    cluster: Cluster
+    group_id: str
+    processor: Processor
+
+    @property
+    def state_location(self) -> str | None:
+        """The location of its states; ``None`` if it has none on this machine."""
+        if self.processor.state_location is not None:
+            return self.processor.state_location
+        local = state_directory(self.group_id)
+        return local if Path(local).is_dir() else None
+
+    def scope(self) -> dict[str, frozenset[int] | None]:
+        """The topics that it reads now, with all their partitions.
+
+        Raises:
+            UnknownTopic: if its pattern matches no topic.
+        """
+        source = self.processor.source
+        if source.topics:
+            return dict.fromkeys(source.topics)
+        matching: dict[str, frozenset[int] | None] = {
+            topic: None for topic in self.cluster.topics.describe_topics() if source.reads(topic)
+        }
+        if not matching:
+            raise UnknownTopic(
+                f"The pattern of the processor '{self.processor.name}' matches no topic; nothing was changed.",
+                remedy="Create a topic first, or start the processor without --from.",
+            )
+        return matching
+
+
+@contextmanager
+def processor_group(instance: str, definition: Definition, timeout_s: float) -> Iterator[ProcessorGroup]:
+    """Connects to the cluster of the source of a processor.
+
+    Args:
+        instance: the name of the instance.
+        definition: the definition of the processor.
+        timeout_s: the timeout of requests, in seconds.
+    """
+    declared = processor_of(definition.content)
+    with connect_to(declared.source.connection, timeout_s) as cluster:
+        yield ProcessorGroup(cluster, declared.group_id(instance), declared)
+
+
+def read_from(group: ProcessorGroup, text: str) -> None:
+    """Resets a group without members, with its states.
+
+    Args:
         group: the group.
-        topics: its topics; empty for those with committed offsets.
         text: the position.
-        state_location: the location of its states.
     """
     from streamgroups_cli.groups.apply import ChangeOptions, carry_out
     from streamgroups_cli.groups.reset_plans import plan_scenario
 
-    scope = dict.fromkeys(topics, None) if topics else None
-    plans = plan_scenario(cluster, [group], scope, scenario_of(text, cluster.now_ms()))
-    change = ChangeOptions(execute=True, state_location=state_location)
+    cluster = group.cluster
+    plans = plan_scenario(cluster, [group.group_id], group.scope(), scenario_of(text, cluster.now_ms()))
+    change = ChangeOptions(execute=True, state_location=group.state_location)
     carry_out(cluster, plans, change, why=f"before a start from {text}")
 
 
-def restored_from(
-    cluster: Cluster, group: str, savepoint: str, state_location: str | None, *, accept_repeated_output: bool
-) -> None:
+def restored_from(group: ProcessorGroup, savepoint: str, *, accept_repeated_output: bool) -> None:
     """Restores a savepoint into a group without members.
 
     Args:
-        cluster: the cluster.
         group: the group.
         savepoint: the location of savepoints, and the id.
-        state_location: the location of the states of the group.
         accept_repeated_output: whether output after the savepoint can be written again.
 
     Raises:
@@ -117,11 +158,13 @@ def restored_from(
         )
     directory, unchanged = SavepointDirectory(location, id_), Operators({}, frozenset())
     record = directory.read()
-    states = state_location or state_directory(group)
-    target = target_of(record, unchanged, group=group, state_location=states, checkpoint=None, is_state_only=False)
+    states = group.state_location or state_directory(group.group_id)
+    target = target_of(
+        record, unchanged, group=group.group_id, state_location=states, checkpoint=None, is_state_only=False
+    )
     restore = Restore(directory, record, target)
-    plan = plan_restore(cluster, restore)
+    plan = plan_restore(group.cluster, restore)
     for effect in effects(restore, plan):
         print_message(effect)
     require_accepted(restore, plan, accept_repeated_output=accept_repeated_output)
-    carry_out_restore(cluster, restore, plan, undo_file=None, wait_s=_WAIT_S)
+    carry_out_restore(group.cluster, restore, plan, undo_file=None, wait_s=_WAIT_S)

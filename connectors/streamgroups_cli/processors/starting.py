@@ -12,13 +12,12 @@ import typer
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import GroupRejected, InvalidOption, QueryGivenUp
-from streamgroups.instances.entries import Definition, group_of
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups.instances.requests import failures, is_running, is_stopped, started
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance, require_defined
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
-from streamgroups_cli.processors.positions import read_from, restored_from, state_location_of
+from streamgroups_cli.processors.positions import processor_group, read_from, restored_from
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Processors.", show_default=False)]
 Wait = Annotated[
@@ -59,25 +58,19 @@ def start(
     wait_s = parse_duration_ms(wait, option="--wait") / 1_000
     if start_from is not None and savepoint is not None:
         raise InvalidOption("--from and --savepoint exclude each other.", remedy="Omit one of them.")
+    if savepoint is not None and len(names) > 1:
+        raise InvalidOption("A savepoint is that of one processor.", remedy="Start the processors one by one.")
     with open_instance(options, options.name) as instance:
         state = instance.state()
         require_defined(state, names, instance.name)
         if start_from is not None or savepoint is not None:
             _require_stopped(state, names)
-        for name in names:
-            group, definition = group_of(instance.name, name), state.definitions[name]
-            if start_from is not None:
-                read_from(
-                    instance.cluster, group, _topics(definition), start_from, state_location_of(definition, group)
-                )
-            if savepoint is not None:
-                restored_from(
-                    instance.cluster,
-                    group,
-                    savepoint,
-                    state_location_of(definition, group),
-                    accept_repeated_output=accept_repeated_output,
-                )
+            for name in names:
+                with processor_group(instance.name, state.definitions[name], instance.timeout_s) as group:
+                    if start_from is not None:
+                        read_from(group, start_from)
+                    elif savepoint is not None:
+                        restored_from(group, savepoint, accept_repeated_output=accept_repeated_output)
         _request(instance, state, [it for it in names if not _runs(state, it)], wait_s)
 
 
@@ -130,9 +123,3 @@ def _require_stopped(state: InstanceState, names: Sequence[str]) -> None:
                 f"The processor '{name}' runs, and cannot start from another position; nothing was changed.",
                 remedy=f"Stop it first: streamgroups processors stop {name}",
             )
-
-
-def _topics(definition: Definition) -> list[str]:
-    source = definition.content.get("source")
-    text = source.get("subscribe") if isinstance(source, dict) else None
-    return [it.strip() for it in str(text).split(",") if it.strip()] if text else []

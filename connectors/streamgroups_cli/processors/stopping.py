@@ -7,13 +7,12 @@ from typing import Annotated
 import typer
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.instances.entries import group_of
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups.instances.requests import is_stopped, stopped
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance, require_defined
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
-from streamgroups_cli.processors.positions import state_location_of
+from streamgroups_cli.processors.positions import processor_group
 from streamgroups_cli.processors.starting import Names
 
 
@@ -64,7 +63,6 @@ def _save(instance: OpenInstance, state: InstanceState, name: str, location: str
     from streamgroups_admin.savepoints.store import create_savepoint
     from streamgroups_operators.savepoints.directory import SavepointDirectory
 
-    group = group_of(instance.name, name)
-    states = state_location_of(state.definitions[name], group)
-    record = create_savepoint(instance.cluster, group, location, states)
+    with processor_group(instance.name, state.definitions[name], instance.timeout_s) as group:
+        record = create_savepoint(group.cluster, group.group_id, location, group.state_location)
     print_message(f"The savepoint is {SavepointDirectory(location, record.id)}")
