@@ -276,6 +276,20 @@ def test_wrong_options(cli: CommandLine, arguments: list[str]) -> None:
     assert cli("metrics", *arguments).code == 2
 
 
+@pytest.mark.parametrize("command", [("worker", "run", "-i", "board"), ("processors", "run", "late.yaml")])
+def test_the_address_of_the_metrics_of_a_process_is_checked_first(
+    cli: CommandLine, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[connections.prod]\ntype = "kafka"\nbootstrap-servers = "broker:9092"\n')
+    config.chmod(0o600)
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", str(config))
+    monkeypatch.chdir(tmp_path)
+    Path("late.yaml").write_text("name: late\nsource: {connection: prod, subscribe: flights}\nsink: {format: noop}\n")
+    result = cli(*command, "--metrics", "nowhere")
+    assert (result.code, "--metrics is 'nowhere', which is not HOST:PORT." in result.err) == (2, True)
+
+
 def test_a_cluster_that_never_responds_is_reported_at_once(cli: CommandLine) -> None:
     cli.cluster.reachable = False
     assert cli("metrics", "--listen", "127.0.0.1:0").code == 1

@@ -33,7 +33,8 @@ def typed_options() -> Iterator[tuple[list[str], str]]:
         for param in command.params:
             found = declared.get(param.name)
             types = set() if found is None else set(_types(found.annotation))
-            if types & {int, float} or any(issubclass(it, Enum) for it in types):
+            is_checked = types & {int, float} or any(issubclass(it, Enum) for it in types)
+            if is_checked and param.opts[0].startswith("-"):
                 yield [*path, *required], max(param.opts, key=len)
 
 
