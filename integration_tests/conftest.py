@@ -76,6 +76,8 @@ SECURED = frozenset(
         "test_transactions_need_permissions",
     }
 )
+#: Files that start a server of Spark Connect, which has one port. Their tests run in one process.
+CONNECT = frozenset({"test_pipelines", "test_spark_connect"})
 #: Files with a fixture that starts or fills a broker. All tests of such a file run in one process.
 TOGETHER = frozenset(
     {
@@ -112,6 +114,8 @@ def unit_of_work(nodeid: str) -> str:
         return "heavy"
     if file in SECURED:
         return "secured"
+    if file in CONNECT:
+        return "connect"
     return file if file in TOGETHER else nodeid
 
 

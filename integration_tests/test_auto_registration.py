@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import streamgroups as sg
 from integration_tests.tiers import LONG
 from streamgroups_testkit.producing import produce
+from streamgroups_testkit.reading import committed_offsets, read_committed
 
 
 @pytest.fixture
@@ -79,11 +80,16 @@ def test_S13_a_shared_stream_names_the_call_which_then_suffices(
 
 
 @LONG
-def test_S13_the_sink_names_the_call(
-    unregistered: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
+def test_S13_the_sink_of_an_exclusive_stream_needs_no_call(
+    unregistered: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
-    rows = unregistered.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
-    sink = {"kafka.bootstrap.servers": bootstrap, "topic": new_topic(1), "delivery": "at-least-once"}
-    writer = rows.writeStream.format("streamgroups").options(**sink).option("checkpointLocation", str(tmp_path))
-    with pytest.raises(PySparkException, match=r"The sink format\('streamgroups'\) needs the registration"):
-        writer.trigger(once=True).start().awaitTermination(60)
+    topic, output = new_topic(2), new_topic(1)
+    source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "group.id": group, "membership": "exclusive"}
+    sink = {"kafka.bootstrap.servers": bootstrap, "topic": output, "checkpointLocation": str(tmp_path)}
+    for first in (0, 10):
+        produce(bootstrap, topic, 10, partitions=2, first=first)
+        records = unregistered.readStream.format("streamgroups").options(**source, startingOffsets="earliest").load()
+        writer = records.select("key", "value").writeStream.format("streamgroups").options(**sink)
+        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+    assert sorted(int(record.key) for record in read_committed(bootstrap, output)) == list(range(20))
+    assert sum(committed_offsets(bootstrap, group, topic).values()) == 20

@@ -34,6 +34,7 @@ NOT_HERE = {
     "connections.rst": "it needs logins; test_connections does the same",
     "containers.rst": "it needs Docker; test_containers does the same",
     "demo.rst": "it reads the files of the demo; test_the_demo runs it",
+    "pipelines.rst": "it needs a run of a pipeline; test_pipelines runs its files and commands",
     "processors.rst": "it needs the file of the page; test_processors does the same with this file",
     "savepoint-recipes.rst": "test_the_recipes_of_savepoints runs it",
     "savepoints.rst": "it needs a group with states; test_savepoints_api does the same",

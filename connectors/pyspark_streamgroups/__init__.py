@@ -2,9 +2,10 @@
 
 Spark imports packages whose name begins with ``pyspark_`` once per application, in a Python process of its own, and
 registers their ``DefaultSource``. That process has no connection to the user's process, so this source works where
-nothing of the user's process is needed: batch reads and writes, and streams of one member. ``sg.register(spark)``
-replaces it with the complete source, and Spark logs that. Before 4.2 Spark rejects such a replacement, so this package
-contains no source there. Source: ``pyspark.sql.worker.lookup_data_sources`` and ``DataSourceManager`` (Spark 4.2).
+nothing of the user's process is needed: batch reads and writes, and streams of one member with their sink. A pipeline of
+``pyspark.pipelines`` has no other source. ``sg.register(spark)`` replaces it with the complete source, and Spark logs
+that. Before 4.2 Spark rejects such a replacement, so this package contains no source there. Source:
+``pyspark.sql.worker.lookup_data_sources`` and ``DataSourceManager`` (Spark 4.2).
 
 Every application with PySpark imports this package for its first data source, so it imports the rest only when it is
 used.
@@ -12,7 +13,8 @@ used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import uuid
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark import __version__ as _spark
 from pyspark.sql.datasource import DataSource
@@ -33,8 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["DefaultSource"]
 
 
-class DefaultSource(DataSource):
+class AutomaticSource(DataSource):
     """The format ``streamgroups`` before ``sg.register(spark)``."""
+
+    #: The key by which the sink of a query finds its source. An application has one (:func:`_of_application`).
+    session: ClassVar[str]
 
     @classmethod
     def name(cls) -> str:
@@ -56,24 +61,27 @@ class DefaultSource(DataSource):
         return stream_reader(self._source(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Rejects the sink, which requests the facts of its batch from the user's process.
-
-        Raises:
-            InvalidOption: always.
-        """
-        from streamgroups_spark.session import needs_registration
-
-        raise needs_registration("The sink format('streamgroups')")
+        """See :meth:`StreamGroupsDataSource.streamWriter`. It finds its source by the key of the application."""
+        return self._source().streamWriter(schema, overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """See :meth:`StreamGroupsDataSource.writer`. A batch write needs nothing of the user's process."""
         return self._source().writer(schema, overwrite)
 
     def _source(self) -> StreamGroupsDataSource:
-        from streamgroups_spark.formats.data_source import StreamGroupsDataSource
+        from streamgroups_spark.formats.unregistered import source_of_session
 
-        return StreamGroupsDataSource(self.options)
+        return source_of_session(self.options, self.session)
 
 
-if not spark_features(_spark).replaces_sources:
-    del DefaultSource
+def _of_application() -> type[DataSource]:
+    # Spark pickles the class in the process that imports it for the application. A local class is pickled with its key, a
+    # global one by its name.
+    class ApplicationSource(AutomaticSource):
+        session = uuid.uuid4().hex + uuid.uuid4().hex
+
+    return ApplicationSource
+
+
+if spark_features(_spark).replaces_sources:
+    DefaultSource = _of_application()

@@ -14,7 +14,10 @@ from streamgroups_spark.internals.connect import require_classic
 
 #: The setting of a session with its number of tasks. Spark copies it with the session, as it copies data sources.
 _PARALLELISM = "spark.streamgroups.parallelism"
-_REMEDY = "Call sg.register(spark) once, before spark.readStream and df.writeStream."
+_REMEDY = (
+    "Call sg.register(spark) once, before spark.readStream and df.writeStream. A declarative pipeline does not support it: "
+    "use a program or a processor (docs/pipelines.rst)."
+)
 _registered = False
 
 
@@ -73,6 +76,7 @@ def needs_registration(what: str) -> InvalidOption:
 
     >>> print(needs_registration("Option 'maxDrift'"))
     Option 'maxDrift' needs the registration of this library with the Spark session. Call sg.register(spark) once, before \
-spark.readStream and df.writeStream.
+spark.readStream and df.writeStream. A declarative pipeline does not support it: use a program or a processor \
+(docs/pipelines.rst).
     """
     return InvalidOption(f"{what} needs the registration of this library with the Spark session.", remedy=_REMEDY)

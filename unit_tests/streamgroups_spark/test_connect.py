@@ -69,7 +69,8 @@ def test_S13_options_that_need_the_users_process_are_rejected(option: str) -> No
 def test_S13_a_shared_stream_names_both_remedies() -> None:
     assert rejection(membership="shared") == (
         "The stream of group 'board' is shared, and a shared stream needs a classic Spark session; this one uses Spark "
-        "Connect. Create the session on the driver, without SparkSession.builder.remote and without SPARK_REMOTE. Or set "
+        "Connect. Create the session on the driver, without SparkSession.builder.remote and without SPARK_REMOTE. A "
+        "declarative pipeline always uses Spark Connect: use a program or a processor (docs/pipelines.rst). Or set "
         "membership=exclusive: one query then reads all partitions."
     )
 

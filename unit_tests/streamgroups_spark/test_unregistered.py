@@ -8,16 +8,19 @@ import sys
 from typing import Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_streamgroups import DefaultSource
 from streamgroups.errors import InvalidOption
 from streamgroups_spark import session
+from streamgroups_spark.sinks.kafka import KafkaStreamWriter
 from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
 from streamgroups_spark.source.readers import BatchReader, RejectedStream, StreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
 EXCLUSIVE = {**OPTIONS, "membership": "exclusive"}
+SINK = {"kafka.bootstrap.servers": "broker:9092", "topic": "board"}
 #: Any DataFrame of a classic session.
 DF: Any = object()
 VALUE = StructType([StructField("value", BinaryType())])
@@ -32,14 +35,14 @@ def rejection(**more: str) -> str:
 
 
 def test_it_has_the_name_and_the_columns_of_the_complete_source() -> None:
-    source = pickle.loads(pickle.dumps(DefaultSource(OPTIONS)))
+    source = pickle.loads(cloudpickle.dumps(DefaultSource(OPTIONS)))
     assert source.name() == "streamgroups"
     assert source.schema().startswith("key binary, value binary, topic string")
     assert isinstance(source.reader(VALUE), BatchReader)
 
 
 def test_batches_are_written() -> None:
-    source = DefaultSource({"kafka.bootstrap.servers": "broker:9092", "topic": "board"})
+    source = DefaultSource(SINK)
     assert isinstance(source.writer(VALUE, False), KafkaBatchWriter)
     with pytest.raises(InvalidOption, match=r'Use mode\("append"\)'):
         source.writer(VALUE, True)
@@ -48,10 +51,23 @@ def test_batches_are_written() -> None:
 @pytest.mark.parametrize("options", [EXCLUSIVE, {**OPTIONS, "subscribe": "", "assign": '{"flights":[0]}'}])
 def test_S13_streams_of_one_member_are_read(options: dict[str, str]) -> None:
     given = {name: value for name, value in options.items() if value}
-    first, second = (DefaultSource(given).streamReader(VALUE) for _ in range(2))
-    assert isinstance(first, StreamReader)
-    assert isinstance(second, StreamReader)
-    assert first._session != second._session
+    assert isinstance(DefaultSource(given).streamReader(VALUE), StreamReader)
+
+
+def test_S13_a_sink_finds_its_source_by_the_key_of_the_application() -> None:
+    program = (
+        "import sys; from pyspark import cloudpickle; import pyspark_streamgroups as it;"
+        "sys.stdout.buffer.write(cloudpickle.dumps(it.DefaultSource))"
+    )
+    looked_up = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    # Each process of Spark unpickles it, and has also imported a class of its own.
+    sources = [pickle.loads(looked_up), pickle.loads(cloudpickle.dumps(pickle.loads(looked_up)))]
+    reader = sources[0](EXCLUSIVE).streamReader(VALUE)
+    writer = sources[1]({**SINK, "checkpointLocation": "/checkpoints/board"}).streamWriter(VALUE, False)
+    assert isinstance(reader, StreamReader)
+    assert isinstance(writer, KafkaStreamWriter)
+    assert reader._session == writer._session == sources[0].session
+    assert len({reader._session, DefaultSource.session}) == 2
 
 
 @pytest.mark.parametrize(
@@ -67,14 +83,18 @@ def test_S13_streams_of_one_member_are_read(options: dict[str, str]) -> None:
 def test_S13_options_that_need_the_users_process_are_rejected(option: str, value: str) -> None:
     assert rejection(**{option: value}) == (
         f"Option '{option}' needs the registration of this library with the Spark session. Call sg.register(spark) once, "
-        "before spark.readStream and df.writeStream."
+        "before spark.readStream and df.writeStream. A declarative pipeline does not support it: use a program or a "
+        "processor (docs/pipelines.rst)."
     )
 
 
-def test_S13_a_shared_stream_and_the_sink_are_rejected() -> None:
+def test_S13_a_shared_stream_is_rejected() -> None:
     assert "The stream of group 'board' is shared" in rejection(membership="shared")
-    with pytest.raises(InvalidOption, match=r"Call sg\.register"):
-        DefaultSource(OPTIONS).streamWriter(VALUE, False)
+
+
+def test_S13_the_sink_rejects_its_options() -> None:
+    with pytest.raises(InvalidOption, match="Did you mean 'topic'"):
+        DefaultSource({**SINK, "tpic": "board"}).streamWriter(VALUE, False)
 
 
 def test_invalid_options_keep_their_own_error() -> None:

@@ -1,7 +1,7 @@
 """The source of an application that has not called ``sg.register(spark)``.
 
 Created by ``pyspark_streamgroups``, which Spark registers by itself. ``formats.connect_source`` has the same checks.
-The user's process then answers no requests: the source has neither the plan of its query, nor its checkpoint, nor the
+A sink finds its source by the key of the application: Spark runs both on the machine of the driver. The user's process then answers no requests: the source has neither the plan of its query, nor its checkpoint, nor the
 event times of its tasks. Everything that needs them is rejected before the query joins its group. An exclusive query
 and one with ``assign`` need none: a restart continues from the checkpoint, so that the missing commit of the last
 batch repeats nothing.
@@ -9,16 +9,28 @@ batch repeats nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
-from streamgroups_spark.session import needs_registration, new_session
+from streamgroups_spark.session import needs_registration
 from streamgroups_spark.source.readers import RejectedStream
 from streamgroups_spark.source.source_options import SourceOptions, parse
+
+
+def source_of_session(options: MutableMapping[str, str], session: str) -> StreamGroupsDataSource:
+    """Returns the source of an application.
+
+    Args:
+        options: the options of the user.
+        session: the key by which a sink of the application finds its source.
+    """
+    source = StreamGroupsDataSource(options)
+    source.session = session  # type: ignore[misc]
+    return source
 
 
 def stream_reader(source: StreamGroupsDataSource, schema: StructType) -> DataSourceStreamReader:
@@ -27,10 +39,7 @@ def stream_reader(source: StreamGroupsDataSource, schema: StructType) -> DataSou
         check_unregistered(parse(source.options, streaming=True))
     except InvalidOption as rejection:
         return RejectedStream(rejection)
-    # Unlike the session of a registration, no other process has it.
-    alone = type(source)(source.options)
-    alone.session = new_session()  # type: ignore[misc]
-    return alone.streamReader(schema)
+    return source.streamReader(schema)
 
 
 def check_unregistered(options: SourceOptions, needs: Callable[[str], InvalidOption] = needs_registration) -> None:
@@ -48,8 +57,8 @@ def check_unregistered(options: SourceOptions, needs: Callable[[str], InvalidOpt
     >>> check_unregistered(parse(options, streaming=True))
     Traceback (most recent call last):
     streamgroups.errors.InvalidOption: The stream of group 'board' is shared, and a shared stream needs the registration of \
-this library with the Spark session. Call sg.register(spark) once, before spark.readStream and df.writeStream. Or set \
-membership=exclusive: one query then reads all partitions.
+this library with the Spark session. Call sg.register(spark) once, before spark.readStream and df.writeStream. A declarative pipeline does not support \
+it: use a program or a processor (docs/pipelines.rst). Or set membership=exclusive: one query then reads all partitions.
     """
     if options.is_shared:
         error = needs(f"The stream of group '{options.group_id}' is shared, and a shared stream")

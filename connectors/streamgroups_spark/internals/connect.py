@@ -12,7 +12,10 @@ from typing import Any
 from streamgroups.errors import InvalidOption
 
 _MODULE = "pyspark.sql.connect"
-_REMEDY = "Create the session on the driver, without SparkSession.builder.remote and without SPARK_REMOTE."
+_REMEDY = (
+    "Create the session on the driver, without SparkSession.builder.remote and without SPARK_REMOTE. A declarative pipeline "
+    "always uses Spark Connect: use a program or a processor (docs/pipelines.rst)."
+)
 
 
 def is_connect(thing: Any) -> bool:
@@ -37,7 +40,8 @@ def needs_classic(what: str) -> InvalidOption:
 
     >>> print(needs_classic("sg.exactly_once"))
     sg.exactly_once needs a classic Spark session; this one uses Spark Connect. Create the session on the driver, \
-without SparkSession.builder.remote and without SPARK_REMOTE.
+without SparkSession.builder.remote and without SPARK_REMOTE. A declarative pipeline always uses Spark Connect: use a \
+program or a processor (docs/pipelines.rst).
     """
     return InvalidOption(f"{what} needs a classic Spark session; this one uses Spark Connect.", remedy=_REMEDY)
 
