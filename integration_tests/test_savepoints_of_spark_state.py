@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import streamgroups as sg
 from integration_tests.command_line import streamgroups
+from integration_tests.killed_commands import RESTORE_POINTS, Point, is_killed, run_command
 from integration_tests.test_state_follows_its_partition import PARTITIONS, Records
 from integration_tests.tiers import LONG
 from streamgroups_testkit.queries import exclusive_options
@@ -24,6 +25,7 @@ from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.waits import wait_until
 
 SIZE_S = 10
+_BETWEEN_FILES = Point("streamgroups_admin.checkpoints.checkpoint_files", "CheckpointFiles", "copy", call=3)
 
 #: The start of a window in milliseconds, its key, and the number of its records.
 Row = tuple[int, str, int]
@@ -107,7 +109,13 @@ def test_C3_C5_a_fork_continues_with_the_windows_of_spark(
     original.checkpoint.rename(tmp_path / "deleted")
 
     restore = ("savepoint", "restore", savepoints.location, made.id, "-b", bootstrap, "--group", f"{group}-fork")
-    restored = streamgroups(*restore, "--checkpoint", str(fork.checkpoint), "--execute", "-o", "json")
+    into = (*restore, "--checkpoint", str(fork.checkpoint), "--execute")
+    # The same command finishes a restore that was killed.
+    for point in (_BETWEEN_FILES, RESTORE_POINTS["before-commit"]):
+        killed = run_command(point, *into)
+        assert is_killed(killed), f"exit code {killed.returncode}: {killed.stderr}"
+        assert not committed_offsets(bootstrap, f"{group}-fork", topic)
+    restored = streamgroups(*into, "-o", "json")
     assert restored.returncode == 0, restored.stderr
     moves = {it["partition"]: it["to_offset"] for it in json.loads(restored.stdout)["moves"]}
     assert moves == {tp.partition: n for tp, n in made.next_offsets.items()}

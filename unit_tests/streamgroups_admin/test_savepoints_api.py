@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from streamgroups.errors import CheckpointRejected, GroupRejected, InvalidOption
 from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import CommitRecord
+from streamgroups_admin.checkpoints import copying
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.savepoints import api
@@ -263,6 +264,73 @@ def test_C3_C5_the_same_group_gets_a_checkpoint_too(savepoints: api.Savepoints, 
         savepoints.restore(id_, checkpoint=str(tmp_path / "new"))
     with pytest.raises(InvalidOption, match="has no checkpoint"):
         savepoints.restore(savepoints.create("board").id, checkpoint=str(tmp_path / "other"))
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def test_C3_C5_the_same_command_finishes_a_restore_that_was_killed_anywhere(
+    cli: CommandLine, savepoints: api.Savepoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_, new = savepoints.create("board", checkpoint=str(checkpoint(tmp_path / "old"))).id, tmp_path / "new"
+    synced, alter = CheckpointFiles._sync, cli.admin.alter_offsets
+    monkeypatch.setattr(copying, "_THREADS", 1)
+    for allowed in range(100):
+        left = iter(range(allowed))
+
+        def sync(self: CheckpointFiles, path: str, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                # The file is truncated.
+                (new / path).write_bytes((new / path).read_bytes()[:-1])
+                raise Killed
+            synced(self, path)
+
+        def commit_none(*_: object, **__: object) -> None:
+            raise Killed
+
+        monkeypatch.setattr(CheckpointFiles, "_sync", sync)
+        monkeypatch.setattr(cli.admin, "alter_offsets", commit_none)
+        with pytest.raises(Killed):
+            savepoints.restore(id_, group="next", checkpoint=str(new))
+        monkeypatch.setattr(CheckpointFiles, "_sync", synced)
+        monkeypatch.setattr(cli.admin, "alter_offsets", alter)
+        before = content(new)
+        is_complete = next(left, None) is not None
+        if allowed:
+            for other in ({"group": "other"}, {}):
+                with pytest.raises(CheckpointRejected, match="is not empty") if len(before) > 1 else nullcontext():
+                    savepoints.restore(id_, checkpoint=str(new), dry_run=True, **other)
+        savepoints.restore(id_, group="next", checkpoint=str(new))
+        assert committed(cli, "next") == {P0: 20, P1: 7}
+        found = content(new)
+        assert sorted(found) == ["commits/5", "metadata", "offsets/4", "offsets/5"]
+        assert cli("checkpoint", "verify", str(new)).code == 0
+        if is_complete:
+            assert {**found, ".streamgroups-restore": before[".streamgroups-restore"]} == before
+            break
+        shutil.rmtree(new)
+        cli.admin.delete_groups(["next"])
+    assert allowed == 6, "the mark and four files, and the end"
+
+
+def test_C3_C5_a_checkpoint_of_a_killed_restore_is_rejected_as_soon_as_a_query_has_used_it(
+    cli: CommandLine, savepoints: api.Savepoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_, new = savepoints.create("board", checkpoint=str(checkpoint(tmp_path / "old"))).id, tmp_path / "new"
+
+    def commit_none(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cli.admin, "alter_offsets", commit_none)
+        with pytest.raises(Killed):
+            savepoints.restore(id_, group="next", checkpoint=str(new))
+    (new / "offsets" / "6").write_text("v1")
+    before = content(new)
+    with pytest.raises(CheckpointRejected, match="is not empty"):
+        savepoints.restore(id_, group="next", checkpoint=str(new))
+    assert (content(new), committed(cli, "next")) == (before, {})
 
 
 def test_C3_C5_a_changed_file_of_the_checkpoint_changes_nothing(

@@ -78,9 +78,10 @@ class CheckpointFiles:
         found = self.files.get_file_info(FileSelector(directory, allow_not_found=True))
         return {it.base_name: it for it in found if not it.base_name.startswith(".")}
 
-    def below(self, path: str) -> dict[str, FileInfo]:
+    def below(self, path: str = "") -> dict[str, FileInfo]:
         """Returns all files below a directory by their paths. Raises the errors of :meth:`listed`."""
-        selector = FileSelector(f"{self.path}/{path}", allow_not_found=True, recursive=True)
+        directory = f"{self.path}/{path}" if path else self.path
+        selector = FileSelector(directory, allow_not_found=True, recursive=True)
         start = len(self.path) + 1
         found = {it.path[start:]: it for it in self.files.get_file_info(selector) if it.type == FileType.File}
         return {path: it for path, it in sorted(found.items()) if not it.base_name.startswith(".")}
@@ -147,6 +148,14 @@ class CheckpointFiles:
             OSError: if they cannot be deleted.
         """
         self.files.delete_dir_contents(self.path, missing_dir_ok=True)
+
+    def delete(self, path: str) -> None:
+        """Deletes a file of a new checkpoint.
+
+        Raises:
+            OSError: if it cannot be deleted.
+        """
+        self.files.delete_file(f"{self.path}/{path}")
 
     def write(self, path: str, content: bytes) -> None:
         """Writes a small file of a new checkpoint.

@@ -37,7 +37,7 @@ from streamgroups_admin.groups.applying import apply
 from streamgroups_admin.groups.live_reset import cancel_reset_requests, require_movable
 from streamgroups_admin.groups.plans import GroupPlan, require_owned
 from streamgroups_admin.groups.undo_files import write_undo
-from streamgroups_admin.savepoints.checkpoint_parts import place_checkpoint, plan_checkpoint
+from streamgroups_admin.savepoints.checkpoint_parts import place_checkpoint, plan_checkpoint, unmark_checkpoint
 from streamgroups_admin.savepoints.outputs import read_output
 from streamgroups_admin.shell_quoting import names
 from streamgroups_operators.locations import shown
@@ -259,7 +259,7 @@ def carry_out_restore(
 
     Raises:
         SavepointDamaged: if a file is missing or was changed. No offset was changed.
-        CheckpointRejected: if the new checkpoint contains files. No offset was changed.
+        CheckpointRejected: if the new checkpoint contains files of another origin. No offset was changed.
         StateUnreachable: if a storage does not answer, or is full. No offset was changed.
         PartlyDone: if some offsets were committed and some were not.
     """
@@ -278,6 +278,8 @@ def carry_out_restore(
         _write_times(cluster, restore.record, plan.group_id)
     live = {plan.group_id} if plan.live is not None else set[str]()
     apply(cluster, changes, undo, verb="restored", live=live, wait_s=wait_s, is_restored=True, advance=advance)
+    if restore.checkpoint is not None:
+        unmark_checkpoint(restore.checkpoint)
     if plan.live is None:
         cluster.notify(f"Start its queries. See: streamgroups groups describe {names([plan.group_id])}.")
 
@@ -285,7 +287,7 @@ def carry_out_restore(
 def _place_checkpoint(cluster: Cluster, restore: Restore, location: str) -> None:
     planned = plan_checkpoint(restore.directory, restore.record, location, restore.target.group_id)
     if planned is not None:
-        id_ = place_checkpoint(restore.directory, planned, location)
+        id_ = place_checkpoint(restore.directory, planned, location, restore.target.group_id)
         cluster.notify(f"The checkpoint '{shown(location)}' of query {id_} is complete.")
 
 
