@@ -25,10 +25,15 @@ from integration_tests.campaign_savepoints import RECORD, Attempt, SavepointResu
 from integration_tests.campaign_windows import compare
 from integration_tests.command_line import streamgroups
 from integration_tests.killed_commands import RESTORE_POINTS, is_killed, run_command
+from streamgroups.supervision.failure_causes import failure_in
 from streamgroups_testkit.reading import committed_offsets
 
 _ROOT = Path(__file__).parent.parent
 _ERROR = re.compile(r"^streamgroups\.errors\.(\w+: .*)", re.MULTILINE)
+_TRACEBACK = "Traceback (most recent call last):"
+_CAUSE = re.compile(r"^Caused by: (.*)", re.MULTILINE)
+#: The words of Spark before the error of a task.
+_LOST_TASK = re.compile(r".*Lost task [^(]*\(TID \d+\) \([^)]*\): ")
 #: Reading all records, in seconds.
 _TIMEOUT_S = 1_800
 
@@ -160,13 +165,17 @@ class Forks:
 
 
 def reason(error: str) -> str:
-    """The error of this library in the error of a query.
+    """The root cause in the error of a query, which ends with the plan: the error of this library, otherwise the deepest cause.
 
     >>> reason("[STREAM_FAILED] Traceback\\n  File ...\\nstreamgroups.errors.StateMissing: t-0: gone\\n  File ...")
     'StateMissing: t-0: gone'
+    >>> reason("Job aborted: Lost task 0.0 in stage 1.0 (TID 2) (10.0.0.1 executor driver): java.io.EOFException\\n\\tat ...")
+    'java.io.EOFException'
     """
-    found = _ERROR.search(error)
-    return found[1] if found else error[-2_000:]
+    if found := _ERROR.search(error):
+        return found[1]
+    causes = _CAUSE.findall(error)
+    return causes[-1] if causes and _TRACEBACK not in error else _LOST_TASK.sub("", failure_in(error, 2_000).what)
 
 
 def wrong_files(savepoint: Path) -> list[str]:

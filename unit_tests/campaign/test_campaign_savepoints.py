@@ -133,8 +133,22 @@ def test_a_file_beside_those_of_the_record_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_an_error_of_a_fork_is_shown_without_its_traceback() -> None:
-    assert doctest.testmod(campaign_forks) == (0, 1)
+    assert doctest.testmod(campaign_forks) == (0, 2)
     assert reason("no error of this library") == "no error of this library"
+
+
+def test_the_reason_of_a_failed_fork_is_not_its_plan() -> None:
+    start = "Query 13b1 will not be restarted: 20 runs failed. [STREAM_FAILED] Query [id = 13b1] terminated with exception: "
+    lost = "Job aborted: Task 0 failed: Lost task 0.0 in stage 59.0 (TID 118) (192.0.2.2 executor driver): "
+    plan = "Driver stacktrace: SQLSTATE: XXKST\n=== Streaming Query ===\n\nLogical Plan:\nWriteToMicroBatchDataSource streamgroups\n+- ~Scan"
+    java = "java.io.OptionalDataException\n\tat java.base/java.io.ObjectInputStream.readObject0(ObjectInputStream.java:1756)\n"
+    python = "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'n'\n"
+    assert reason(f"{start}{lost}{java}\n{plan}") == "java.io.OptionalDataException"
+    assert (
+        reason(f"{start}{lost}{java}Caused by: java.lang.Error: first\nCaused by: java.net.E: last\n{plan}")
+        == "java.net.E: last"
+    )
+    assert reason(f"{start}{lost}{python}\tat org.apache\nCaused by: {python}\n{plan}") == "KeyError: 'n'"
 
 
 def test_the_positions_of_a_savepoint_are_read_without_the_tested_code(tmp_path: Path) -> None:
