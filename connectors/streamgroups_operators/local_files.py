@@ -20,13 +20,14 @@ _DURABLE: set[str] = set()
 _NOT_SUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
 
 
-def write_durably(root: str, path: str, chunks: Iterable[bytes | memoryview]) -> None:
+def write_durably(root: str, path: str, chunks: Iterable[bytes | memoryview], *, syncs_name: bool = True) -> None:
     """Writes a file. It is visible as a whole, or not at all.
 
     Args:
         root: the directory of the location, which decides the modes.
         path: the file, below ``root``.
         chunks: the content, in order.
+        syncs_name: whether its directory is synced. Without it, the caller syncs it once after several files.
 
     Raises:
         OSError: if it cannot be written. An unfinished file is removed.
@@ -49,7 +50,8 @@ def write_durably(root: str, path: str, chunks: Iterable[bytes | memoryview]) ->
         with suppress(OSError):
             os.unlink(unfinished)
         raise
-    sync_directory(directory)
+    if syncs_name:
+        sync_directory(directory)
 
 
 def make_durable(root: str, directory: str) -> None:
@@ -76,9 +78,11 @@ def make_durable(root: str, directory: str) -> None:
                 os.mkdir(path, 0o700)
                 if len(path) > len(root) and _is_shared(root):
                     os.chmod(path, 0o770 | os.stat(path).st_mode & stat.S_ISGID)
-        # Also for a directory of another process, which may not have synced it yet.
+    # After all of them: the journal of a file system writes them together. Also those of another process, which may not have
+    # synced them yet.
+    for path in chain:
         sync_directory(os.path.dirname(path))
-    _DURABLE.add(directory)
+    _DURABLE.update(chain)
 
 
 def _is_shared(root: str) -> bool:

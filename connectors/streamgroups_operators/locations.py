@@ -25,7 +25,7 @@ from streamgroups.errors import InvalidOption, StateUnreachable
 from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import StoredFile, Survey
 from streamgroups.state.file_names import StateFileName
-from streamgroups_operators.local_files import write_durably
+from streamgroups_operators.local_files import make_durable, sync_directory, write_durably
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:")
 #: The prefix by which Spark and Hadoop write a local path.
@@ -169,7 +169,9 @@ def opened(location: str, what: str = "state") -> tuple[fs.FileSystem, str]:
         ) from None
 
 
-def write_file(files: fs.FileSystem, root: str, path: str, parts: Iterable[bytes | memoryview]) -> None:
+def write_file(
+    files: fs.FileSystem, root: str, path: str, parts: Iterable[bytes | memoryview], *, syncs_name: bool = True
+) -> None:
     """Writes a file, which is visible as a whole. A local file is durable, and so is an object.
 
     Args:
@@ -177,12 +179,13 @@ def write_file(files: fs.FileSystem, root: str, path: str, parts: Iterable[bytes
         root: the directory of the location in it.
         path: the file, below ``root``.
         parts: the content, in order.
+        syncs_name: whether the name of a local file is durable, too.
 
     Raises:
         OSError: if it cannot be written.
     """
     if isinstance(files, fs.LocalFileSystem):
-        write_durably(root, path, parts)
+        write_durably(root, path, parts, syncs_name=syncs_name)
         return
     with files.open_output_stream(path) as out:
         for part in parts:
@@ -238,16 +241,35 @@ class StateDirectory:
                 yield part
 
     def write_parts(self, file: StateFileName, parts: Iterable[bytes]) -> None:
-        """Writes a file whose content does not fit into memory, as :meth:`write`. An error in between leaves no file."""
+        """Writes a file whose content does not fit into memory. An error in between leaves no file.
+
+        Its name is durable after :meth:`sync`. :meth:`create` precedes calls of several threads.
+
+        Raises:
+            StateUnreachable: if the storage does not answer, or is full.
+        """
         with translated(self._location):
             self._write_names()
             try:
-                self._write(self._file(file), parts)
+                write_file(self._files, self._root, self._file(file), parts, syncs_name=False)
             except BaseException:
                 # An object store completes the upload when the stream is closed.
                 with suppress(OSError):
                     self._files.delete_file(self._file(file))
                 raise
+
+    def create(self) -> None:
+        """Creates the directory. Raises the errors of :meth:`write_parts`."""
+        with translated(self._location):
+            self._write_names()
+            if isinstance(self._files, fs.LocalFileSystem):
+                make_durable(self._root, self._path)
+
+    def sync(self) -> None:
+        """Makes the names of files of :meth:`write_parts` durable. Raises the errors of :meth:`write_parts`."""
+        with translated(self._location), suppress(FileNotFoundError):
+            if isinstance(self._files, fs.LocalFileSystem):
+                sync_directory(self._path)
 
     def _write_names(self) -> None:
         for path, name in self._names.items():

@@ -20,6 +20,7 @@ from streamgroups.state.manifest import Segment
 from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_lookup import OnMissingState, Position, Stored
 from streamgroups_operators.locations import StateDirectory, operator_files
+from streamgroups_operators.savepoints import copying
 from streamgroups_operators.store import Operator, StateStore
 from unit_tests.cli_runner import CommandLine, Result
 from unit_tests.cli_states import NOW_MS, P0, P1, SCHEMA, States
@@ -175,6 +176,8 @@ def test_a_second_cut_reuses_the_files_of_the_first_and_deletes_the_others(
             world.states.path(world.second).unlink()
 
     monkeypatch.setattr(StateDirectory, "write_parts", write_and_delete)
+    # One file after the other.
+    monkeypatch.setattr(copying, "_THREADS", 1)
     id_ = world.create()
     assert written == [world.first, third]
     (operator,) = decode((world.to / id_ / "savepoint.json").read_text(), "").operators

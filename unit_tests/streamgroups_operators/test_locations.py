@@ -165,6 +165,23 @@ def test_S10_a_state_file_survives_a_crash_of_the_machine(tmp_path: Path, monkey
     assert synced == [str(directory / f".{SECOND}"), str(directory)], "directories are synced once"
 
 
+def test_C3_files_of_one_operation_survive_a_crash_of_the_machine_after_one_sync_of_their_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
+    files, directory = operator_files(str(tmp_path / "state"), "billing", "windows"), tmp_path / "state/billing/windows"
+    files.sync()
+    files.create()
+    assert {str(directory.parent), str(tmp_path / "state"), str(tmp_path)} <= set(synced)
+    synced.clear()
+    for file in (FIRST, SECOND):
+        files.write_parts(file, [b"one", b"two"])
+    files.sync()
+    assert synced == [*(str(directory / f".{it}") for it in (FIRST, SECOND)), str(directory)]
+    assert bytes(files.read(SECOND)) == b"onetwo"
+
+
 def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk would fill further with each attempt."""
 

@@ -71,16 +71,16 @@ def copied(
 def _copy_all(
     name: str, files: StateDirectory, needed: Sequence[StateFileName], target: StateDirectory, copies: Copies
 ) -> None:
-    for file in needed[:1]:
-        # It creates the directory.
-        copies[name, file] = _copy(files, file, target)
+    target.create()
     with ThreadPoolExecutor(_THREADS) as pool:
-        copying = {file: pool.submit(_copy, files, file, target) for file in needed[1:]}
+        copying = {file: pool.submit(_copy, files, file, target) for file in needed}
     failed = [error for it in copying.values() if (error := it.exception()) is not None]
     # Those before a failure are copied, too.
     copies |= {(name, file): it.result() for file, it in copying.items() if it.exception() is None}
     if failed:
         raise failed[0]
+    # Once for all files, and for those of an earlier cut.
+    target.sync()
 
 
 def _state_in(manifest: Manifest, tp: TopicPartition) -> PartitionState:

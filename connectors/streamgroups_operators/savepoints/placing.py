@@ -71,6 +71,8 @@ def place(directory: SavepointDirectory, record: CommitRecord, target: Target) -
                     f"The file '{saved.name}' was not copied, and no offset was changed. {e.what}", e.remedy
                 ) from e
             count += 1
+        # Also for files of a restore that was killed.
+        files.sync()
     return count
 
 
