@@ -47,7 +47,7 @@ def processor_metrics(instance: str, replicas: Iterable[ReplicaView]) -> Iterato
 
     >>> from streamgroups.instances.entries import Replica
     >>> running = ReplicaView(Replica("late", 0), "running", progress=Progress(7, 200, 30))
-    >>> [it.value for metric in processor_metrics("board", [running]) for it in metric.samples if it.value]
+    >>> [float(it.value) for metric in processor_metrics("board", [running]) for it in metric.samples if it.value]
     [1.0, 30.0, 200.0]
     """
     by_processor: dict[str, list[ReplicaView]] = {}

@@ -34,7 +34,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
 from streamgroups_spark.bridge.output_counts import OutputCounter
-from streamgroups_spark.bridge.processor_names import PROCESSORS
+from streamgroups_spark.ops.processor_names import PROCESSORS
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.bridge.task_reports import UnreadableCounts
 from streamgroups_spark.messages.batch import InFlightRequest, OutputWritten, StatesRequest, WaitingRequest

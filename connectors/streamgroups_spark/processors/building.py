@@ -30,7 +30,7 @@ from streamgroups.processors.processor import (
     SinkKind,
 )
 from streamgroups.processors.reading import processor_of
-from streamgroups_spark.bridge.processor_names import PROCESSORS
+from streamgroups_spark.ops.processor_names import PROCESSORS
 from streamgroups_spark.processors.run_directories import new_checkpoint, state_directory
 from streamgroups_spark.processors.steps import Run, rows_of
 from streamgroups_spark.processors.yaml_text import read_text
