@@ -91,8 +91,9 @@ class FakeEntryReader:
     def read_to_end(self, timeout_s: float) -> list[Entry]:
         """See :meth:`streamgroups.instances.ports.EntryReader.read_to_end`."""
         del timeout_s
-        found = []
-        for offset in range(self.next_offset, len(self.log.records)):
+        # Another thread can write meanwhile.
+        found, end_offset = [], len(self.log.records)
+        for offset in range(self.next_offset, end_offset):
             try:
                 entry = read_entry(*self.log.records[offset])
             except ValueError as e:
@@ -100,7 +101,7 @@ class FakeEntryReader:
                 continue
             self.state = apply(self.state, entry)
             found.append(entry)
-        self.next_offset = len(self.log.records)
+        self.next_offset = end_offset
         return found
 
     def poll(self, timeout_s: float) -> list[Entry]:
