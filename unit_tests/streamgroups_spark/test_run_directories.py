@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from streamgroups_spark.processors import run_directories
 from streamgroups_spark.processors.run_directories import new_checkpoint, run_checkpoint, state_directory
 
 _HELD = """
@@ -51,6 +53,26 @@ def test_P1_a_killed_run_leaves_a_checkpoint_for_the_next_one_to_delete() -> Non
         for process in (killed, live):
             process.kill()
             process.communicate(timeout=30)
+
+
+def test_P1_a_run_that_cleans_up_meets_the_new_file_of_another_one(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It locks the file after its creation and before its lock, and deletes it."""
+    flock, created = fcntl.flock, list[Path]()
+
+    def clean_up_first(number: int, operation: int) -> None:
+        if not created:
+            created.extend((directory / "board.late" / "runs").glob("*.lock"))
+            run_directories._delete_ended(directory / "board.late" / "runs")
+        flock(number, operation)
+
+    monkeypatch.setattr(run_directories.fcntl, "flock", clean_up_first)
+    with run_checkpoint("board.late") as checkpoint:
+        assert len(created) == 1
+        assert not created[0].exists()
+        assert Path(f"{checkpoint}.lock").exists()
+    assert not list((directory / "board.late" / "runs").iterdir())
 
 
 def test_the_directories_of_a_group_are_its_own(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,9 +48,7 @@ def run_checkpoint(group_id: str) -> Iterator[str]:
     """
     runs = _runs(group_id)
     runs.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = Path(new_checkpoint(group_id))
-    lock = _locked(_lock_of(path))
-    assert lock is not None, "the name is new"
+    path, lock = _new_locked(group_id)
     try:
         _delete_ended(runs)
         yield str(path)
@@ -58,6 +56,15 @@ def run_checkpoint(group_id: str) -> Iterator[str]:
         shutil.rmtree(path, ignore_errors=True)
         _lock_of(path).unlink(missing_ok=True)
         os.close(lock)
+
+
+def _new_locked(group_id: str) -> tuple[Path, int]:
+    """A new checkpoint, and its lock. Another run that cleans up can lock and delete a new file first: then it is another file."""
+    while True:
+        path = Path(new_checkpoint(group_id))
+        lock = _locked(_lock_of(path))
+        if lock is not None:
+            return path, lock
 
 
 def _runs(group_id: str) -> Path:
