@@ -23,7 +23,6 @@ from streamgroups_admin.savepoints.restoring import (
     carry_out_restore,
     effects,
     plan_restore,
-    require_accepted,
     target_of,
 )
 from streamgroups_admin.savepoints.store import (
@@ -231,9 +230,14 @@ List the savepoints with: streamgroups savepoint list LOCATION.
             found = Restored(plan.group_id, tuple(plan.moves), tuple(effects(restore, plan)), is_applied=False)
             if dry_run:
                 return found
-            require_accepted(restore, plan, accept_repeated_output=accept_repeated_output)
-            path = None if undo_file is None else Path(undo_file)
-            carry_out_restore(cluster, restore, plan, undo_file=path, wait_s=wait_s)
+            carry_out_restore(
+                cluster,
+                restore,
+                plan,
+                undo_file=None if undo_file is None else Path(undo_file),
+                wait_s=wait_s,
+                accept_repeated_output=accept_repeated_output,
+            )
         return replace(found, is_applied=True)
 
     def delete(self, savepoint: str) -> None:

@@ -221,12 +221,8 @@ def effects(restore: Restore, plan: GroupPlan) -> list[str]:
     return found
 
 
-def require_accepted(restore: Restore, plan: GroupPlan, *, accept_repeated_output: bool) -> None:
-    """Rejects output that would be written again, unless the user accepts it.
-
-    Raises:
-        GroupRejected: with the number of offsets.
-    """
+def _require_accepted(restore: Restore, plan: GroupPlan, *, accept_repeated_output: bool) -> None:
+    """Rejects output that would be written again, unless the user accepts it."""
     again = repeated(plan.moves) if restore.is_in_place else 0
     if restore.is_in_place and restore.record.output is not None:
         again = max(again, sum(ahead(restore.record.output, restore.record.next_offsets).values()))
@@ -245,9 +241,10 @@ def carry_out_restore(
     *,
     undo_file: Path | None,
     wait_s: float,
+    accept_repeated_output: bool = False,
     advance: Callable[[int], None] = lambda count: None,
 ) -> None:
-    """Copies the files of the states, writes the undo file, and commits the offsets.
+    """Checks the consent of the user, copies the files of the states, writes the undo file, and commits the offsets.
 
     Args:
         cluster: the cluster.
@@ -255,14 +252,17 @@ def carry_out_restore(
         plan: its plan.
         undo_file: the file for the offsets before; ``None`` for a new file in the state directory.
         wait_s: the timeout for members, in seconds.
+        accept_repeated_output: whether the user accepts that output after the savepoint is written again.
         advance: receives the number of partitions of each commit.
 
     Raises:
+        GroupRejected: if output would be written again, and this is not accepted. No offset was changed.
         SavepointDamaged: if a file is missing or was changed. No offset was changed.
         CheckpointRejected: if the new checkpoint contains files of another origin. No offset was changed.
         StateUnreachable: if a storage does not answer, or is full. No offset was changed.
         PartlyDone: if some offsets were committed and some were not.
     """
+    _require_accepted(restore, plan, accept_repeated_output=accept_repeated_output)
     if restore.record.operators:
         count = place(restore.directory, restore.record, restore.target)
         cluster.notify(f"{count} state file{'' if count == 1 else 's'} in place.")

@@ -146,7 +146,6 @@ def restored_from(group: ProcessorGroup, savepoint: str, *, accept_repeated_outp
         carry_out_restore,
         effects,
         plan_restore,
-        require_accepted,
         target_of,
     )
     from streamgroups_operators.savepoints.directory import SavepointDirectory
@@ -166,5 +165,6 @@ def restored_from(group: ProcessorGroup, savepoint: str, *, accept_repeated_outp
     plan = plan_restore(group.cluster, restore)
     for effect in effects(restore, plan):
         print_message(effect)
-    require_accepted(restore, plan, accept_repeated_output=accept_repeated_output)
-    carry_out_restore(group.cluster, restore, plan, undo_file=None, wait_s=_WAIT_S)
+    carry_out_restore(
+        group.cluster, restore, plan, undo_file=None, wait_s=_WAIT_S, accept_repeated_output=accept_repeated_output
+    )

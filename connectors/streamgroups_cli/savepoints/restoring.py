@@ -18,7 +18,6 @@ from streamgroups_admin.savepoints.restoring import (
     carry_out_restore,
     effects,
     plan_restore,
-    require_accepted,
     target_of,
 )
 from streamgroups_cli.connection import Connect
@@ -136,8 +135,13 @@ def restore(connect: Connect, location: Location, savepoint: SavepointId, option
         if not options.execute:
             print_message(ONLY_A_PLAN)
             return
-        require_accepted(restored, plan, accept_repeated_output=options.accept_repeated_output)
         with progress({plan.group_id: plan.changes}) as advance:
             carry_out_restore(
-                cluster, restored, plan, undo_file=options.undo_file, wait_s=options.wait_s, advance=advance
+                cluster,
+                restored,
+                plan,
+                undo_file=options.undo_file,
+                wait_s=options.wait_s,
+                accept_repeated_output=options.accept_repeated_output,
+                advance=advance,
             )
