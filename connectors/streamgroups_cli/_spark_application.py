@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from streamgroups_cli.spark_settings import spark_session
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -23,19 +25,11 @@ _LONGEST = 500
 @contextmanager
 def spark_application(settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Starts an application, and stops it at the end."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(_NAME).config("spark.ui.enabled", "false")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    try:
+    with spark_session(_NAME, {"spark.ui.enabled": "false", **settings}) as spark:
         spark.sparkContext.setLogLevel("OFF")
         # Only spark-submit reads this setting. PySpark itself reads PYSPARK_PYTHON.
         spark.sparkContext.pythonExec = spark.conf.get(WORKER_PYTHON, "") or spark.sparkContext.pythonExec
         yield spark
-    finally:
-        spark.stop()
 
 
 def explained_failure(error: Exception) -> tuple[str, str]:

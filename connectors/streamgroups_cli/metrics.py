@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -27,6 +26,7 @@ from streamgroups_cli.instance_log import open_log
 from streamgroups_cli.metrics_address import parse_address
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
+from streamgroups_cli.process_signals import record_signals
 
 if TYPE_CHECKING:
     from streamgroups_admin.reports.exporter import Polls
@@ -119,8 +119,7 @@ def _replicas(
 
 def _refresh_until_stopped(polls: Polls, interval_s: float) -> None:
     stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
+    record_signals(stopping)
     failed = False
     while not stopping.wait(interval_s):
         failure = polls.refresh()

@@ -1,4 +1,4 @@
-"""The log of a process that runs for a long time: workers and managers. Lines of this library from level INFO on.
+"""The log of a process that runs for a long time: workers, managers and ``processors run``. Lines of this library from level INFO on.
 
 Source: Python's "logging"; containers collect standard error.
 """

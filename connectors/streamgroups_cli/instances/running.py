@@ -5,7 +5,6 @@ Source: SEMANTICS P2.
 
 from __future__ import annotations
 
-import signal
 import threading
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from streamgroups_cli.instances.launching import DEFAULT, ProcessLauncher, comma
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_logs import log_to_stderr
+from streamgroups_cli.process_signals import record_signals
 
 
 @with_options
@@ -73,8 +73,7 @@ def run(
     arguments = ["--instance", name, *_cluster_arguments(connect)]
     command_of(worker_command, arguments)
     must_end = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: must_end.set())
+    record_signals(must_end)
     with connect() as cluster:
         from streamgroups_kafka.instances.manager_process import ManagerProcess
 

@@ -5,7 +5,6 @@ It starts a Spark application in this process. A container runs this command. So
 
 from __future__ import annotations
 
-import logging
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ import typer
 from streamgroups.processors.problems import check
 from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_address, print_address
 from streamgroups_cli.output import print_message
+from streamgroups_cli.process_logs import log_to_stderr
 from streamgroups_cli.processors.files import LOCAL, Instance, OneFile, read_files
 from streamgroups_cli.processors.previewed_rows import print_rows
 from streamgroups_cli.spark_settings import Conf, Master, spark_session, spark_settings
@@ -52,7 +52,7 @@ def run(
     declared.check_member(member)
     settings = spark_settings(master, conf)
     address = None if metrics is None else parse_address(metrics, "--metrics")
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr()
     with spark_session(declared.group_id(instance), settings) as spark:
         if preview is not None:
             from streamgroups_spark.processors.previewing import last_ranges

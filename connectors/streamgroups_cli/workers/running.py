@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import threading
 import uuid
@@ -21,7 +20,8 @@ from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, p
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_logs import log_to_stderr
-from streamgroups_cli.spark_settings import Conf, Master, spark_settings
+from streamgroups_cli.process_signals import record_signals
+from streamgroups_cli.spark_settings import Conf, Master, spark_session, spark_settings
 
 if TYPE_CHECKING:
     from streamgroups_spark.ops.metrics_listener import MetricsListener
@@ -61,7 +61,7 @@ def run(
     lease_ms = parse_duration_ms(lease, option="--lease")
     address = None if metrics is None else parse_address(metrics, "--metrics")
     stop_requested = threading.Event()
-    _record_signals(stop_requested)
+    record_signals(stop_requested)
     with open_instance(options, options.name) as instance:
         worker = _worker(instance.state(), worker_id, slots, lease_ms, instance.cluster.now_ms())
         with metrics_listener(address) as listener:
@@ -78,15 +78,16 @@ def _run(
 ) -> str:
     from streamgroups_spark.workers.replica_run import ReplicaRun, declared_replica
     from streamgroups_spark.workers.worker_process import WorkerProcess
-    from streamgroups_spark.workers.worker_session import worker_session
+    from streamgroups_spark.workers.worker_session import WORKER_SETTINGS, check_scheduler
 
     # Spark starts before the first heartbeat: the worker then starts its processors at once.
     with (
-        worker_session(f"streamgroups-{instance.name}-{worker.id}", settings) as spark,
+        spark_session(f"streamgroups-{instance.name}-{worker.id}", {**WORKER_SETTINGS, **settings}) as spark,
         closing(instance.log.reader()) as reader,
     ):
+        check_scheduler(spark)
         # PySpark has replaced the handler of SIGINT.
-        _record_signals(stop_requested)
+        record_signals(stop_requested)
         run_replica = declared_replica(instance.name)
         reader.read_to_end(instance.timeout_s)
         process = WorkerProcess(
@@ -99,11 +100,6 @@ def _run(
         print_message(f"Worker {worker.id} of instance '{instance.name}' runs up to {worker.slots} processors.")
         print_address(listener)
         return process.run()
-
-
-def _record_signals(stop_requested: threading.Event) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop_requested.set())
 
 
 def _worker(state: InstanceState, worker_id: str | None, slots: int, lease_ms: int, now_ms: int) -> Worker:

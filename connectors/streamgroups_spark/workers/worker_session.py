@@ -1,14 +1,13 @@
-"""The Spark session of a worker.
+"""The settings of the Spark session of a worker.
 
-Called by ``streamgroups worker run``. With ``spark-submit``, its settings are those of the command. Source: Spark's "Job
+Used by ``streamgroups worker run``. With ``spark-submit``, its settings are those of the command. Source: Spark's "Job
 Scheduling": with ``FAIR``, the pools of several queries share the cores.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -16,24 +15,10 @@ logger = logging.getLogger(__name__)
 
 _MODE = "spark.scheduler.mode"
 #: Progress bars would be mixed with the lines of the log.
-_DEFAULTS = {_MODE: "FAIR", "spark.ui.showConsoleProgress": "false"}
+WORKER_SETTINGS: Mapping[str, str] = {_MODE: "FAIR", "spark.ui.showConsoleProgress": "false"}
 
 
-@contextmanager
-def worker_session(name: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Creates the session of a worker, and stops it at the end.
-
-    Args:
-        name: the name of the application.
-        settings: settings of Spark.
-    """
-    builder = SparkSession.builder.appName(name)
-    for setting, value in {**_DEFAULTS, **settings}.items():
-        builder = builder.config(setting, value)
-    spark = builder.getOrCreate()
-    try:
-        if spark.sparkContext.getConf().get(_MODE, "FIFO") != "FAIR":
-            logger.warning("%s is not FAIR, so a long stage of one processor delays the others.", _MODE)
-        yield spark
-    finally:
-        spark.stop()
+def check_scheduler(spark: SparkSession) -> None:
+    """Logs a warning if the scheduler is not fair."""
+    if spark.sparkContext.getConf().get(_MODE, "FIFO") != "FAIR":
+        logger.warning("%s is not FAIR, so a long stage of one processor delays the others.", _MODE)
