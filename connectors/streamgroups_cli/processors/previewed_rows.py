@@ -34,13 +34,16 @@ def print_rows(
         instance: the instance of the processor.
         output: the format. JSON, YAML and CSV contain the values as Spark writes them in JSON.
     """
+    from pyspark.sql import functions as F  # noqa: N812
+
     from streamgroups_spark.processors.previewing import preview
 
     df = preview(declared, spark, ranges, instance=instance)
     if output is Output.table:
         df.show(_MAX_ROWS, truncate=_MAX_CELL)
         return
-    rows = [json.loads(it) for it in df.limit(_MAX_ROWS).toJSON().collect()]
+    texts = df.limit(_MAX_ROWS).select(F.to_json(F.struct("*"))).collect()
+    rows = [json.loads(it[0]) for it in texts]
     read = [
         {"topic": it.topic_partition.topic, "partition": it.topic_partition.partition}
         | {"first_offset": it.next_offset, "end_offset": it.end_offset}
