@@ -14,14 +14,19 @@ _OF_TIME = ("time", "window", "panes", "observ", "idle", "watermark")
 
 
 def stages(file: str, root: Path) -> tuple[tuple[str, ...], ...]:
-    """What pytest is given, stage by stage: examples of the module and tests named after it, or after a word of its name; those of its neighbours; all.
+    """What pytest is given, stage by stage: examples of the module and tests named after it, those of its folder, or those named
+    after a word of its name; those of its neighbours; all.
 
     Args:
         file: the mutant's.
         root: of the project.
     """
     path = Path(file)
-    own = _named(path.stem, root) or [p for word in path.stem.split("_") if len(word) > 4 for p in _named(word, root)]
+    own = (
+        _named(path.stem, root)
+        or _of_folder(path, root)
+        or [p for word in path.stem.split("_") if len(word) > 4 for p in _named(word, root)]
+    )
     if "event_time" in file or any(word in path.name for word in _OF_TIME):
         folders = (root / _UNIT / "streamgroups" / "query", root / _UNIT / "streamgroups_spark")
         tests = sorted(
@@ -38,6 +43,11 @@ def stages(file: str, root: Path) -> tuple[tuple[str, ...], ...]:
 
 def _named(word: str, root: Path) -> list[str]:
     return sorted(str(p.relative_to(root)) for p in (root / _UNIT).rglob(f"test_*{word}*.py"))
+
+
+def _of_folder(path: Path, root: Path) -> list[str]:
+    folder = Path(_UNIT, *path.parts[:-1])
+    return [str(folder)] if len(path.parts) > 2 and (root / folder).is_dir() else []
 
 
 def _examples(path: Path) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from streamgroups.errors import BrokerUnreachable, FencedMember, StreamGroupsError
 from streamgroups.fakes import FakeClock
-from streamgroups.fakes.instance_log import FakeInstanceLog
+from streamgroups.fakes.instance_log import FakeEntryReader, FakeInstanceLog
 from streamgroups.instances.entries import (
     Definition,
     Desired,
@@ -240,3 +240,48 @@ def test_the_last_state_of_each_replica_survives_an_outage() -> None:
     reader = log.reader()
     reader.read_to_end(1)
     assert reader.state.desired["late"].request == 3
+
+
+@dataclass
+class _SlowWriter(Writer):
+    """A writer whose broker takes 5 s."""
+
+    clock: FakeClock = field(default_factory=lambda: FakeClock(1_000))
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        super().write(entries)
+        self.clock.advance(5_000)
+
+
+def test_a_lease_counts_from_the_moment_before_its_heartbeat() -> None:
+    writer = _SlowWriter(FakeInstanceLog())
+    queue = EntryQueue(writer, Lease(6_000, 0), writer.clock)
+    queue.put(Worker("w1", 2, 0, 1, 0, 6_000))
+    assert queue.close(30)
+    assert queue.lease == Lease(6_000, 1_000)
+
+
+class _FrozenReader(FakeEntryReader):
+    """The process is frozen at the end of a poll, after its first heartbeat. Meanwhile the manager declares it dead."""
+
+    clock: FakeClock
+    is_over = False
+
+    def poll(self, timeout_s: float) -> list[Entry]:
+        found = super().poll(timeout_s)
+        if "w1" in self.state.workers and not self.is_over:
+            self.is_over = True
+            self.clock.advance(60_000)
+            self.log.writer().write([Removed("worker", "w1")])
+        return found
+
+
+def test_a_worker_that_was_frozen_in_a_poll_reads_the_topic_before_its_next_heartbeat() -> None:
+    log, clock = FakeInstanceLog(), FakeClock(1_000_000)
+    reader = _FrozenReader(log)
+    reader.clock = clock
+    worker = Worker("w1", 2, 0, 0, 0, 6_000)
+    process = WorkerProcess(worker, reader, Writer(log), Query, threading.Event(), clock=clock)
+    with pytest.raises(FencedMember):
+        process.run()
+    assert process.worker.heartbeat == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unit_tests.mutants.lists import batches, groups, records, sinks, time
+from unit_tests.mutants.lists import batches, groups, instances, records, sinks, time
 from unit_tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -11,4 +11,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *sinks.MUTANTS,
     *time.MUTANTS,
     *records.MUTANTS,
+    *instances.MUTANTS,
 )

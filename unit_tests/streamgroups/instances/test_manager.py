@@ -294,6 +294,34 @@ def _check_result(instance: Instance, slots: int, max_workers: int) -> None:
     assert all(state.placements[replica].worker == worker for worker, replica in runs)
 
 
+def test_a_worker_that_ends_gets_no_processor() -> None:
+    """It is busy with the end of its queries, and does not respond yet."""
+    instance = running(1)
+    (worker,) = instance.where("proc01")
+    assert worker is not None
+    instance.frozen.add(worker)
+    instance.write(Release(worker, "it has had no processor for 60 s"))
+    instance.start("proc02")
+    instance.tick(100)
+    assert worker in instance.state.workers
+    assert worker not in instance.where("proc01", "proc02")
+
+
+def test_an_idle_worker_of_another_system_is_not_released() -> None:
+    instance = Instance(ManagerSettings(idle_ms=5_000))
+    instance.join(Worker("own", 4, 0, 0, 0, 6_000))
+    instance.settle(1_000, 20)
+    assert "own" in instance.state.workers
+    assert not instance.state.releases
+
+
+def test_an_entry_of_another_writer_does_not_decrease_the_next_number() -> None:
+    instance = running(1)
+    number = instance.state.next_number
+    instance.write(Placement(Replica("proc01", 0), "nowhere", 1, 1))
+    assert instance.state.next_number == number
+
+
 def test_entries_of_others_do_not_end_a_manager() -> None:
     # Each principal with Write can write them.
     instance = running(1)
