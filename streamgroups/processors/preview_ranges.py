@@ -45,7 +45,7 @@ def next_records(
 
 
 def _shares(available: Mapping[TopicPartition, int], records: int) -> dict[TopicPartition, int]:
-    """Equal parts of the records. What a partition does not have is divided among the others."""
+    """Equal parts of the records. The others share the rest of a partition with fewer records."""
     found, rest = {}, records
     by_size = sorted(available, key=lambda tp: (available[tp], tp))
     for number, tp in enumerate(by_size):
