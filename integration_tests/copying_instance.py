@@ -47,14 +47,16 @@ class CopyingInstance(RealInstance):
     def files(self) -> Path:
         return self.directory / "processors"
 
-    def declare(self, *names: str, sql: str = "SELECT key, value FROM input", more: str = "") -> None:
+    def declare(
+        self, *names: str, sql: str = "SELECT key, value FROM input", more: str = "", replicas: int = 1
+    ) -> None:
         """Writes the files of processors."""
         self.source = self.source or self.new_topic(PARTITIONS)
         self.files.mkdir(exist_ok=True)
         for name in names:
             self.outputs.setdefault(name, self.new_topic(PARTITIONS))
             (self.files / f"{name}.yaml").write_text(
-                f"name: {name}\n"
+                f"name: {name}\nreplicas: {replicas}\n"
                 f"source: {{connection: prod, subscribe: {self.source}, startingOffsets: earliest, "
                 f"kafka.session.timeout.ms: 6000{more}}}\n"
                 f"steps:\n  - sql: {sql}\n"

@@ -135,6 +135,52 @@ def test_P1_a_declared_processor_is_exactly_once(board: Board, registered: Spark
     board.check(expected)
 
 
+def test_P1_a_repartitioned_topic_is_read_by_another_processor(
+    tmp_path: Path,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STREAMGROUPS_CONFIG", str(connections(tmp_path, bootstrap, "")))
+    monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path / "processors"))
+    sg.register(spark)
+    topic, output = new_topic(2), new_topic(1)
+    between, instance = f"{topic}-by-carrier", f"i-{topic}"
+    now, by = {"availableNow": True}, ["carrier"]
+    writer = {
+        "name": "by-carrier",
+        "source": {"connection": "prod", "subscribe": topic, "startingOffsets": "earliest"},
+        "steps": [
+            {"sql": "SELECT CAST(key AS string) AS carrier, CAST(CAST(value AS string) AS int) AS number FROM input"},
+            {"repartition": {"by": by, "topic": between, "partitions": 3}},
+        ],
+        "trigger": now,
+    }
+    read = {"topic": between, "by": by, "columns": "carrier string, number int"}
+    reader = {
+        "name": "copy",
+        "source": {"connection": "prod", "read_repartitioned": read},
+        "steps": [{"sql": "SELECT carrier AS key, concat(partition, ' ', number) AS value FROM input"}],
+        "sink": {"connection": "prod", "topic": output},
+        "trigger": now,
+    }
+    for first in (0, 60):
+        # The records of each carrier are in both partitions.
+        values = (
+            (number // 2 % 2, f"c{number % 7}".encode(), str(number).encode()) for number in range(first, first + 60)
+        )
+        write(bootstrap, topic, values)
+        _run_all(writer, spark, instance)
+        _run_all(reader, spark, instance)
+    found = [(message.key(), (message.value() or b"").split()) for message in committed_messages(bootstrap, output)]
+    assert sorted((key, int(number)) for key, (_, number) in found) == sorted(
+        (f"c{number % 7}".encode(), number) for number in range(120)
+    )
+    partitions = {(key, partition) for key, (partition, _) in found}
+    assert len(partitions) == 7, "all records of a carrier are in one partition"
+
+
 # ---- mistakes that only Spark finds ----------------------------------------------------------------------------------
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
+import urllib.request
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from integration_tests.command_line import streamgroups
 from integration_tests.copying_instance import PARTITIONS, CopyingInstance, connections_file, spark_worker
 from integration_tests.tiers import LONG
 from streamgroups.instances.entries import Replica
@@ -60,6 +65,86 @@ def test_P2_a_worker_runs_processors_beside_each_other(instance: CopyingInstance
         instance.wait_until(lambda state: worker.id not in state.workers, "it ends in an orderly way")
     instance.check("copy1", 150)
     instance.check("copy2", 150)
+
+
+@LONG
+@pytest.mark.timeout(1_200)
+def test_P2_positions_and_savepoints_of_a_processor(instance: CopyingInstance) -> None:
+    savepoints = str(instance.directory / "savepoints")
+    instance.declare("copy1")
+    instance.produce(100)
+    instance.command("processors", "apply", "-f", str(instance.files), "--execute")
+    with instance.manager("--slots", "1", "--lease", "10s", "--idle", "10m", "--worker-command", spark_worker()):
+        instance.start("copy1")
+        wait_until(lambda: instance.has_all("copy1", 100), "it copies", 180)
+        stopped = instance.command("processors", "stop", "copy1", "--savepoint", savepoints, "--wait", "2m")
+        found = re.search(r"The savepoint is (\S+)", stopped)
+        assert found is not None
+        instance.produce(50)
+        assert _sampled(instance, "copy1", 4) == {100, 101, 102, 103}
+        instance.command("processors", "start", "copy1", "--from", "latest", "--wait", "3m")
+        instance.produce(20)
+        wait_until(lambda: instance.has_all("copy1", 120), "it continues at the end", 180)
+        instance.stop("copy1")
+        instance.command("processors", "start", "copy1", "--from", "earliest", "--wait", "3m")
+        wait_until(lambda: instance.has_all("copy1", 290), "it copies all again", 180)
+        instance.stop("copy1")
+        restore = ("processors", "start", "copy1", "--savepoint", found[1], "--wait", "3m")
+        assert "The output of 70 offsets would be written again" in instance.command(*restore, code=3)
+        instance.command(*restore, "--accept-repeated-output")
+        wait_until(lambda: instance.has_all("copy1", 360), "it continues at the savepoint", 180)
+        instance.stop("copy1")
+    numbers = {int(value.rstrip(b".")): count for value, count in instance.copied("copy1").items()}
+    assert numbers == {number: 3 if number >= 150 else 2 for number in range(170)}
+
+
+def _sampled(instance: CopyingInstance, name: str, records: int) -> set[int]:
+    """The numbers of the records that ``processors sample`` shows."""
+    command = ("processors", "sample", name, str(records), "--master", "local[1]", "--conf", "spark.ui.enabled=false")
+    done = streamgroups(*command, "-i", instance.name, "--bootstrap-server", instance.bootstrap, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
+    return {int(b64decode(it["value"]).rstrip(b".")) for it in rows}
+
+
+@LONG
+@pytest.mark.timeout(1_200)
+def test_P2_replicas_share_the_partitions_of_one_group(instance: CopyingInstance) -> None:
+    instance.declare("copy1", replicas=2)
+    instance.produce(100)
+    instance.command("processors", "apply", "-f", str(instance.files), "--execute")
+    worker = f"{spark_worker()} --metrics 127.0.0.1:0"
+    with instance.manager("--slots", "1", "--lease", "6s", "--worker-command", worker):
+        instance.start("copy1")
+        wait_until(lambda: len(_owners(instance, "copy1")) == 2, "each replica owns a partition", 180)
+        assert instance.view("copy1", 0).worker != instance.view("copy1", 1).worker
+        instance.produce(100)
+        wait_until(lambda: instance.has_all("copy1", 200), "both copy", 180)
+        addresses = re.findall(r"Metrics are available at (\S+)", instance.text())
+        assert len(addresses) == 2
+        wait_until(lambda: all(_has_batches(it, f"{instance.name}.copy1") for it in addresses), "both have metrics")
+        os.kill(instance.worker("copy1").pid, signal.SIGKILL)
+        instance.produce(100)
+        wait_until(lambda: instance.has_all("copy1", 300), "the other replica, or its successor, copies", 240)
+    instance.check("copy1", 300)
+
+
+def _owners(instance: CopyingInstance, name: str) -> set[str]:
+    """The members that own a partition."""
+    group = f"{instance.name}.{name}"
+    done = streamgroups("groups", "describe", group, "--bootstrap-server", instance.bootstrap, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["groups"]
+    return {it["owner"] for it in found["partitions"] if it["owner"] is not None}
+
+
+def _has_batches(address: str, processor: str) -> bool:
+    with urllib.request.urlopen(address, timeout=30) as response:
+        text = response.read().decode()
+    found = re.search(
+        rf'streamgroups_query_batches_total{{[^}}]*processor="{re.escape(processor)}"[^}}]*}} (\S+)', text
+    )
+    return found is not None and float(found[1]) > 0
 
 
 @LONG
