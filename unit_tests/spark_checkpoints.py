@@ -1,8 +1,8 @@
 """Checkpoints that Spark has written, for tests, and checkpoints of the same form with any content.
 
 ``golden/spark_checkpoints`` has a checkpoint for versions of Spark and kinds of state stores: windows over a source of files,
-with 2 partitions, in the batches 10 to 15. Earlier batches were deleted, as Spark's retention does. ``ids`` has state files with
-unique ids.
+with 2 partitions, in the last six batches of a query over 8 files. Earlier ones were deleted, as Spark's retention does. ``ids`` has
+state files with unique ids.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ def golden(name: str, directory: Path) -> Path:
     with zipfile.ZipFile(GOLDEN / f"{name}.zip") as archive:
         archive.extractall(directory)
     return aged(directory)
+
+
+def batches(directory: Path) -> list[int]:
+    """Returns the numbers of the batches of a checkpoint, in order."""
+    return sorted(int(it.name) for it in (directory / "offsets").iterdir())
 
 
 def aged(directory: Path) -> Path:

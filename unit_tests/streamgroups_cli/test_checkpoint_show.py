@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from integration_tests.matrix import CELLS
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
 from unit_tests.cli_runner import CommandLine
-from unit_tests.spark_checkpoints import NAMES, golden, stateless, write
+from unit_tests.spark_checkpoints import NAMES, batches, golden, stateless, write
 
 F0, F1 = (TopicPartition("flights", p) for p in range(2))
 KAFKA = {n: f'{{"flights":{{"0":{5 * n},"1":{3 * n}}}}}' for n in range(1, 9)}
@@ -25,13 +26,17 @@ def document(cli: CommandLine, checkpoint: Path, *more: str) -> Any:
     return json.loads(result.out)
 
 
+def test_there_is_a_checkpoint_of_each_pyspark_of_the_matrix() -> None:
+    assert {it.partition("-")[0] for it in NAMES} == {cell.spark.rpartition(".")[0] for cell in CELLS}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_C1_a_checkpoint_of_each_version(cli: CommandLine, name: str, tmp_path: Path) -> None:
     shown = document(cli, golden(name, tmp_path))
     assert len(shown["query_id"]) == 36
     assert shown["batches"] == [
         {
-            "batch": 15,
+            "batch": batches(tmp_path)[-1],
             "status": "committed",
             "planned_at": shown["batches"][0]["planned_at"],
             "watermark": "2013-01-01T00:26:00.000Z",
@@ -44,8 +49,10 @@ def test_C1_a_checkpoint_of_each_version(cli: CommandLine, name: str, tmp_path: 
     assert operator["stores"] == [{"store": "default", "partitions": 2}]
     provider = "HDFSBackedStateStoreProvider" if name.endswith("hdfs") else "RocksDBStateStoreProvider"
     assert (operator["provider"], operator["formats"]["aggregation"]) == (provider, "2")
-    earlier = document(cli, tmp_path, "--batch", "12")
-    assert [(it["batch"], it["next_watermark"]) for it in earlier["batches"]] == [(12, "2013-01-01T00:22:00.000Z")]
+    # The first batch that has read the last file but one.
+    number = next(n for n in batches(tmp_path) if '{"logOffset":6}' in (tmp_path / "offsets" / str(n)).read_text())
+    earlier = document(cli, tmp_path, "--batch", str(number))
+    assert [(it["batch"], it["next_watermark"]) for it in earlier["batches"]] == [(number, "2013-01-01T00:22:00.000Z")]
     assert [it["end"] for it in earlier["sources"]] == [{"logOffset": 6}]
 
 
