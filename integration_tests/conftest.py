@@ -27,7 +27,6 @@ from integration_tests.spark_kafka import spark_kafka_jars
 from streamgroups.fakes import FakeClock
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
-from streamgroups_spark.internals.spark_api import FEATURES
 from streamgroups_testkit.apicurio import ApicurioRegistry
 from streamgroups_testkit.broker import BROKER_PROPERTIES, Broker
 from streamgroups_testkit.pytest_plugin import admin, bootstrap, new_topic, postgres, postgres_server
@@ -221,8 +220,7 @@ def spark() -> Iterator[SparkSession]:
     session = (
         session_builder("streamgroups-tests")
         .config("spark.sql.session.timeZone", "UTC")
-        # The connector is that of Spark 4.2.
-        .config("spark.jars", spark_kafka_jars().option if FEATURES.passes_start else "")
+        .config("spark.jars", spark_kafka_jars().option)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

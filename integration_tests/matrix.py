@@ -51,6 +51,7 @@ _SUBSET = {
     "windows of partitions": (
         "test_windows_of_partitions.py::test_S10_windows_of_partitions_in_an_exclusive_query_survive_its_checkpoint",
     ),
+    "copy of a Spark checkpoint": ("test_checkpoints_are_copied.py::test_C1_C5_a_query_of_kafka_continues_from_a_copy[changelog]",),
     "dedup": ("test_dedup_drops_retries.py::test_X5_all_columns_are_kept_and_ids_have_several_columns",),
 }  # fmt: skip
 #: Tests that need ``transformWithState``.

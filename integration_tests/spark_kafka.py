@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pyspark
+
 from streamgroups.errors import StreamGroupsError
+from streamgroups.spark_features import release_of
 from streamgroups_broker._cache import cached_jars
 from streamgroups_broker._ivy import fetch_exactly
 from streamgroups_broker._java import find_java
 
-#: The connector of the newest Spark, and its dependencies that Spark does not include. The token provider has no such
-#: release; an older one is sufficient, because no test uses delegation tokens.
-VERSION = "4.2.0"
+#: The connector of each minor release of PySpark: its first release, which serves all of them. The repository has none of 4.3.
+_CONNECTORS = {(4, 0): "4.0.0", (4, 1): "4.1.0", (4, 2): "4.2.0", (4, 3): "4.2.0"}
+VERSION = _CONNECTORS.get(release_of(pyspark.__version__), "4.2.0")
+#: The connector, and its dependencies that Spark does not include. Not each release has a token provider; the first one is
+#: sufficient, because no test uses delegation tokens.
 COORDINATES = (
     f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from pyspark.sql import functions as f
 from integration_tests.command_line import streamgroups
 from integration_tests.spark_kafka import spark_kafka_jars
 from integration_tests.tiers import LONG
+from streamgroups.spark_features import release_of
 from streamgroups_testkit.producing import produce
 from unit_tests.requirements import without
 
@@ -37,6 +39,8 @@ STORES = {
     },
 }
 _PER_BATCH = 8
+#: The connector of Spark 4.1 fails after it has run a planned batch again (SPARK-57438).
+_RUNS_AGAIN = release_of(pyspark.__version__) != (4, 1)
 _START_MS = 1_356_998_400_000  # 2013-01-01
 _MINUTE_MS = 60_000
 _FILES_S = 1_700_000_000
@@ -169,7 +173,7 @@ def test_C1_C5_a_query_of_kafka_continues_from_a_copy(
     before = _run(records(), tmp_path / "old")
     # The files of a query that was killed after the output of its last batch and before the commit.
     last = _last(tmp_path / "old")
-    for name in (str(last), f".{last}.crc"):
+    for name in (str(last), f".{last}.crc") if _RUNS_AGAIN else ():
         (tmp_path / "old" / "commits" / name).unlink()
     chosen = last - 3
     shown: dict[str, Any] = json.loads(_shown(tmp_path / "old", "--batch", str(chosen), "-o", "json"))
@@ -180,7 +184,7 @@ def test_C1_C5_a_query_of_kafka_continues_from_a_copy(
         of_batch = session.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).options(**read).load()
         assert of_batch.count() == _PER_BATCH
     messages = _copy(tmp_path / "old", tmp_path / "new", "--batch", str(chosen))
-    assert f"batch {last} is planned and not committed" in messages
+    assert (f"batch {last} is planned and not committed" in messages) is _RUNS_AGAIN
 
     write(5 * _PER_BATCH, 2 * _PER_BATCH)
     undisturbed = before | _run(records(), tmp_path / "old")
