@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+import streamgroups as sg
 from streamgroups.errors import InvalidOption
 from streamgroups_spark import register, session
 from streamgroups_spark.bridge.plan import analyzed
-from streamgroups_spark.internals.connect import is_connect
+from streamgroups_spark.internals.connect import is_connect, is_in_flow
 from streamgroups_spark.source.readers import RejectedStream, StreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
@@ -82,3 +84,41 @@ def test_functions_of_the_api_are_rejected(monkeypatch: pytest.MonkeyPatch) -> N
         session.require_registered("sg.exactly_once", remote)
     with pytest.raises(InvalidOption, match="on the plan of a DataFrame needs a classic Spark session"):
         analyzed(remote)
+
+
+#: Calls that need the columns of a DataFrame.
+_CALLS: dict[str, Callable[[Any], Any]] = {
+    "decode": lambda df: sg.decode(df, sg.schemas.Json("delay int")),
+    "dedup": lambda df: sg.dedup(df, id="key", on="timestamp", horizon="1 hour"),
+    "encode": lambda df: sg.encode(df, sg.schemas.Json()),
+    "join": lambda df: sg.join(df, left="flights", right="prices", on="timestamp", by=["key"], within="1 hour"),
+    "repartition": lambda df: sg.repartition(df, by=["key"], topic="by-key", checkpoint="/checkpoints/by-key"),
+    "safely": lambda df: sg.safely(df, len, output="n long"),
+    "stateful": lambda df: sg.stateful(df, by=["key"], function=print, output="n long", state="n long"),
+    "windows": lambda df: sg.windows(
+        df, on="timestamp", by=["key"], window=sg.shapes.tumbling("1 hour"), aggregate={"n": "count(*)"}
+    ),
+    "with_event_time": lambda df: sg.with_event_time(df, "timestamp"),
+}
+
+
+@pytest.mark.parametrize("function", _CALLS)
+def test_functions_of_the_api_are_rejected_in_a_flow_before_a_request(function: str) -> None:
+    pytest.importorskip("grpc", reason="pipelines need grpcio: pip install 'pyspark[pipelines]'")
+    pipelines = pytest.importorskip("pyspark.pipelines.add_pipeline_analysis_context", reason="PySpark before 4.1")
+    from pyspark.sql.connect.client import SparkConnectClient
+
+    remote: Any = Remote()
+    # It connects with its first request.
+    remote.sparkSession = SimpleNamespace(client=SparkConnectClient("sc://127.0.0.1:1"))
+    error = rf"sg\.{function} needs the columns .* a declarative pipeline"
+
+    def in_context(flow: str | None) -> Any:
+        return pipelines.add_pipeline_analysis_context(remote.sparkSession, "graph", flow)
+
+    # The context of a file surrounds those of its flows.
+    with in_context(None):
+        assert not is_in_flow(remote)
+        with in_context("board"), pytest.raises(InvalidOption, match=error):
+            _CALLS[function](remote)
+    assert not is_in_flow(remote)

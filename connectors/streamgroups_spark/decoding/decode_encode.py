@@ -17,6 +17,7 @@ from streamgroups.extras import load
 from streamgroups_spark.decoding.json_values import decode_json, encode_json
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.frames.columns import column as column_of
+from streamgroups_spark.internals.connect import reject_in_flow
 
 #: The formats of values.
 Format: TypeAlias = Json | Avro | Protobuf
@@ -51,6 +52,7 @@ def decode(
         flights = sg.decode(records, sg.schemas.Json("airport string, delay int"))
         delays = flights.select("key", "record.airport", "record.delay", "dead_letter")
     """
+    reject_in_flow(df, "sg.decode")
     check_letters(df)
     _check_format(format)
     check_column(df, column, binary_only=not isinstance(format, Json))
@@ -88,6 +90,7 @@ def encode(
         registry = sg.schemas.SchemaRegistry("http://localhost:8081")
         delays = sg.encode(delays, sg.schemas.Avro(registry=registry, subject="delays-value"), column="delay")
     """
+    reject_in_flow(df, "sg.encode")
     check_letters(df)
     _check_format(format)
     types = {field.name: field.dataType for field in df.schema.fields}

@@ -17,6 +17,7 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 from streamgroups.dlq.letter import COLUMN, FAILURE
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.frames.columns import column
+from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.internals.private_spark import type_of
 
 _P = ParamSpec("_P")
@@ -141,6 +142,7 @@ def passes_letters(
 
     @wraps(step)
     def called(df: DataFrame, /, *args: _P.args, **kwargs: _P.kwargs) -> DataFrame:
+        reject_in_flow(df, f"sg.{step.__name__}")
         if COLUMN not in df.columns:
             return step(df, *args, **kwargs)
         check_letters(df)

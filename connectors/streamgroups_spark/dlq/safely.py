@@ -24,6 +24,7 @@ from streamgroups_spark.arrow_schemas import arrow_schema, stored_schema
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, check_letters, source_columns
 from streamgroups_spark.dlq.safe_stage import SafeStage
 from streamgroups_spark.dlq.user_functions import FUNCTIONS
+from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.internals.private_spark import type_of
 
 #: Errors of the machine or of another system, and not of a record.
@@ -81,6 +82,7 @@ def safely(
         prices = sg.safely(flights, priced, output="price double", columns=["value"])
         good = prices.where("dead_letter IS NULL")
     """
+    reject_in_flow(df, "sg.safely")
     if not callable(function):
         raise InvalidOption(f"Option 'function' is {function!r}.", remedy="Pass a function.")
     if takes not in FUNCTIONS:

@@ -42,6 +42,7 @@ from streamgroups_spark.dlq.failure_column import check_letters, is_good
 from streamgroups_spark.event_time.late_rows import LateRule, split
 from streamgroups_spark.event_time.split_late import check_watermark_column
 from streamgroups_spark.frames.time_columns import check_timestamp
+from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.session import require_registered
 from streamgroups_spark.source.columns import EVENT_TIME
 from streamgroups_spark.source.observed_times import reporting
@@ -128,6 +129,7 @@ def with_event_time(
         "importFrom": import_from,
         "onViolation": on_violation,
     }
+    reject_in_flow(df, "sg.with_event_time")
     source = _source(df)
     parsed = parse(source, streaming=df.isStreaming)
     if df.isStreaming:

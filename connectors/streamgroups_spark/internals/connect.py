@@ -32,6 +32,48 @@ def is_connect(thing: Any) -> bool:
     return any(cls.__module__.startswith(f"{_MODULE}.") for cls in type(thing).__mro__)
 
 
+def is_in_flow(thing: Any) -> bool:
+    """Returns whether the caller runs in the function of a flow of a declarative pipeline.
+
+    Spark marks the requests of this thread then, and rejects those that analyze a DataFrame.
+
+    Args:
+        thing: a DataFrame.
+
+    >>> is_in_flow(object())
+    False
+    """
+    if not is_connect(thing):
+        return False
+    from pyspark.sql.connect import proto
+
+    # PySpark before 4.1 has no pipelines.
+    contexts = getattr(proto, "PipelineAnalysisContext", None)
+    marks = getattr(thing.sparkSession.client.thread_local, "user_context_extensions", ())
+    if contexts is None or not marks:
+        return False
+    found = contexts()
+    return any(mark.Unpack(found) and found.HasField("flow_name") for _, mark in marks)
+
+
+def reject_in_flow(df: Any, called: str) -> None:
+    """Rejects a call that needs the columns of a DataFrame in the function of a flow, where Spark does not provide them.
+
+    Args:
+        df: the DataFrame.
+        called: the function of the API, for the error.
+
+    Raises:
+        InvalidOption: in the function of a flow.
+    """
+    if is_in_flow(df):
+        raise InvalidOption(
+            f"{called} needs the columns of its DataFrame, which Spark does not provide in the function of a flow of a "
+            "declarative pipeline.",
+            remedy="Use functions of Spark there. Or use a program or a processor (docs/pipelines.rst).",
+        )
+
+
 def needs_classic(what: str) -> InvalidOption:
     """Returns the error for a feature that Spark Connect does not support.
 

@@ -27,6 +27,7 @@ from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, sourc
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_types, marked, record_key
 from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
+from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.repartition.target_topic import TargetTopic
 from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_letters, checked_sources, exactly_once_writer
 from streamgroups_spark.sinks.ledger_writer import AnySink
@@ -89,6 +90,7 @@ def repartition(
         writing = sg.repartition(delays, by=["airport"], topic="delays-by-airport", partitions=8,
                                  checkpoint="/data/delays-by-airport").start()
     """
+    reject_in_flow(df, "sg.repartition")
     sources = checked_sources(df)
     checked_letters(df, dead_letters)
     letters = [COLUMN] if COLUMN in df.columns else []
