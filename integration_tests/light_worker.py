@@ -13,6 +13,7 @@ from streamgroups.instances.entries import Definition, Observation, Observed, Pl
 from streamgroups_cli import main
 from streamgroups_cli.instance_log import OpenInstance
 from streamgroups_cli.workers import running
+from streamgroups_spark.ops.metrics_listener import MetricsListener
 from streamgroups_spark.workers.worker_process import WorkerProcess
 
 
@@ -50,8 +51,14 @@ class LightReplica:
         return Progress(7, 100, 3, None)
 
 
-def _run(instance: OpenInstance, worker: Worker, settings: dict[str, str], stop_requested: threading.Event) -> str:
-    del settings
+def _run(
+    instance: OpenInstance,
+    worker: Worker,
+    settings: dict[str, str],
+    stop_requested: threading.Event,
+    listener: MetricsListener | None,
+) -> str:
+    del settings, listener
     with closing(instance.log.reader()) as reader:
         reader.read_to_end(10)
         return WorkerProcess(worker, reader, instance.log.writer(), LightReplica, stop_requested).run()

@@ -91,5 +91,5 @@ def test_S13_the_sink_of_an_exclusive_stream_needs_no_call(
         records = unregistered.readStream.format("streamgroups").options(**source, startingOffsets="earliest").load()
         writer = records.select("key", "value").writeStream.format("streamgroups").options(**sink)
         assert writer.trigger(availableNow=True).start().awaitTermination(60)
-    assert sorted(int(record.key) for record in read_committed(bootstrap, output)) == list(range(20))
+    assert sorted(int(record.key or b"") for record in read_committed(bootstrap, output)) == list(range(20))
     assert sum(committed_offsets(bootstrap, group, topic).values()) == 20

@@ -140,7 +140,7 @@ class Pipeline:
 
     def in_topic(self) -> Counter[str]:
         """The keys of the committed records of the sink, with their numbers."""
-        return Counter(str(record.key, "utf-8") for record in read_committed(self.bootstrap, self.output))
+        return Counter(str(record.key or b"", "utf-8") for record in read_committed(self.bootstrap, self.output))
 
     def offsets(self, group: str) -> int:
         """The sum of the committed offsets of a group."""
