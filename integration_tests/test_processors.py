@@ -135,6 +135,7 @@ def test_P1_a_declared_processor_is_exactly_once(board: Board, registered: Spark
     board.check(expected)
 
 
+@LONG
 def test_P1_a_repartitioned_topic_is_read_by_another_processor(
     tmp_path: Path,
     bootstrap: str,
