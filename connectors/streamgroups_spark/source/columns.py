@@ -43,6 +43,8 @@ _SPARK_TYPES = {
     "timestamp": "timestamp",
     "timestampType": "int",
 }
+#: The options that add columns.
+_ADDED_BY = {"headers": "includeHeaders", WATERMARK: "includeWatermark", EVENT_TIME: "eventTimeHeader"}
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 #: Decimal milliseconds in the range of Spark's timestamps.
 _MILLISECONDS = "-?[0-9]{1,15}"
@@ -57,21 +59,17 @@ def spark_schema(options: SourceOptions) -> str:
         InvalidOption: if the option ``columns`` names a column that the source does not provide, or not one that another
             option adds.
     """
+    usual = _types(options, with_headers=options.include_headers)
     if options.columns is None:
-        return _listed(_types(options, with_headers=options.include_headers))
+        return _listed(usual)
     types = _types(options, with_headers=True)
     for name in options.columns:
         if name not in types:
             raise InvalidOption(
                 f"Option 'columns' names '{name}', which the source does not provide.", remedy=_remedy(name, types)
             )
-    added = {
-        "includeHeaders": options.include_headers and "headers",
-        "includeWatermark": options.include_watermark and WATERMARK,
-        "eventTimeHeader": options.event_time_header is not None and EVENT_TIME,
-    }
-    for option, column in added.items():
-        if column and column not in options.columns:
+    for column, option in _ADDED_BY.items():
+        if column in usual and column not in options.columns:
             raise InvalidOption(
                 f"Option '{option}' adds the column '{column}', which option 'columns' does not name.",
                 remedy=f"Add {column} to 'columns', or leave '{option}' out.",
