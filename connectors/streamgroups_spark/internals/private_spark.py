@@ -74,15 +74,13 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
 
     All queries of a registered source share one map of environment variables. Spark puts its own variables into it when a
     query starts, without a lock, and serializes it with each task. Two puts at once can damage a ``HashMap`` for good: its
-    tasks then fail with ``java.io.OptionalDataException``. So this map is a ``ConcurrentHashMap``.
+    tasks then fail with ``java.io.OptionalDataException``. So this map is a ``ConcurrentHashMap``. A sink needs none: its
+    format belongs to one query.
     """
     context: Any = spark.sparkContext
     with _registration:
         environment = context.environment
-        shared = context._jvm.java.util.concurrent.ConcurrentHashMap()
-        for name, value in environment.items():
-            shared.put(name, value)
-        context.environment = shared
+        context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(environment)
         try:
             spark.dataSource.register(source)
         finally:

@@ -39,7 +39,6 @@ from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, sourc
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
 from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.internals.pickle_checks import shipped_class
-from streamgroups_spark.internals.private_spark import register_source
 from streamgroups_spark.session import SESSION, parallelism_of, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.kafka import transactional_id_of
@@ -311,7 +310,7 @@ def _to_kafka(
 
 
 def _registration(df: DataFrame, source: type[DataSource]) -> Preparation:
-    return lambda _: register_source(df.sparkSession, source)
+    return lambda _: df.sparkSession.dataSource.register(source)
 
 
 def _creation(letters: LetterOutput) -> list[Preparation]:
