@@ -1,6 +1,6 @@
-"""The log of a process that runs for a long time: workers, managers and ``processors run``. Lines of this library from level INFO on.
+"""The log of a process that runs for a long time: workers, managers and ``processors run``.
 
-Source: Python's "logging"; containers collect standard error.
+It has the lines of this library from level INFO on. Source: Python's "logging"; containers collect standard error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The termination signals of a process that runs for a long time: managers, workers and the exporter. Source: Python's "signal"."""
+"""The termination signals of a process that runs for a long time: managers, workers and the exporter.
+
+Source: Python's "signal".
+"""
 
 from __future__ import annotations
 

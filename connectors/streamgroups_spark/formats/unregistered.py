@@ -1,10 +1,11 @@
 """The source of an application that has not called ``sg.register(spark)``.
 
 Created by ``pyspark_streamgroups``, which Spark registers by itself. ``formats.connect_source`` has the same checks.
-A sink finds its source by the key of the application: Spark runs both on the machine of the driver. The user's process then answers no requests: the source has neither the plan of its query, nor its checkpoint, nor the
+The user's process then answers no requests: the source has neither the plan of its query, nor its checkpoint, nor the
 event times of its tasks. Everything that needs them is rejected before the query joins its group. An exclusive query
 and one with ``assign`` need none: a restart continues from the checkpoint, so that the missing commit of the last
-batch repeats nothing.
+batch repeats nothing. A sink finds its source by the key of the application: Spark runs both on the machine of the
+driver.
 """
 
 from __future__ import annotations
