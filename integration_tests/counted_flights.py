@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any
 
 import psycopg
-from confluent_kafka import Producer
 
 from integration_tests.cluster_query import HELD_FLIGHT
+from streamgroups_testkit.producing import ordered_producer
 
 PARTITIONS = 4
 CARRIERS = ("AA", "B6", "DL", "EV", "UA", "US", "WN")
@@ -44,7 +44,7 @@ class Flights:
             yield carrier, {"carrier": carrier, "number": number, "delay": delay}, START_MS + 10_000 * number
 
     def write(self, bootstrap: str, topic: str, start: int = 0, stop: int | None = None) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        producer = ordered_producer(bootstrap)
         for carrier, flight, time_ms in islice(self.records(), start, stop):
             producer.produce(topic, json.dumps(flight), carrier, timestamp=time_ms)
             producer.poll(0)
@@ -52,7 +52,7 @@ class Flights:
 
     def close_windows(self, bootstrap: str, topic: str) -> None:
         """Writes a record to each partition whose time is after the windows of all flights."""
-        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        producer = ordered_producer(bootstrap)
         for partition in range(PARTITIONS):
             time_ms = START_MS + 10_000 * self.count + 2 * HOUR_MS
             producer.produce(topic, "{}", "closing", partition, timestamp=time_ms)

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import Producer
-
 import streamgroups as sg
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.waits import wait_until
 
 #: The broker detects failed members after six seconds; BROKER_PROPERTIES configures the other protocol.
@@ -67,7 +66,7 @@ def wait_for_sizes(cursors: sg.cursors.GroupCursors, stream: str, group: str, si
 
 def stamped(bootstrap: str, topic: str, partition: int, times_ms: list[int]) -> None:
     """Writes messages with these timestamps, which are also their values."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for time_ms in times_ms:
         producer.produce(topic, value=str(time_ms), partition=partition, timestamp=time_ms)
     assert producer.flush(30) == 0

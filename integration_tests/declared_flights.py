@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+
+from streamgroups_testkit.producing import ordered_producer
 
 HOUR_S = 3_600
 _START_S = 1_357_000_000 - 1_357_000_000 % HOUR_S
@@ -71,7 +72,7 @@ def _flight(carrier: str, dep_s: int, delay: int) -> bytes:
 
 def write(bootstrap: str, topic: str, values: Iterator[tuple[int, bytes, bytes]]) -> None:
     """Writes records to their partitions."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for partition, key, value in values:
         producer.produce(topic, value, key, partition)
         producer.poll(0)

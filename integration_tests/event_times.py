@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.reading import committed_offsets, end_offsets
 from streamgroups_testkit.session_queries import stop_between_batches
 from streamgroups_testkit.waits import wait_until
@@ -26,7 +26,7 @@ def depart(bootstrap: str, topic: str, minutes: Mapping[int, Iterable[int]], *, 
     """Writes one flight for each minute, by partition. The event time is a header, JSON in the value and, optionally,
     the timestamp of the record.
     """
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for partition, of in minutes.items():
         for minute in of:
             at_ms = START_MS + minute * MINUTE_MS

@@ -10,7 +10,6 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -22,6 +21,7 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.savepoints.commit_record import CommitRecord
 from streamgroups.state.origins import Named
 from streamgroups_operators.joins.join_definition import How
+from streamgroups_testkit.producing import ordered_producer
 from unit_tests.streamgroups_operators.join_model import Record as JoinedRecord
 from unit_tests.streamgroups_operators.join_model import brute_force
 
@@ -60,7 +60,7 @@ class RandomRecords:
 
     def __init__(self, bootstrap: str, topics: list[str], seed: int) -> None:
         self._producer, self.names, self.random = (
-            Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}),
+            ordered_producer(bootstrap),
             topics,
             random.Random(seed),
         )

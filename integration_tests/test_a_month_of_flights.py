@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from demo.flights import table
 from integration_tests.programs import Program, running
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.reading import committed_offsets, read_committed, wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
@@ -51,7 +51,7 @@ class Replay:
 
     def __init__(self, bootstrap: str, topic: str, flights: pd.DataFrame) -> None:
         self._producer, self._topic, self._flights = (
-            Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}),
+            ordered_producer(bootstrap),
             topic,
             flights,
         )

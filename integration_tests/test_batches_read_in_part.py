@@ -12,7 +12,6 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from integration_tests.state_query import counts
 from integration_tests.tiers import LONG
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, wait_until_group_is_empty
 from streamgroups_testkit.waits import wait_until
@@ -50,7 +50,7 @@ CASES = [
 def write(bootstrap: str, topic: str, part: int) -> Counter[str]:
     """Writes records with different keys in one window, and one that closes it. Returns the keys of closed windows."""
     producer, begin_ms = (
-        Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}),
+        ordered_producer(bootstrap),
         START_MS + part * PART_MS,
     )
     for partition in range(PARTITIONS):

@@ -22,7 +22,7 @@ from streamgroups_kafka.read import native_fetcher
 from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import ReadSettings
 from streamgroups_kafka.read.range_reader import read_ranges
-from streamgroups_testkit.producing import produce
+from streamgroups_testkit.producing import ordered_producer, produce
 from unit_tests.examples import examples
 
 SCHEMA = pa.schema(list(COLUMNS.items()))
@@ -81,7 +81,7 @@ def test_whatever_was_written_is_read(
 ) -> None:
     """Nulls, empty values and headers, in any range of a partition and any selection of columns."""
     topic = new_topic(3)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     expected: list[list[dict[str, object]]] = [[], [], []]
     for i, (key, value, headers, partition) in enumerate(records):
         producer.produce(topic, value, key, partition, headers=list(headers), timestamp=1_000_000 + i)

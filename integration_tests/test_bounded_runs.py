@@ -9,7 +9,6 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import streamgroups as sg
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options, shared_options
 
 START_MS = 1_750_000_000_000
@@ -27,7 +27,7 @@ class Topic:
     """A topic of two partitions, with records at seconds after a start."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
-        self._producer, self.name = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), name
+        self._producer, self.name = ordered_producer(bootstrap), name
 
     def write(self, partition: int, *at_s: int) -> None:
         for time_s in at_s:

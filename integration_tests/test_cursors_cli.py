@@ -18,14 +18,14 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.tiers import EITHER_PROTOCOL, LONG
 from streamgroups.cursors.cursor_tokens import LIFETIME_MS, PartitionCursor, encode
 from streamgroups_cli.exits import ExitCode
 from streamgroups_testkit.broker import Broker
-from streamgroups_testkit.producing import produce
+from streamgroups_testkit.producing import ordered_producer, produce
 from streamgroups_testkit.reading import committed_offsets, describe_group
 from streamgroups_testkit.waits import wait_until
 
@@ -221,7 +221,7 @@ def test_an_instance_whose_process_is_ended(
 @LONG
 def test_G16_a_partition_from_any_place(shell: Shell, bootstrap: str, new_topic: Callable[..., str]) -> None:
     stream = new_topic(2, retention_ms="-1")
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for n in range(10):
         producer.produce(stream, value=f"m{n}", partition=1, timestamp=1_357_016_400_000 + n * 1_000)
     producer.produce(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -22,6 +21,7 @@ from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.sink_options import parse_sink
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.reading import committed_offsets, read_committed
 
 
@@ -31,7 +31,7 @@ def test_P4_X9_letters_are_in_the_transaction_of_the_output(
 ) -> None:
     topic, board, dead = new_topic(2), new_topic(3), new_topic(2)
     checkpoint = tmp_path / "checkpoint"
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
 
     def depart(first: int, last: int) -> None:
         for n in range(first, last):
@@ -83,7 +83,7 @@ def test_P4_W7_windows_return_the_letters_of_earlier_steps_beside_their_own(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:
     topic, board, dead = new_topic(1, retention_ms="-1"), new_topic(1), new_topic(1)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for at_s, value in ((1, "a"), (2, "b!"), (30, "c"), (3, "late"), (4, "d!")):
         producer.produce(topic, value, "k", 0, timestamp=1_700_000_000_000 + at_s * 1_000)
     assert producer.flush(30) == 0
@@ -175,7 +175,7 @@ def test_P4_records_that_the_broker_rejects_are_letters_and_all_others_are_writt
     board = new_topic(
         3, cleanup_policy="compact", max_message_bytes="2000", message_timestamp_after_max_ms=str(3_600_000)
     )
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for n in range(60):
         producer.produce(topic, key=f"k{n}", value=str(n), partition=n % 2)
     assert producer.flush(30) == 0

@@ -11,7 +11,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -22,6 +21,7 @@ from integration_tests.dead_letters import checked, flights, forget_last_commit,
 from integration_tests.tiers import LONG
 from streamgroups.dlq.letter import LETTER
 from streamgroups.errors import SinkRejected
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.reading import read_committed
 
 N = 40
@@ -112,7 +112,7 @@ def test_P4_X9_each_record_is_in_one_of_both(
     topic, board, dead = new_topic(2), new_topic(2), new_topic(1)
     checkpoint, armed, uri = tmp_path / "checkpoint", tmp_path / "armed", str(tmp_path / "letters")
     table, letter_table = f"board_{board[2:]}", f"letters_{board[2:]}"
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for n in range(N):
         producer.produce(topic, key=f"k{n}", value=f"{n}!" if n % 5 == 0 else str(n), partition=n % 2)
     assert producer.flush(30) == 0
@@ -174,7 +174,7 @@ def test_P4_rows_that_a_table_rejects_are_letters(
 ) -> None:
     topic = new_topic(1)
     table, dead = f"board_{topic[2:]}", f"letters_{topic[2:]}"
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for n in range(20):
         values = {3: "long", 7: None, 13: "2"}
         producer.produce(topic, key=f"k{n}", value=values.get(n, str(n)), partition=0)

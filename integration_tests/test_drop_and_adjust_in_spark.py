@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,6 +17,7 @@ import streamgroups as sg
 from integration_tests.event_times import START_MS, departures
 from integration_tests.tiers import LONG
 from streamgroups.monitoring.query_progress import QueryProgress, read_progress
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options
 
 Interval = tuple[int, int | None]
@@ -25,7 +25,7 @@ Interval = tuple[int, int | None]
 
 def send(bootstrap: str, topic: str, intervals: Iterable[Interval]) -> None:
     """Writes records that are valid from a second until another one."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for start, until in intervals:
         value = json.dumps({"until": None if until is None else START_MS + until * 1_000})
         producer.produce(topic, value=value, timestamp=START_MS + start * 1_000)

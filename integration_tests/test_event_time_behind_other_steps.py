@@ -14,7 +14,6 @@ from random import Random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,6 +24,7 @@ from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.panes import PaneKind
 from streamgroups_spark.event_time.with_event_time import _read_column
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options
 from unit_tests.examples import examples
 
@@ -63,7 +63,7 @@ STEPS: dict[str, Step] = {
 
 def send(bootstrap: str, topic: str, random: Random) -> None:
     """Good records about 30 seconds apart, and bad ones of any time."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for i in range(RECORDS):
         kind = random.choice(["good", "good", "bad"]) if i else "bad"
         # No window ends at such a time, where Spark and this library differ by a millisecond.
@@ -128,7 +128,7 @@ def test_W2_rows_with_a_dead_letter_do_not_advance_the_watermark(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
 ) -> None:
     topic = new_topic(1, **ANY_TIME)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for i in range(RECORDS):
         late_ms, value = (YEARS_MS, "{") if i % 5 == 0 else (0, '{"id": 1}')
         producer.produce(topic, value=value, timestamp=START_MS + i * STEP_MS + 500 + late_ms)

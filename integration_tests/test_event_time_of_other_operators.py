@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -17,6 +16,7 @@ from integration_tests.event_times import MINUTE_MS, START_MS, wait_until_read
 from integration_tests.tiers import LONG
 from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups_spark.bridge.punctuation_options import SPARK_LATE_MS
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.waits import wait_until
 
@@ -62,7 +62,7 @@ def test_W14_duplicates_and_timers_wait_for_the_slow_partition(
         alarm_clock(), "what string, key string, at_ms long", outputMode="Append", timeMode="EventTime"
     )
     found: set[tuple[str, str, int]] = set()
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
 
     def keep(batch: DataFrame, _batch_id: int) -> None:
         found.update((r.what, r.key, (r.at_ms - START_MS) // MINUTE_MS) for r in batch.collect())

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from streamgroups.errors import InvalidOption
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 
 RECORDS, POISON = 200, {0, 7, 8, 9, 100, 199}
@@ -25,7 +25,7 @@ def topic(bootstrap: str, new_topic: Callable[..., str]) -> str:
     """Two partitions, each with all numbers. Some values are no JSON."""
     topic, producer = (
         new_topic(2, retention_ms="-1"),
-        Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}),
+        ordered_producer(bootstrap),
     )
     for partition in range(2):
         for n in range(RECORDS):

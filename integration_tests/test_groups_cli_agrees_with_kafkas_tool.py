@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import streamgroups as sg
@@ -21,6 +21,7 @@ from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
 from streamgroups.errors import UnknownGroup
 from streamgroups_testkit.broker import Broker
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.reading import committed_offsets, describe_group
 
 PARTITIONS = 3
@@ -37,7 +38,7 @@ def start_ms() -> int:
 def topic(bootstrap: str, admin: AdminClient, new_topic: Callable[..., str], start_ms: int) -> str:
     """Three partitions: ten records a minute apart, the same without the earliest three records, and an empty one."""
     name = new_topic(PARTITIONS)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for minute in range(10):
         for partition in (0, 1):
             producer.produce(name, str(minute), partition=partition, timestamp=start_ms + minute * MINUTE_MS)

@@ -17,6 +17,7 @@ from streamgroups.groups.lag import NoLag
 from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups.ports import Committed
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.waits import wait_until
 from unit_tests.admin_contract import AdminContract
 
@@ -138,7 +139,7 @@ def test_G13_gaps_of_compaction_in_the_middle_are_no_lag(
         outside.new_group(),
     )
     tp = TopicPartition(topic, 0)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for i in range(6):
         producer.produce(topic, str(i), key=b"k", partition=0)
         assert producer.flush(30) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
@@ -24,6 +24,7 @@ from integration_tests.programs import running
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups_operators.joins.join_definition import How
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import (
     committed_offsets,
@@ -43,7 +44,7 @@ class Records:
     """Records of two topics, with times out of order, and their join by brute force."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, str], seed: int = 7) -> None:
-        self._producer, self.topics = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topics
+        self._producer, self.topics = ordered_producer(bootstrap), topics
         self._random = random.Random(seed)
         self.written: list[tuple[list[Record], list[Record]]] = [([], []) for _ in range(PARTITIONS)]
 

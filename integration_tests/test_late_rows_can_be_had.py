@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,6 +27,7 @@ from streamgroups.event_time.windows import Session, Shape
 from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.monitoring.query_progress import LATE_COUNTS, read_progress
 from streamgroups_spark.event_time.late_rows import LateRule, split
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.reading import read_committed
 from unit_tests.extreme_times import EXTREME_TIMES_US
@@ -143,7 +143,7 @@ def test_W7_X8_late_rows_of_windows_reach_a_topic_of_their_own(
         ({0: [3, 5, 12], 1: [4, 12]}, 2),
     ):
         depart(bootstrap, flights, minutes)
-        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        producer = ordered_producer(bootstrap)
         for _ in range(without_time):
             producer.produce(flights, value="no header", partition=0)
         assert producer.flush(30) == 0

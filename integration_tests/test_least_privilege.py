@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -32,7 +32,7 @@ from integration_tests.test_dead_letters_are_redriven import letters
 from integration_tests.test_kafka_sink_is_exactly_once import run
 from integration_tests.tiers import LONG
 from streamgroups.dlq.record_headers import to_headers
-from streamgroups_testkit.producing import produce
+from streamgroups_testkit.producing import ordered_producer, produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.waits import wait_until
 
@@ -190,7 +190,7 @@ def _another_letter(place: Place) -> None:
     """Another dead letter. The first call creates the topics."""
     target, producer = (
         f"{place.name}-target",
-        Producer({"bootstrap.servers": place.listeners.plain, "enable.idempotence": True}),
+        ordered_producer(place.listeners.plain),
     )
     if place.name not in place.admin.list_topics(timeout=30).topics:
         place.topic(target)

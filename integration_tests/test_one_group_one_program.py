@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -16,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import streamgroups as sg
 from integration_tests.tiers import LONG
 from streamgroups.errors import ProgramMismatch
-from streamgroups_testkit.producing import produce
+from streamgroups_testkit.producing import ordered_producer, produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
 from streamgroups_testkit.session_queries import running_query
@@ -76,7 +75,7 @@ class Programs:
 
     def write(self, first_s: int, end_s: int) -> None:
         """Writes one record a second to each partition."""
-        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True})
+        producer = ordered_producer(self._bootstrap)
         for second in range(first_s, end_s):
             for partition in range(PARTITIONS):
                 producer.produce(self._topic, b"", str(partition), partition, timestamp=START_MS + second * 1_000)

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from integration_tests.spark_kafka import spark_kafka_jars
 from integration_tests.tiers import LONG
-from streamgroups_testkit.producing import produce
+from streamgroups_testkit.producing import ordered_producer, produce
 from streamgroups_testkit.reading import end_offsets
 from streamgroups_testkit.waits import wait_until
 from unit_tests.requirements import without
@@ -105,7 +105,7 @@ def world(bootstrap: str, admin: AdminClient) -> World:
 
 
 def _write_everything(bootstrap: str, topic: str, first_ms: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for i in range(RECORDS):
         producer.produce(
             topic,
@@ -295,7 +295,7 @@ def test_the_topics_have_what_the_tests_are_about(spark: SparkSession, world: Wo
 @LONG
 def test_a_compacted_topic_gives_the_same(spark: SparkSession, world: World) -> None:
     topic = world.topic("compacted")
-    producer = Producer({"bootstrap.servers": world.bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(world.bootstrap)
 
     def gaps() -> bool:
         # The cleaner ignores the active segment; another record closes it.

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -30,6 +29,7 @@ from streamgroups_kafka.write.partitioner import partitions_of_keys
 from streamgroups_spark.bridge.plan import analyzed, leaves
 from streamgroups_spark.frames.key_columns import record_key
 from streamgroups_spark.frames.record_values import column_of, from_value, to_value
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import read_committed
 from streamgroups_testkit.waits import wait_until
@@ -225,10 +225,7 @@ def test_S12_invalid_arguments_create_no_topic(
     valid: dict[str, Any] = {"by": ["airport"], "topic": f"by-{group}", "partitions": 2, "checkpoint": str(tmp_path)}
     with pytest.raises(StreamGroupsError, match=text):
         sg.repartition(change(stream), **valid | arguments)
-    assert (
-        valid["topic"]
-        not in Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}).list_topics(timeout=10).topics
-    )
+    assert valid["topic"] not in ordered_producer(bootstrap).list_topics(timeout=10).topics
 
 
 def test_S12_the_topic_must_have_the_number_of_partitions_and_another_name(
@@ -263,7 +260,7 @@ def test_S12_invalid_arguments_of_a_reader(spark: SparkSession, arguments: dict[
 
 def produce(bootstrap: str, topic: str, flights: list[tuple[int, str | None]]) -> None:
     """Writes flights: their time and airport. The record key is their number."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for number, (at_ms, airport) in enumerate(flights):
         producer.produce(topic, json.dumps({"at_ms": at_ms, "airport": airport}), str(number))
         producer.poll(0)
@@ -278,7 +275,7 @@ def test_S12_operators_accept_the_keys_and_other_keys_fail(
     options = {"kafka.bootstrap.servers": bootstrap, "group.id": f"{group}-reader"}
     with_two = spark.readStream.format("streamgroups").options(**shared_options(bootstrap, group, source)).load()
     flights = with_two.selectExpr("cast(key AS string) AS flight", "substr(cast(value AS string), 1, 2) AS airport")
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for i in range(20):
         producer.produce(source, f"A{i % 5}", str(i))
     producer.produce(source, None, "null")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,6 +25,7 @@ from integration_tests.programs import Program, running
 from integration_tests.state_query import DELAY_S, LATENESS_S, SIZE_S, start
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import (
     committed_metadata,
@@ -44,7 +45,7 @@ class Records:
     """Records with times out of order, written to a topic and counted one by one."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int = 7) -> None:
-        self._producer, self._topic = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topic
+        self._producer, self._topic = ordered_producer(bootstrap), topic
         self._random = random.Random(seed)
         self._clocks = [START_MS] * PARTITIONS
         self.written: list[list[tuple[int, str, int]]] = [[] for _ in range(PARTITIONS)]

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +21,7 @@ from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.query.packing import SMALL_TASK_OFFSETS
 from streamgroups.state.file_names import StateFileName
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
 from streamgroups_testkit.waits import wait_until
@@ -43,7 +43,7 @@ class Records:
     """Records written to a topic, and their number and sum for each key."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer, self._topic = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topic
+        self._producer, self._topic = ordered_producer(bootstrap), topic
         self._written = 0
         self.totals: dict[str, tuple[int, int]] = {}
 

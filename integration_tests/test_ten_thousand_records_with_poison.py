@@ -12,12 +12,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
 
 from integration_tests.dead_letter_query import LIMIT
 from integration_tests.dead_letters import letters_in
 from integration_tests.programs import running
 from integration_tests.tiers import LONG
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets, read_committed
 from streamgroups_testkit.waits import wait_until
@@ -48,7 +48,7 @@ def test_P4_X9_each_record_is_in_one_of_both_with_kills(
     bootstrap: str, new_topic: Callable[..., str], group: str, postgres: str, tmp_path: Path, dead_letters: str
 ) -> None:
     topic, board, dead = new_topic(PARTITIONS), new_topic(3), new_topic(2)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for n in range(N):
         kind = kind_of(n)
         value = b'{"n": %d, "delay": 3, "seats": 2}' % n if kind is None else POISON[kind][0](n)

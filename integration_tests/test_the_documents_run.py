@@ -16,13 +16,14 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaException, Producer
+from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from google.protobuf import descriptor_pb2
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.tiers import LONG
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 from streamgroups_testkit.spark_sessions import ROCKSDB, STATE_STORE
 from unit_tests.documents import PAGES, Block, blocks
@@ -208,7 +209,7 @@ def topics(bootstrap: str) -> None:
     created = admin.create_topics([NewTopic(name, count) for name, count in TOPICS.items()])
     for future in created.values():
         future.result(30)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for topic in TOPICS.keys() - {"charges", "counts", "dead-letters", "delays", "orders-once"}:
         for i in range(400):
             producer.produce(topic, key=f"k{i % 5}", value=f'{{"airport": "JFK", "delay": {i}}}')

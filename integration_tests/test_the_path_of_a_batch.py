@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from integration_tests.programs import running
 from integration_tests.tiers import LONG
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.waits import wait_until
@@ -35,7 +34,7 @@ def test_a_batch_calls_the_functions_of_the_page_in_its_order(
     assert 8 <= len(steps) == len({it.partition(":")[0] for it in steps}) <= _MAX_FILES
     topic, target, calls = new_topic(2), new_topic(2), tmp_path / "calls"
     calls.mkdir()
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
 
     def write(first: int) -> None:
         for n in range(first, first + 50):

@@ -24,6 +24,7 @@ from integration_tests.tiers import LONG
 from streamgroups_operators.inspection import inspect
 from streamgroups_operators.locations import operator_files
 from streamgroups_testkit.clocks import ControlledClock, controlled_clock
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "event-time.rst"
@@ -72,7 +73,7 @@ class Topic:
     name: str
 
     def __post_init__(self) -> None:
-        self._producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
+        self._producer = ordered_producer(self.bootstrap)
 
     def write(self, *times: str, key: str = "a", partition: int = 0, until: str = "00:00", shift_ms: int = 0) -> None:
         for time in times:

@@ -15,6 +15,7 @@ from streamgroups.instances.entries import Desired, Manager
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.instances.entry_writers import manager_id
 from streamgroups_kafka.instances.instance_topic import KafkaInstanceLog
+from streamgroups_testkit.producing import ordered_producer
 from unit_tests.instance_log_contract import STARTED, InstanceLogContract
 
 
@@ -28,7 +29,7 @@ class TestKafkaInstanceLog(InstanceLogContract):
     @pytest.fixture
     def write_raw(self, log: KafkaInstanceLog, bootstrap: str) -> Callable[[bytes | None, bytes | None], None]:
         def write(key: bytes | None, value: bytes | None) -> None:
-            producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+            producer = ordered_producer(bootstrap)
             # A compacted topic rejects a record without a key.
             producer.produce(log.topic, key=b"" if key is None else key, value=value)
             producer.flush()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from google.protobuf import descriptor_pb2
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +19,7 @@ import streamgroups as sg
 from integration_tests.tiers import LONG
 from streamgroups.decoding.wire_format import header
 from streamgroups.errors import InvalidOption
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 
 FIELDS = "airport: string, delay: int"
@@ -44,7 +44,7 @@ JSON_VALUES: list[tuple[bytes | None, str | None]] = [
 
 
 def send(bootstrap: str, topic: str, values: list[bytes | None]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     for value in values:
         producer.produce(topic, key=b"k", value=value, partition=0, headers={"trace": b"1"})
     assert producer.flush(30) == 0

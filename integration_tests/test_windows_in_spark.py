@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +22,7 @@ import streamgroups as sg
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import read_progress
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.session_queries import stop_between_batches
 from streamgroups_testkit.spark_sessions import STATE_STORE
@@ -46,7 +46,7 @@ class Stream:
             "startingOffsets": "earliest",
             "membership": "exclusive",
         }
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        self._producer = ordered_producer(bootstrap)
         self.rows: list[Row] = []
         self.query: StreamingQuery | None = None
 

@@ -23,6 +23,7 @@ from integration_tests.tiers import LONG
 from streamgroups_spark.bridge.plan import analyzed, read_streams
 from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
 from streamgroups_testkit.clocks import controlled_clock
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options, shared_options
 from streamgroups_testkit.reading import committed_metadata, committed_offsets
 from streamgroups_testkit.waits import wait_until
@@ -35,7 +36,7 @@ class Topic:
     """A topic of two partitions, with records at seconds after a start."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
-        self._producer, self.name = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), name
+        self._producer, self.name = ordered_producer(bootstrap), name
 
     def write(self, partition: int, *at_s: float, value: str = "") -> None:
         for time_s in at_s:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -20,6 +19,7 @@ from integration_tests.collected_rows import CollectedRows
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options, shared_options
 
 START_MS = 1_750_000_200_000
@@ -33,7 +33,7 @@ class Records:
     """Records of two partitions, in order, and the windows of windows by a plain count."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer, self.topic = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True}), topic
+        self._producer, self.topic = ordered_producer(bootstrap), topic
         self.minutes: dict[tuple[str, int], int] = defaultdict(int)
 
     def write(self, first_s: int, end_s: int) -> None:

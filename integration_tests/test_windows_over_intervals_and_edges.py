@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from integration_tests.tiers import LONG
+from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import shared_options
 
 START_MS = 1_750_000_000_000
@@ -23,7 +23,7 @@ def test_W19_windows_count_intervals_and_edges(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = new_topic(1, retention_ms="-1")
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = ordered_producer(bootstrap)
     rows: list[tuple[Any, ...]] = []
 
     def write(*records: tuple[int, int | None]) -> None:

@@ -17,6 +17,17 @@ from streamgroups_testkit.waits import wait_until
 _NOW = 0
 
 
+def ordered_producer(bootstrap: str) -> Producer:
+    """Returns a producer that writes each record once, and in order, if it repeats a request.
+
+    Without idempotence, a retry can write the first records of a partition after later ones.
+
+    Args:
+        bootstrap: the broker.
+    """
+    return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+
+
 def produce(
     bootstrap: str,
     topic: str,
