@@ -7,6 +7,7 @@ that the table rejects. Tables have random constraints, types and names.
 from __future__ import annotations
 
 import decimal
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -151,6 +152,7 @@ class Case:
     records: list[tuple[list[Any], bool]]
     #: The sizes of the tasks of each batch.
     batches: list[list[int]]
+    is_first_batch_empty: bool
 
 
 @st.composite
@@ -185,8 +187,19 @@ def cases(draw: st.DrawFn) -> Case:
     records = draw(st.lists(st.tuples(record.map(list), marked), min_size=1, max_size=12))
     for i, (values, _) in enumerate(records):
         values[1] = i
-    sizes = draw(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=3), min_size=1, max_size=3))
-    return Case(is_upsert, names, columns, [f"CREATE TABLE load ({', '.join(parts)})", statement], records, sizes)
+    tasks = st.lists(st.integers(0, 6), min_size=1, max_size=3)
+    # A batch without records may come first. Later ones would differ in nothing and cost as much as a full batch.
+    sizes = draw(st.lists(tasks.filter(any), min_size=1, max_size=3))
+    is_first_empty = draw(st.booleans())
+    return Case(
+        is_upsert,
+        names,
+        columns,
+        [f"CREATE TABLE load ({', '.join(parts)})", statement],
+        records,
+        sizes,
+        is_first_empty,
+    )
 
 
 def create(conninfo: str, schema: str, case: Case) -> None:
@@ -224,16 +237,17 @@ def one_by_one(conninfo: str, schema: str, case: Case) -> list[int]:
 
 
 def batches_of(case: Case) -> Iterator[list[list[tuple[list[Any], bool]]]]:
-    rest, i = case.records, 0
-    while rest:
+    if case.is_first_batch_empty:
+        yield [[]]
+    rest = case.records
+    for sizes in itertools.cycle(case.batches):
         tasks = []
-        for size in case.batches[i % len(case.batches)]:
+        for size in sizes:
             tasks.append(rest[:size])
             rest = rest[size:]
-        if i > 30:
-            tasks, rest = [*tasks, rest], []
-        i += 1
         yield tasks
+        if not rest:
+            return
 
 
 def in_batches(conninfo: str, schema: str, case: Case) -> list[int]:
