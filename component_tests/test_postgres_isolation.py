@@ -184,6 +184,26 @@ def test_P4_isolation_can_be_repeated_when_another_transaction_has_written_meanw
     assert rows(postgres) == [(1,), (2,), (3,)]
 
 
+def test_P4_a_rejected_deletion_keeps_the_values_that_the_table_does_not_need(postgres: str) -> None:
+    execute(
+        postgres,
+        "CREATE TABLE flights (id int8 PRIMARY KEY, kept date, CHECK (id > 0))",
+        "CREATE TABLE seats (of int8 REFERENCES flights)",
+        "INSERT INTO flights VALUES (1), (2)",
+        "INSERT INTO seats VALUES (1)",
+    )
+    to = sink(postgres, isolate_violations=True, mode="upsert", key=("id",), delete_marker="gone")
+    schema = pa.schema([("id", pa.int64()), ("kept", pa.date32()), ("gone", pa.bool_())])
+    # PostgreSQL has no such date, and Python neither.
+    deletions = pa.record_batch(
+        [pa.array([1, 2]), pa.array([2**31 - 1] * 2, pa.int32()).cast(pa.date32()), [True] * 2], schema=schema
+    )
+    open_at(to, {P0: 0})
+    found = to.isolate(stage(to, deletions), PLENTY)
+    assert found.rejected[0].record == pa.Table.from_batches([deletions.slice(0, 1)])
+    assert len(found.rejected) == 1
+
+
 def test_P4_a_locked_table_is_no_rejected_row(postgres: str) -> None:
     execute(postgres, "CREATE TABLE flights (id int8 UNIQUE)")
     to = sink(postgres, isolate_violations=True)

@@ -22,6 +22,7 @@ from psycopg import sql
 from component_tests.postgres_process import GROUP, P0, open_at, sink, token
 from streamgroups.errors import RecordRejected
 from streamgroups.ledgers.batch_commit import commit_batch
+from streamgroups.ledgers.staging import RejectedRow
 from streamgroups.partitions import OffsetRange
 from streamgroups_sinks.postgres.sink import PostgresSink
 from streamgroups_spark.sinks.letters.bad_record_search import write_isolated
@@ -291,10 +292,15 @@ def write_batch(to: PostgresSink, case: Case, tasks: Sequence[Sequence[tuple[lis
             commit_batch(ledger, ranges, staged)
         except RecordRejected:
             found = to.isolate(staged, PLENTY)
-            rejected += [row.values[case.names[1]] for row in found.rejected]
+            rejected += [_number(row, case) for row in found.rejected]
             commit_batch(ledger, ranges, found.staged)
     to.discard(begun)
     return rejected
+
+
+def _number(row: RejectedRow, case: Case) -> int:
+    values = row.values if row.record is None else row.record.to_pylist()[0]
+    return int(values[case.names[1]])
 
 
 def content(conninfo: str, schema: str) -> list[tuple[Any, ...]]:

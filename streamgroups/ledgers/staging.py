@@ -116,10 +116,12 @@ class RejectedRow:
     Args:
         values: its values by column.
         error: the error of the target.
+        record: the whole row as an Arrow table, if ``values`` is only what the target needs of it. Otherwise ``None``.
     """
 
     values: Mapping[str, Any]
     error: RecordRejected
+    record: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ PostgreSQL's documentation, "SAVEPOINT", "SET CONSTRAINTS".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
 from streamgroups.dlq.bad_record_search import Failed, isolate
@@ -21,7 +21,7 @@ from streamgroups.ledgers.staging import Isolated, RejectedRow
 from streamgroups_sinks.postgres.connection import set_up, translated_errors
 from streamgroups_sinks.postgres.merging import PostgresPieces, check_staged, index_rows, write_piece, writing
 from streamgroups_sinks.postgres.staged_rows import Piece, TaskRows, count, cut, rows_of
-from streamgroups_sinks.postgres.stages import PostgresStage, PostgresStaged, StageColumn
+from streamgroups_sinks.postgres.stages import KEPT, PostgresStage, PostgresStaged, StageColumn
 
 #: The types for whose values psycopg always has an object. It has no time after the year 9999, nor 24:00.
 _PLAIN = frozenset({"bool", "int2", "int4", "int8", "float4", "float8", "bytea"})
@@ -65,18 +65,27 @@ def isolate_rows(connection: psycopg.Connection, staged: Sequence[PostgresStaged
             found.append((row, outcome.error))
             if len(found) > most:
                 break
-    rejected = tuple(RejectedRow(_values(connection, stage, row), error) for row, error in found)
+    rejected = tuple(_rejected(connection, stage, row, error) for row, error in found)
     attempts = tuple(one.attempt for one in tasks)
     return Isolated([PostgresPieces(stage, tuple(pieces), attempts, n_staged)], n_staged - len(rejected), rejected)
 
 
-def _values(connection: psycopg.Connection, stage: PostgresStage, row: TaskRows) -> dict[str, Any]:
-    columns = sql.SQL(", ").join(_displayed(i, column) for i, column in enumerate(stage.columns))
+def _rejected(
+    connection: psycopg.Connection, stage: PostgresStage, row: TaskRows, error: RecordRejected
+) -> RejectedRow:
+    shown = [_displayed(i, column) for i, column in enumerate(stage.columns)]
+    columns = sql.SQL(", ").join([*shown, sql.SQL("NULL" if stage.kept is None else KEPT)])
     query = sql.SQL("SELECT {} FROM {} WHERE attempt = %s AND row_number = %s").format(columns, stage.name.identifier)
     with translated_errors(f"Reading the rows that {stage.table} rejects"):
         values = connection.execute(query, [row.attempt, row.first]).fetchone()
     assert values is not None, "the stage was complete"
-    return {column.record.name: value for column, value in zip(stage.columns, values, strict=True)}
+    *shown_values, kept = values
+    record = None
+    if kept is not None:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(kept), stage.kept)
+        record = pa.Table.from_batches([batch])
+    by_name = {column.record.name: it for column, it in zip(stage.columns, shown_values, strict=True)}
+    return RejectedRow(by_name, error, record)
 
 
 def _displayed(number: int, column: StageColumn) -> sql.Composable:

@@ -23,7 +23,7 @@ from streamgroups_sinks.postgres.connection import describe, set_up, translated
 from streamgroups_sinks.postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
 from streamgroups_sinks.postgres.copy_text import copy_text
 from streamgroups_sinks.postgres.precision import check, checks
-from streamgroups_sinks.postgres.stages import PostgresStage, PostgresStaged, lost
+from streamgroups_sinks.postgres.stages import KEPT, PostgresStage, PostgresStaged, kept_column, lost
 
 #: A record batch is encoded in pieces of this size.
 _ROWS_AT_ONCE = 20_000
@@ -56,7 +56,7 @@ def copy_into(
                     copying.write(HEADER)
                 for batch in batches:
                     _check(batch, stage)
-                    batch = _widened(_without_unused(batch, stage), stage)
+                    batch = _with_kept(_widened(_without_unused(batch, stage), stage), batch, stage)
                     for start in range(0, len(batch), _ROWS_AT_ONCE):
                         some = batch.slice(start, _ROWS_AT_ONCE)
                         check(some, rounding, n_rows)
@@ -78,6 +78,9 @@ def _format(stage: PostgresStage) -> tuple[Callable[..., pa.Buffer], Sequence[st
     typed = [(column.record, column.type_name) for column in stage.columns]
     numbers = ["row_number"] if stage.is_numbered else []
     names = ["attempt", *numbers, *(f"c{i}" for i in range(len(stage.columns)))]
+    if stage.kept is not None:
+        typed.append((kept_column(stage), "bytea"))
+        names.append(KEPT)
     if all(is_binary(*column) for column in typed):
         return partial(copy_binary, columns=typed), names, True
     return partial(copy_text, columns=[column for column, _ in typed]), names, False
@@ -97,7 +100,7 @@ def _without_unused(batch: pa.RecordBatch, stage: PostgresStage) -> pa.RecordBat
     """Removes the values of rows that only delete, except those of the key. The table need not accept them."""
     if stage.delete_marker is None:
         return batch
-    deletes = pc.fill_null(unwrapped(batch.column(stage.delete_marker)), False)
+    deletes = _deletes(batch, stage.delete_marker)
     if not pc.any(deletes).as_py():
         return batch
     used = {*stage.key, stage.delete_marker}
@@ -106,6 +109,23 @@ def _without_unused(batch: pa.RecordBatch, stage: PostgresStage) -> pa.RecordBat
         it if name in used else it.take(rows) for name, it in zip(batch.schema.names, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _deletes(batch: pa.RecordBatch, marker: str) -> pa.Array:
+    return pc.fill_null(unwrapped(batch.column(marker)), False)
+
+
+def _with_kept(batch: pa.RecordBatch, whole: pa.RecordBatch, stage: PostgresStage) -> pa.RecordBatch:
+    """Appends the whole rows that only delete. A dead letter of such a row has all its values."""
+    if stage.kept is None:
+        return batch
+    assert stage.delete_marker is not None, "a stage without it keeps none"
+    rows = whole.cast(stage.kept)
+    kept = [
+        rows.slice(i, 1).serialize().to_pybytes() if deletes else None
+        for i, deletes in enumerate(_deletes(whole, stage.delete_marker).to_pylist())
+    ]
+    return batch.append_column(kept_column(stage).name, pa.array(kept, pa.large_binary()))
 
 
 def _widened(batch: pa.RecordBatch, stage: PostgresStage) -> pa.RecordBatch:

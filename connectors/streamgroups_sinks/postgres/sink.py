@@ -180,7 +180,7 @@ class PostgresSink:
                 checks = find_checks(connection, found.table, [column.name for column in required.columns])
                 name = TableName(stage_schema, PREFIX + token)
                 constraints = find_constraints(connection, found.oid, found.columns, self.key)
-                stage = self._stage(columns, found, name, constraints, has_checks=bool(checks))
+                stage = self._stage(schema, columns, found, name, constraints, has_checks=bool(checks))
                 n_checked = make_stage(connection, stage, checks)
                 way = choose(constraints, is_upsert=bool(self.key), n_checked=n_checked)
             drop_dead_stages(connection, stage_schema, older_than_s=self._stage_retention_ms / 1_000)
@@ -261,6 +261,7 @@ class PostgresSink:
 
     def _stage(
         self,
+        schema: pa.Schema,
         columns: tuple[RecordColumn, ...],
         found: ExistingTable,
         name: TableName,
@@ -271,4 +272,13 @@ class PostgresSink:
         made_of = stage_columns(columns, found.columns, self.key, self.delete_marker)
         is_numbered = bool(self.key) or self.isolate_violations or constraints.refers_to_itself
         in_blocks = not is_numbered and not has_checks and found.takes_copies and are_storable(made_of)
-        return PostgresStage(name, found.table, made_of, self.key, self.delete_marker, is_numbered, in_blocks)
+        return PostgresStage(
+            name,
+            found.table,
+            made_of,
+            self.key,
+            self.delete_marker,
+            is_numbered,
+            in_blocks,
+            kept=schema if self.isolate_violations and self.delete_marker is not None else None,
+        )

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
 from streamgroups.errors import StageLost
 from streamgroups_sinks.postgres.check_constraints import Check, add_checks
-from streamgroups_sinks.postgres.column_types import RecordColumn
+from streamgroups_sinks.postgres.column_types import Kind, RecordColumn
 from streamgroups_sinks.postgres.connection import set_up
 from streamgroups_sinks.postgres.output_table import ExistingColumn, type_sql
 from streamgroups_sinks.postgres.table_names import TableName
@@ -26,6 +27,8 @@ from streamgroups_sinks.postgres.table_names import TableName
 PREFIX = "streamgroups_stage_"
 #: The maximum size of a row that the server stores in one piece, with the default size of pages.
 _MAX_ROW_BYTES = 8_160
+#: The column of the stage with the whole rows that only delete, as messages of Arrow's IPC format.
+KEPT = "kept"
 #: The timeout is short: a task may still write to the stage, and a later batch drops it.
 _DROP_TIMEOUT_MS = 2_000
 
@@ -75,6 +78,7 @@ class PostgresStage:
         is_numbered: whether the rows have numbers: if their order matters.
         in_blocks: whether it stores encoded rows in blocks. See ``blocks``. Otherwise it has the columns.
         way: how its rows are written.
+        kept: the schema of the records, if the stage keeps each row that only deletes as a whole, for dead letters.
     """
 
     name: TableName
@@ -85,6 +89,7 @@ class PostgresStage:
     is_numbered: bool = False
     in_blocks: bool = False
     way: Way = Way.TOGETHER
+    kept: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,8 @@ def create_stage(stage: PostgresStage, names: Sequence[str] = ()) -> sql.Compose
         elif column.not_null:
             not_null = sql.SQL(" NOT NULL")
         parts.append(sql.SQL("{} {}{}").format(name, type_sql(type_), not_null))
+    if stage.kept is not None:
+        parts.append(sql.SQL("{} bytea").format(identifiers[-1]))
     # No rows are deleted from a stage, and a vacuum would only delay its drop.
     return sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
         stage.name.identifier, sql.SQL(", ").join(parts)
@@ -160,7 +167,13 @@ def create_stage(stage: PostgresStage, names: Sequence[str] = ()) -> sql.Compose
 
 
 def _names(stage: PostgresStage) -> list[str]:
-    return ["attempt", "row_number", *(f"c{i}" for i in range(len(stage.columns)))]
+    kept = [] if stage.kept is None else [KEPT]
+    return ["attempt", "row_number", *(f"c{i}" for i in range(len(stage.columns))), *kept]
+
+
+def kept_column(stage: PostgresStage) -> RecordColumn:
+    """Returns the column of records for :data:`KEPT`. Its name is that of no other column."""
+    return RecordColumn(stage.name.name, Kind.BINARY, "bytea")
 
 
 def make_stage(connection: psycopg.Connection, stage: PostgresStage, checks: Sequence[Check] = ()) -> int:
@@ -191,10 +204,11 @@ def _create_checked(connection: psycopg.Connection, stage: PostgresStage, checks
     final = _names(stage)
     # Columns of the table can have the names of other columns of the stage.
     unused = [f"{stage.name.name[-48:]} {i}" for i in range(len(final))]
-    named = [*unused[:2], *(column.record.name for column in stage.columns)]
+    named = [*unused[:2], *(column.record.name for column in stage.columns), *unused[2 + len(stage.columns) :]]
     connection.execute(create_stage(stage, named))
     n_checked = add_checks(connection, stage.name, checks, stage.delete_marker)
-    renamed = [*zip(named[2:], unused[2:], strict=True), *zip(unused, final, strict=True)]
+    own = slice(2, 2 + len(stage.columns))
+    renamed = [*zip(named[own], unused[own], strict=True), *zip(unused, final, strict=True)]
     connection.execute(
         sql.SQL("; ").join(
             sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(

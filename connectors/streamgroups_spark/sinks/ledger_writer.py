@@ -28,6 +28,7 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch, judge_no_data
 from streamgroups.ledgers.staging import IsolatingSink, StagingSink
 from streamgroups.partitions import TopicPartition
 from streamgroups.retry import retrying
+from streamgroups_operators.plain_values import texts_of
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter, to_arrow_schema
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
@@ -181,7 +182,8 @@ class LedgerStreamWriter(ExactlyOnceWriter):
         isolated = retrying(_RETRY_TIMEOUT_S, every_s=0.05, slowest_s=2)(isolate, output, most)
         found = GoodRows(iter(()))
         for row in isolated.rejected:
-            found.add(pa.array([failure_of(row.values, row.error, self._schema)], FAILURE_TYPE))
+            values = row.values if row.record is None else texts_of(row.record)[0]
+            found.add(pa.array([failure_of(values, row.error, self._schema)], FAILURE_TYPE))
         # The driver has no number of a task.
         letters = found.letters(-1, parts[0].query)
         tasks = [it for it in (letters, *(part.letters for part in parts)) if it is not None]
