@@ -20,6 +20,7 @@ from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.internals.active_session import session_active
 
 _CHECKPOINT = "checkpointLocation"
+_ASYNCHRONOUS = "asyncProgressTracking"
 #: Prepares the start of a query. The argument is its writer.
 Preparation: TypeAlias = Callable[[DataStreamWriter], object]
 
@@ -60,7 +61,7 @@ class SinkWriter(DataStreamWriter):
         """See PySpark's ``DataStreamWriter.option``.
 
         Raises:
-            InvalidOption: if the option is another checkpoint.
+            InvalidOption: if the option is another checkpoint, or one of asynchronous progress tracking.
         """
         self._check(key, value)
         super().option(key, value)
@@ -70,7 +71,7 @@ class SinkWriter(DataStreamWriter):
         """See PySpark's ``DataStreamWriter.options``.
 
         Raises:
-            InvalidOption: if an option is another checkpoint.
+            InvalidOption: if an option is another checkpoint, or one of asynchronous progress tracking.
         """
         for name, value in options.items():
             self._check(name, value)
@@ -98,6 +99,12 @@ class SinkWriter(DataStreamWriter):
             raise InvalidOption(
                 f"The checkpoint of this writer is '{self._checkpoint}', but option '{name}' is '{value}'.",
                 remedy="Leave the option out, or change the argument 'checkpoint'.",
+            )
+        if name.lower().removeprefix("_").startswith(_ASYNCHRONOUS.lower()):
+            raise InvalidOption(
+                f"Option '{name}' is set for a sink that writes exactly once. With asynchronous progress tracking the "
+                "checkpoint does not name each batch.",
+                remedy="Leave the option out, or use it with df.writeStream and a sink of Spark.",
             )
 
     def _rejected(self, call: str) -> InvalidOption:
