@@ -30,7 +30,7 @@ BOUNDS: Sequence[Bound] = (
     Bound(r"stream, (value only|from_json)", 1.5),
     Bound(r"stream, .*, time from the payload", 1.5),
     Bound(r"trigger of [\d,]+ records while savepoints are created", 1 / 1.1),
-    Bound(r"trigger of [\d,]+ records, p", 1.2),
+    Bound(r"trigger of [\d,]+ records(, asynchronous progress)?, p", 1.2),
     Bound(r"Kafka to Kafka, by key", 1.8),
     Bound(r"Kafka to Delta", 1.5),
     # A restarted query starts a driver's thread, a member and Python processes, which Spark's source does not have.

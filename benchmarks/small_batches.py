@@ -8,6 +8,7 @@ Spark's "Structured Streaming Programming Guide", Monitoring.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -26,6 +27,11 @@ PARTITIONS = 8
 #: The phases of a trigger by Spark's names, in the order of a micro-batch.
 PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
 
+#: The options of the writer. With the second ones Spark writes the checkpoint beside the batches.
+WRITERS: Mapping[str, Mapping[str, str]] = {
+    "": {},
+    ", asynchronous progress": {"asyncProgressTrackingEnabled": "true"},
+}
 #: The durations of one trigger, by Spark's names, in milliseconds.
 Durations: TypeAlias = Mapping[str, float]
 Found: TypeAlias = Mapping[str, "list[list[Durations]] | Missing"]
@@ -38,18 +44,18 @@ class SmallBatches:
     """
 
     def __init__(self) -> None:
-        self._found: dict[int, Found] = {}
+        self._found: dict[str, Found] = {}
 
     def __call__(self, bench: Bench) -> Iterator[Row]:
         """Triggers of each size in the scale."""
         batches, warm_up = bench.scale.batches, bench.scale.warm_up_batches
-        for records in bench.scale.triggers:
+        for records, (how, writer) in itertools.product(bench.scale.triggers, WRITERS.items()):
             topic = bench.topic(TopicSpec(records * (batches + warm_up), PARTITIONS))
-            what = f"trigger of {records:,} records"
+            what = f"trigger of {records:,} records{how}"
             runs: dict[str, Callable[[], list[Durations]]] = {
-                name: partial(_triggers, bench, name, topic, records, batches, warm_up) for name in SOURCES
+                name: partial(_triggers, bench, name, topic, records, batches, warm_up, writer) for name in SOURCES
             }
-            found = self._found[records] = bench.race(what, runs, bench.scale.rounds)
+            found = self._found[what] = bench.race(what, runs, bench.scale.rounds)
             for percent in (50, 99):
                 figures = {
                     name: cell
@@ -62,20 +68,22 @@ class SmallBatches:
     def phases_table(self) -> Table:
         """The durations of the phases of the triggers."""
         table = Table(title="Where a trigger's time goes: medians, milliseconds")
-        for name in ("records", "source", *PHASES):
-            table.add_column(name, justify="left" if name == "source" else "right")
-        for records, found in self._found.items():
+        for name in ("trigger", "source", *PHASES):
+            table.add_column(name, justify="right" if name in PHASES else "left")
+        for what, found in self._found.items():
             for name, cell in found.items():
                 if not isinstance(cell, Missing):
                     triggers = [trigger for run in cell for trigger in run]
                     medians = (statistics.median(trigger.get(p, 0) for trigger in triggers) for p in PHASES)
-                    table.add_row(f"{records:,}", name, *map(number, medians))
+                    table.add_row(what, name, *map(number, medians))
         return table
 
 
-def _triggers(bench: Bench, name: str, topic: str, records: int, batches: int, warm_up: int) -> list[Durations]:
+def _triggers(
+    bench: Bench, name: str, topic: str, records: int, batches: int, warm_up: int, writer: Mapping[str, str]
+) -> list[Durations]:
     """The triggers of one run of one source after the warm-up."""
-    progress = micro_batches(bench, name, topic, records)
+    progress = micro_batches(bench, name, topic, records, writer)
     arrived = sum(p.numInputRows for p in progress)
     if arrived != records * (batches + warm_up):
         raise WrongCount(f"{arrived} of {records * (batches + warm_up)} records were read")

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -137,12 +138,23 @@ def _records(progress: Any) -> int:
     return sum(source.numInputRows for source in progress.sources if "streamgroups-time" not in str(source.endOffset))
 
 
-def micro_batches(bench: Bench, name: str, topic: str, records: int) -> list[Any]:
-    """Reads a topic in micro-batches of this number of records; returns Spark's progress reports in order."""
+def micro_batches(
+    bench: Bench, name: str, topic: str, records: int, writer: Mapping[str, str] = MappingProxyType({})
+) -> list[Any]:
+    """Reads a topic in micro-batches of this number of records; returns Spark's progress reports in order.
+
+    Args:
+        bench: the environment.
+        name: a name of `SOURCES`.
+        topic: the topic to read.
+        records: the number of records of a batch.
+        writer: additional options of the writer.
+    """
     query = (
         stream_frame(bench, name, topic, maxOffsetsPerTrigger=str(records))
         .writeStream.format("noop")
         .option("checkpointLocation", str(bench.directory / uuid.uuid4().hex))
+        .options(**writer)
         .start()
     )
     try:
