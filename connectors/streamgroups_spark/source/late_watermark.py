@@ -40,6 +40,7 @@ def late_watermark_ms(group_id: str, checkpoint: str | None, end: Mapping[str, A
         raise StateUnreachable(
             f"The watermark of group '{group_id}' cannot be read from the checkpoint '{redacted(checkpoint, ())}': "
             f"{redacted(str(e), ())}.",
-            remedy="Use a checkpoint that the driver can read, a path or a URI, or leave out includeWatermark.",
+            remedy="Use a checkpoint that the driver can read, a path or a URI, without asynchronous progress tracking. Or "
+            "leave out includeWatermark.",
             group=group_id,
         ) from None
