@@ -27,8 +27,7 @@ from streamgroups_operators.aggregates import add_up, parts_of, results
 from streamgroups_operators.joins.matching import pairs
 from streamgroups_operators.keys import key_numbers, rows_of_keys
 from streamgroups_operators.plain_values import numbers_of
-from streamgroups_spark.frames.key_columns import check_key_types
-from streamgroups_spark.frames.key_values import check_key_values, key_column
+from streamgroups_spark.frames.key_columns import check_key_types, check_key_values, key_column
 from streamgroups_spark.state.dedup import _check_ids
 from streamgroups_spark.windows.query_columns import argument, parsed_aggregates
 from unit_tests.examples import examples

@@ -26,7 +26,7 @@ from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Shape
 from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.monitoring.query_progress import LATE_COUNTS, read_progress
-from streamgroups_spark.event_time.late_rows import LateRule, split
+from streamgroups_spark.event_time.split_late import LateRule, split
 from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options
 from streamgroups_testkit.reading import read_committed

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +19,8 @@ from streamgroups.event_time.strategy import Generation, Records
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.bridge.channel import ReportParam
 from streamgroups_spark.bridge.task_reports import ObservationStore, ObservedTimes
-from streamgroups_spark.event_time.with_event_time import check_column, options_of_time
+from streamgroups_spark.event_time.with_event_time import options_of_time
+from streamgroups_spark.frames.columns import check_timestamp
 from streamgroups_spark.source.observed_times import measured, seen_in
 from streamgroups_spark.source.source_options import parse
 
@@ -48,16 +51,15 @@ class TestSettings:
 
     def test_the_column_must_be_a_timestamp(self) -> None:
         schema = StructType().add("ts", TimestampType()).add("day", DateType()).add("local", TimestampNTZType())
-        check_column(schema, "ts")
+        df: Any = SimpleNamespace(schema=schema, columns=schema.names)
+        check_timestamp(df, "ts")
         for wrong in ("day", "local"):
             with pytest.raises(
-                InvalidOption, match=f"Column '{wrong}' is .*, but an event time must be a timestamp. Cast it"
+                InvalidOption, match=f"Column '{wrong}' is of type .* an event time must be a timestamp"
             ):
-                check_column(schema, wrong)
-        with pytest.raises(
-            InvalidOption, match=r"The event time column 'tz' does not exist. The columns are ts, day, local"
-        ):
-            check_column(schema, "tz")
+                check_timestamp(df, wrong)
+        with pytest.raises(InvalidOption, match=r"Column 'tz' does not exist. The columns are ts, day, local"):
+            check_timestamp(df, "tz")
 
 
 def batch(*rows: tuple[int, int, int | None]) -> pa.RecordBatch:

@@ -1,6 +1,6 @@
 """The dead letters of records that are late, or whose event time is wrong.
 
-Used by ``windows.query_columns``, ``joins.join`` and ``event_time.late_rows`` on the driver. Source: SEMANTICS W7, W9,
+Used by ``windows.query_columns``, ``joins.join`` and ``event_time.split_late`` on the driver. Source: SEMANTICS W7, W9,
 W18; :mod:`streamgroups.event_time.violations`.
 """
 

@@ -1,12 +1,16 @@
 """A user's function as a function of ``mapInArrow``: its output beside the columns of the records, and dead letters.
 
 Created by ``dlq.safely`` on the driver, and pickled into Python workers. Each record stays in its place, so
-operators behind it receive records in the order of their offsets. Source: SEMANTICS P4; Spark's ``DataFrame.mapInArrow``.
+operators behind it receive records in the order of their offsets. A letter is stored and shown, so the texts about its error
+have a maximum length, and no control characters. Source: SEMANTICS P4; Spark's ``DataFrame.mapInArrow``.
 """
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -15,16 +19,21 @@ import pyarrow as pa
 from streamgroups.dlq.bad_record_search import Failed
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import FunctionFailed
+from streamgroups.printable import printable
+from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.plain_values import json_of
 from streamgroups_operators.time_zones import in_utc
 from streamgroups_spark.dlq import user_functions
-from streamgroups_spark.dlq.error_text import place_of, text_of
 from streamgroups_spark.dlq.user_functions import Outcome, SafeFunction
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 
 #: The maximum length of a record in a letter whose source record is no longer in the DataFrame.
 _MAX_RECORD = 10_000
+_MAX_CHARACTERS = 1_000
+#: Of a longer text, only the beginning is searched for secrets.
+_MAX_READ = 10 * _MAX_CHARACTERS
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class SafeStage(Shipped):
@@ -139,3 +148,41 @@ def _where(records: pa.Table) -> str:
         return ""
     topic = f"{records['topic'][0]}-" if "topic" in names else "partition "
     return f"It was called with records from {topic}{records['partition'][0]}, offset {records['offset'][0]} on."
+
+
+# ---- the error of a user's function ----------------------------------------------------------------------------------
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the message of an error on one line: without secrets, and at most 1,000 characters.
+
+    >>> text_of(ValueError("no login:\\npassword=hunter2"))
+    'no login:\\\\x0apassword=***'
+    """
+    try:
+        text = str(error)
+    except Exception:
+        # The error is of a class of the user.
+        text = ""
+    text = printable(redacted(text[:_MAX_READ], ()))
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
+
+
+def place_of(error: BaseException, caller: str) -> str | None:
+    """Returns file, line and function where the code of the user has raised an error.
+
+    Args:
+        error: the error.
+        caller: the file that calls the function of the user.
+
+    Returns:
+        The last place that is in no library. ``None`` if no function of the user was running.
+    """
+    frames = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    last = max((i for i, (code, _) in enumerate(frames) if code.co_filename == caller), default=-1)
+    called = [it for it in frames[last + 1 :] if not it[0].co_filename.endswith((".pxi", ".pyx"))]
+    own = [it for it in called if not it[0].co_filename.startswith(_LIBRARIES)]
+    if not own:
+        return None
+    code, line = own[-1]
+    return f"{PurePath(code.co_filename).name}:{line} in {code.co_name}"

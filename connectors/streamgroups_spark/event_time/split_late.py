@@ -1,28 +1,42 @@
 """``sg.event_time.split_late(df, "ts", ...)``: the rows that Spark's operators keep, and those that they drop as late.
 
-Called by users on the driver, between the watermark and the operator. ``event_time.late_rows`` has the rules. Source:
-SEMANTICS W7, W9, W11, X8.
+Called by users on the driver, between the watermark and the operator, and by ``event_time.with_event_time``. The column
+``watermark`` contains the watermark by which Spark drops late rows of a batch (``source.columns``). The rest is an expression of
+Spark, so no row passes through Python.
+
+For Spark a row is late at the watermark. A window aggregation drops it if the end of its window is at or before the
+watermark. All other operators compare its event time itself. ``drop`` and ``adjust`` always do. Source: SEMANTICS W7,
+W9, W11, X8; Spark's ``WatermarkSupport.watermarkExpression``. The policies are those of
+:mod:`streamgroups.event_time.violations`.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+import uuid
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.violations import check_until, parse_policy
+from streamgroups.event_time.violations import OnViolation, Why, check_until, parse_policy
 from streamgroups.event_time.window_shapes import check_shape
-from streamgroups.event_time.windows import Shape
+from streamgroups.event_time.windows import Session, Shape
+from streamgroups.json_values import MAX_TIME_MS
+from streamgroups.monitoring.query_progress import LATE_COUNTS
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, read_streams, source_name
-from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS
-from streamgroups_spark.event_time.late_rows import LateRule, split
-from streamgroups_spark.frames.time_columns import check_timestamp, delay_ms_of
+from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS, SPARK_LATE_MS
+from streamgroups_spark.dlq.late_letters import late_failure
+from streamgroups_spark.frames.columns import check_timestamp, column, delay_ms_of
 from streamgroups_spark.source.columns import WATERMARK
 from streamgroups_spark.source.read_options import read_options, source_policy
 
 #: Without it Spark drops late rows by the watermark of the batch itself.
 _MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
+_WHY, _TIME = "__why", "__time"
+_US_PER_MS = 1_000
 
 
 def split_late(
@@ -105,13 +119,12 @@ def check_watermark_column(df: DataFrame, called: str) -> None:
             f"{called} needs the watermark of each batch, which the source does not return.",
             remedy="Set the option includeWatermark=true on the source. It adds the column 'watermark'.",
         )
-    name = WATERMARK
-    if name not in df.columns:
+    if WATERMARK not in df.columns:
         raise InvalidOption(
-            f"The DataFrame has no column '{name}', which {called} needs.",
-            remedy=f"Keep it: use withColumn, or add '{name}' to select.",
+            f"The DataFrame has no column '{WATERMARK}', which {called} needs.",
+            remedy=f"Keep it: use withColumn, or add '{WATERMARK}' to select.",
         )
-    check_timestamp(df, name)
+    check_timestamp(df, WATERMARK)
     if str(df.sparkSession.conf.get(_MULTIPLE, "true")).lower() != "true":
         raise InvalidOption(f"{_MULTIPLE} is 'false'.", remedy="Set it to true, its default value.")
 
@@ -130,3 +143,128 @@ def _check_plan(df: DataFrame) -> None:
             f"The operator {', '.join(sorted(operators))} precedes sg.event_time.split_late. It can have dropped late rows.",
             remedy="Call sg.event_time.split_late before it.",
         )
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LateRule:
+    """Which rows of a stream are late.
+
+    Args:
+        on: the column with the event time.
+        window: the windows that aggregate the rows; ``None`` for other operators.
+        policy: how rows before the watermark are handled.
+        until: with ``adjust``: the column with the end of a row's validity.
+    """
+
+    on: str
+    window: Shape | None = None
+    policy: OnViolation = OnViolation.KEEP
+    until: str | None = None
+
+
+def split(df: DataFrame, rule: LateRule) -> tuple[DataFrame, DataFrame]:
+    """Returns the rows that are on time, and the late ones as dead letters.
+
+    Args:
+        df: the rows, with the column ``watermark``. Rows with a dead letter are not judged, and count as on time.
+        rule: which rows are late.
+    """
+    why = _why(rule)
+    if COLUMN in df.columns:
+        # An earlier step has failed for the row, which may have no event time.
+        why = F.when(column(COLUMN).isNull(), why)
+    judged = df.select("*", why.alias(_WHY), _time(rule).alias(_TIME))
+    is_adjusted = F.col(_WHY).isNull() & (F.col(_TIME) != column(rule.on))
+    counted = judged.observe(
+        f"{LATE_COUNTS}-{uuid.uuid4().hex[:8]}",
+        F.count_if(F.col(_WHY).isNotNull()).alias("late"),
+        F.count_if(is_adjusted).alias("adjusted"),
+    )
+    time = column(rule.on)
+    if rule.policy is OnViolation.ADJUST:
+        # The metadata contain the delay of the watermark, by which Spark finds the event time.
+        time = F.col(_TIME).alias(rule.on, metadata=df.schema[rule.on].metadata)
+    own = [time if name == rule.on else column(name) for name in df.columns]
+    on_time = counted.where(F.col(_WHY).isNull()).select(*own)
+    return on_time, _dead_letters(counted, df, rule)
+
+
+# ---- the rules -------------------------------------------------------------------------------------------------------
+
+
+def _time_us(rule: LateRule) -> Column:
+    # Sums with a window must not overflow: see streamgroups_operators.event_times.
+    time_us, most_us = F.unix_micros(column(rule.on)), MAX_TIME_MS * _US_PER_MS
+    return F.when(time_us.between(-most_us, most_us), time_us)
+
+
+def _watermark_us() -> Column:
+    return F.unix_micros(column(WATERMARK))
+
+
+def _violates(rule: LateRule) -> Column:
+    return _time_us(rule) <= _watermark_us()
+
+
+def _adjusted_us() -> Column:
+    """The first time after the watermark: the watermark of this library, if it is one millisecond later than Spark's."""
+    return _watermark_us() + SPARK_LATE_MS * _US_PER_MS
+
+
+def _is_adjusted(rule: LateRule) -> Column:
+    if rule.policy is not OnViolation.ADJUST or rule.until is None:
+        return F.lit(False)
+    # A row without an end is valid for one moment only, so nothing of it remains.
+    reaches = F.coalesce(F.unix_micros(column(rule.until)) > _adjusted_us(), F.lit(False))
+    return _violates(rule) & reaches
+
+
+def _why(rule: LateRule) -> Column:
+    no_time = F.when(_time_us(rule).isNull(), Why.UNREADABLE.value)
+    if rule.policy is OnViolation.KEEP:
+        return no_time.when(_end_us(rule) <= _watermark_us(), Why.LATE.value)
+    return no_time.when(_violates(rule) & ~_is_adjusted(rule), Why.VIOLATION.value)
+
+
+def _time(rule: LateRule) -> Column:
+    return F.when(_is_adjusted(rule), F.timestamp_micros(_adjusted_us())).otherwise(column(rule.on))
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------------
+
+
+def _start_us(rule: LateRule) -> Column:
+    """The start of the latest window of a row. It closes last."""
+    if rule.window is None or isinstance(rule.window, Session):
+        return _time_us(rule)
+    return _time_us(rule) - F.pmod(_time_us(rule), F.lit(rule.window.hop_ms * _US_PER_MS))
+
+
+def _end_us(rule: LateRule) -> Column:
+    """The time that the watermark must reach to make a row late."""
+    if rule.window is None:
+        return _time_us(rule)
+    length_ms = rule.window.gap_ms if isinstance(rule.window, Session) else rule.window.size_ms
+    return _start_us(rule) + length_ms * _US_PER_MS
+
+
+def _dead_letters(counted: DataFrame, df: DataFrame, rule: LateRule) -> DataFrame:
+    """Returns late rows as dead letters. They have no other column, and no watermark.
+
+    Otherwise Spark would drop them in an operator.
+    """
+    record = StructType([field for field in df.schema if field.name != WATERMARK])
+    letter = late_failure(
+        record,
+        lambda name: F.timestamp_micros(F.unix_micros(column(name))) if name == rule.on else column(name),
+        step="event time",
+        why=F.col(_WHY),
+        event_time=F.timestamp_micros(_time_us(rule)),
+        watermark=column(WATERMARK),
+        window_start=None if rule.window is None else F.timestamp_micros(_start_us(rule)),
+        window_end=None if rule.window is None else F.timestamp_micros(_end_us(rule)),
+    )
+    return counted.where(F.col(_WHY).isNotNull()).select(letter.alias(COLUMN))

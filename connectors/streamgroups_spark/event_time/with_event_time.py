@@ -26,7 +26,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from streamgroups.cursors.argument_checks import check_group_name
 from streamgroups.dlq.letter import COLUMN as LETTER_COLUMN
@@ -39,9 +39,8 @@ from streamgroups_spark.bridge.plan import FORMAT, analyzed, columns_of, leaves,
 from streamgroups_spark.bridge.punctuation_options import delay_in_spark_ms, options_of
 from streamgroups_spark.bridge.user_process import event_time_channel_of
 from streamgroups_spark.dlq.failure_column import check_letters, is_good
-from streamgroups_spark.event_time.late_rows import LateRule, split
-from streamgroups_spark.event_time.split_late import check_watermark_column
-from streamgroups_spark.frames.time_columns import check_timestamp
+from streamgroups_spark.event_time.split_late import LateRule, check_watermark_column, split
+from streamgroups_spark.frames.columns import check_timestamp
 from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.session import require_registered
 from streamgroups_spark.source.columns import EVENT_TIME
@@ -135,7 +134,7 @@ def with_event_time(
     if df.isStreaming:
         require_registered("sg.with_event_time", df)
         check_state(parsed, {"sg.with_event_time"})
-    check_column(df.schema, column)
+    check_timestamp(df, column)
     check_letters(df)
     _check_plan(df)
     options = {**options_of_time(source), **{name: value for name, value in given.items() if value is not None}}
@@ -228,19 +227,6 @@ def _source(df: DataFrame) -> dict[str, str]:
 def _sources(df: DataFrame) -> list[Any]:
     found = list(leaves(analyzed(df)))
     return [leaf for leaf in found if leaf.isStreaming()] if df.isStreaming else found
-
-
-def check_column(schema: StructType, column: str) -> None:
-    if column not in schema.names:
-        raise InvalidOption(
-            f"The event time column '{column}' does not exist.", remedy=f"The columns are {', '.join(schema.names)}."
-        )
-    of = schema[column].dataType
-    if not isinstance(of, TimestampType):
-        raise InvalidOption(
-            f"Column '{column}' is of type {of.simpleString()}, but an event time must be a timestamp.",
-            remedy="Cast it to timestamp.",
-        )
 
 
 def _check_plan(df: DataFrame) -> None:

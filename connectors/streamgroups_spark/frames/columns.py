@@ -1,14 +1,41 @@
-"""Refers to a column by its exact name.
+"""Columns of a DataFrame that a user names: by their exact names, and those with an event time.
 
-Called wherever a user names a column, on the driver. Source: Spark's "Identifiers".
+Called by the functions of the API on the driver. Source: Spark's "Identifiers"; SEMANTICS W4, W5.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import TimestampType
+
+from streamgroups.errors import InvalidOption
+
+#: The name of the metadata of a column with a watermark of Spark.
+WATERMARK = "spark.watermarkDelayMs"
 
 
 def column(name: str) -> Column:
     """Returns a column, also if its name contains dots or backquotes."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def delay_ms_of(df: DataFrame, on: str) -> int | None:
+    """Returns the delay of the watermark of a column; ``None`` if it has no watermark."""
+    metadata = df.schema[on].metadata or {}
+    return int(metadata[WATERMARK]) if WATERMARK in metadata else None
+
+
+def check_timestamp(df: DataFrame, name: str) -> None:
+    """Checks that a column exists and is a timestamp.
+
+    Raises:
+        InvalidOption: if it does not exist, or is of another type.
+    """
+    if name not in df.columns:
+        raise InvalidOption(f"Column '{name}' does not exist.", remedy=f"The columns are {', '.join(df.columns)}.")
+    if not isinstance(df.schema[name].dataType, TimestampType):
+        raise InvalidOption(
+            f"Column '{name}' is of type {df.schema[name].dataType.simpleString()}.",
+            remedy="Cast it: an event time must be a timestamp.",
+        )

@@ -1,35 +1,61 @@
-"""The columns by which a topic is partitioned, and the record key that they have.
+"""Key columns: their checks, their values for an operator, and the record key of a topic that is partitioned by them.
 
-Called by ``repartition.repartition``, which writes and reads such a topic, and by ``state.operator_plan``, which checks the keys of an
-operator. Metadata of Spark's columns mark them: a column keeps its metadata when it is selected or renamed, and an
-expression has none. Source: Spark's ``Column.alias``; SEMANTICS S12.
+Called by ``repartition.repartition``, ``windows``, ``state`` and ``joins.join`` on the driver. Metadata of Spark's columns mark
+the columns by which a topic is partitioned: a column keeps its metadata when it is selected or renamed, and an expression has
+none. An operator compares the bytes of keys, and has one state for each key of Spark. Source: SEMANTICS S12; Spark's
+``Column.alias``; Spark's ``groupBy`` and equi-joins: 0.0 and -0.0 are one key, all NaN are one key, and a collation decides about
+strings; Spark's ``NormalizeFloatingNumbers``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
     DoubleType,
     FloatType,
+    IntegralType,
     MapType,
     StringType,
     StructType,
+    TimestampNTZType,
+    TimestampType,
     VariantType,
 )
 
 from streamgroups.errors import InvalidOption
+from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.record_values import JSON
+from streamgroups_spark.internals.spark_api import TIME_TYPES
 
 #: The name of the metadata of a column by which its topic is partitioned: ``[topic, number of the column, columns]``.
 MARK = "streamgroups.partitioned_by"
 _UTF8_BINARY = StringType().collation
 NESTED = (ArrayType, MapType, StructType, VariantType)
+#: The types that Arrow can group and compare as Spark does. PySpark 4.0 has no TimeType.
+COMPARABLE: tuple[type[DataType], ...] = (
+    IntegralType,
+    FloatType,
+    DoubleType,
+    DecimalType,
+    BooleanType,
+    StringType,
+    BinaryType,
+    DateType,
+    TimestampType,
+    TimestampNTZType,
+    DayTimeIntervalType,
+    *TIME_TYPES,
+)
 
 
 def check_key_columns(columns: StructType, by: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -72,7 +98,7 @@ def check_key_types(schema: StructType, by: Sequence[str]) -> None:
         of_column = schema[name].dataType
         if isinstance(of_column, FloatType | DoubleType):
             raise _not_a_key(name, of_column, "its text depends on the version of Java", "decimal, bigint or string")
-        if isinstance(of_column, StringType) and of_column.collation != _UTF8_BINARY:
+        if has_collation(of_column):
             raise _not_a_key(name, of_column, "equal values can have different bytes", "string COLLATE UTF8_BINARY")
 
 
@@ -122,3 +148,49 @@ def is_partitioned_by(schema: StructType, by: Collection[str]) -> bool:
     for topic, number, columns in filter(None, marks):
         found[topic, columns].add(number)
     return any(len(numbers) == int(columns) for (_, columns), numbers in found.items())
+
+
+def check_key_values(schema: StructType, by: Sequence[str]) -> None:
+    """Checks that an operator can compare the values of its key columns as Spark does.
+
+    Args:
+        schema: the columns of the records.
+        by: the key columns.
+
+    Raises:
+        InvalidOption: if a column has a type whose equal values can have different bytes, or no type of Arrow.
+    """
+    for name in by:
+        of = schema[name].dataType
+        if has_collation(of):
+            raise InvalidOption(
+                f"Column '{name}' of 'by' is of type {of.simpleString()}, whose equal values can have different bytes.",
+                remedy="Cast it to string COLLATE UTF8_BINARY, for example after lower().",
+            )
+        if not isinstance(of, COMPARABLE):
+            raise InvalidOption(
+                f"Column '{name}' of 'by' is of type {of.simpleString()}.",
+                remedy="Cast it, for example to string or bigint.",
+            )
+
+
+def has_collation(of: DataType) -> bool:
+    """Returns whether strings of a type with different bytes can be equal."""
+    return isinstance(of, StringType) and of.collation != _UTF8_BINARY
+
+
+def key_column(schema: StructType, name: str) -> Column:
+    """Returns a key column whose equal values have equal bytes: 0.0 for -0.0, and one NaN."""
+    of, values = schema[name].dataType, column(name)
+    if not isinstance(of, FloatType | DoubleType):
+        return values
+    normalized = F.when(values == 0, F.lit(0.0)).when(F.isnan(values), F.lit(float("nan"))).otherwise(values)
+    return normalized.cast(of)
+
+
+def with_key_values(df: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Returns the records with the key columns of :func:`key_column`."""
+    floats = [it for it in by if isinstance(df.schema[it].dataType, FloatType | DoubleType)]
+    if not floats:
+        return df
+    return df.select(*(key_column(df.schema, it).alias(it) if it in floats else column(it) for it in df.columns))

@@ -22,8 +22,7 @@ from streamgroups_spark.bridge.plan import analyzed, read_streams
 from streamgroups_spark.decoding.decode_encode import decode, encode
 from streamgroups_spark.dlq.safely import safely
 from streamgroups_spark.event_time.with_event_time import with_event_time
-from streamgroups_spark.frames.columns import column
-from streamgroups_spark.frames.time_columns import delay_ms_of
+from streamgroups_spark.frames.columns import column, delay_ms_of
 from streamgroups_spark.joins.join import join
 from streamgroups_spark.processors.user_functions import Loader, transformed
 from streamgroups_spark.state.chains import results_before

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DoubleType, FloatType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, StructType
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
@@ -20,13 +20,12 @@ from streamgroups_operators.dedup.dedup_operator import COUNTS, TIME, DedupOpera
 from streamgroups_operators.dedup.ids import HIGH, LOW
 from streamgroups_spark.arrow_schemas import arrow_schema
 from streamgroups_spark.dlq.failure_column import passes_letters
-from streamgroups_spark.frames.columns import column
-from streamgroups_spark.frames.key_columns import NESTED, is_partitioned_by
+from streamgroups_spark.frames.columns import check_timestamp, column
+from streamgroups_spark.frames.key_columns import NESTED, has_collation, is_partitioned_by
 from streamgroups_spark.frames.record_values import check_value_types
 from streamgroups_spark.state.operator_plan import check_bounded, check_place, in_reading_stage, over_bounded_data
 
 _CALLED = "sg.dedup"
-_UTF8_BINARY = StringType().collation
 _GLOBAL = (
     "Write the records to a topic that is partitioned by their ids, and call sg.dedup on sg.read_repartitioned: "
     "sg.repartition(df, by=[...], topic=...). Or set membership=exclusive on the source, and use Spark's "
@@ -88,7 +87,7 @@ def dedup(
     check_bounded(df, _CALLED)
     _check_names(df, ids, on)
     _check_ids(df.schema, ids)
-    _check_time(df.schema, on)
+    check_timestamp(df, on)
     _check_scope(df, ids, scope)
     if on_reset not in ("forget", "keep"):
         raise InvalidOption(f"Option 'on_reset' is '{on_reset}'.", remedy="It is 'forget' or 'keep'.")
@@ -155,20 +154,12 @@ def _check_ids(schema: StructType, ids: Sequence[str]) -> None:
                 f"Column '{name}' of 'id' is of type {of.simpleString()}.",
                 remedy="Use columns that are neither nested nor floating-point numbers; cast it, or pass its fields.",
             )
-        if isinstance(of, StringType) and of.collation != _UTF8_BINARY:
+        if has_collation(of):
             raise InvalidOption(
                 f"Column '{name}' of 'id' is of type {of.simpleString()}, whose equal values can have different bytes.",
                 remedy="Cast it to string COLLATE UTF8_BINARY.",
             )
     check_value_types(StructType([schema[name] for name in ids]))
-
-
-def _check_time(schema: StructType, on: str) -> None:
-    if not isinstance(schema[on].dataType, TimestampType):
-        raise InvalidOption(
-            f"Column '{on}' of 'on' is of type {schema[on].dataType.simpleString()}, not timestamp.",
-            remedy="Cast it to timestamp.",
-        )
 
 
 def _check_scope(df: DataFrame, ids: Sequence[str], scope: str) -> None:

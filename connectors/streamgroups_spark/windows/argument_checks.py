@@ -16,8 +16,8 @@ from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups.extras import load
+from streamgroups_spark.frames.columns import check_timestamp, delay_ms_of
 from streamgroups_spark.frames.key_columns import check_key_columns
-from streamgroups_spark.frames.time_columns import check_timestamp, delay_ms_of
 from streamgroups_spark.source.read_options import has_event_time, have_producers, read_options
 
 _OUTPUT_NAMES = ("window_start", "window_end", "pane", "revision", "dead_letter")

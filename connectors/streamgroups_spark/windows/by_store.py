@@ -14,7 +14,7 @@ from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import Windowing
 from streamgroups_spark.frames.columns import column
-from streamgroups_spark.frames.key_values import check_key_values, key_column
+from streamgroups_spark.frames.key_columns import check_key_values, key_column
 from streamgroups_spark.internals.spark_api import FEATURES, to_arrow_schema
 from streamgroups_spark.windows.argument_checks import check_state
 from streamgroups_spark.windows.bucket_columns import PACKED, ROWS, Pack, Unpack, WindowPlan

@@ -14,7 +14,7 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
-from streamgroups_spark.frames.time_columns import delay_ms_of
+from streamgroups_spark.frames.columns import delay_ms_of
 from streamgroups_spark.state.chains import ResultTime, check_result_time
 from streamgroups_spark.state.operator_plan import PLACE
 

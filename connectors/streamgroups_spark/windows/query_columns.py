@@ -37,8 +37,7 @@ from streamgroups.event_time.panes import PaneKind
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.frames.columns import column
-from streamgroups_spark.frames.key_columns import MARK
-from streamgroups_spark.frames.key_values import COMPARABLE, has_collation, key_column
+from streamgroups_spark.frames.key_columns import COMPARABLE, MARK, has_collation, key_column
 from streamgroups_spark.state.chains import ResultTime
 
 #: The digits of a decimal whose sum has 38 digits at most, for 10 billion values.

@@ -22,8 +22,7 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.window_shapes import Scope, policy_of, scope_of, windowing_of
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
 from streamgroups_spark.dlq.failure_column import check_letters, passes_letters
-from streamgroups_spark.frames.columns import column
-from streamgroups_spark.frames.time_columns import WATERMARK, check_timestamp, delay_ms_of
+from streamgroups_spark.frames.columns import WATERMARK, check_timestamp, column, delay_ms_of
 from streamgroups_spark.source.drift_check import check_drift_of_query
 from streamgroups_spark.source.read_options import source_policy
 from streamgroups_spark.source.shared_state import is_shared
