@@ -29,7 +29,7 @@ from benchmarks.state_queries import counted, rocksdb, triggers_s, until_all_is_
 from benchmarks.workload import create
 from streamgroups.monitoring.query_progress import DedupCounts, read_progress
 from streamgroups_operators.inspection import inspect
-from streamgroups_operators.locations import groups_at, operator_files
+from streamgroups_operators.locations import directories_at, files_below
 
 DROP, WITHIN = "dropDuplicates, RocksDB", "dropDuplicatesWithinWatermark, RocksDB"
 PARTITIONS = 8
@@ -169,10 +169,10 @@ def _run(bench: Bench, topic: str, records: int, transform: Transform, **options
 
 def _state_bytes(location: str, progress: list[Any]) -> float:
     """The bytes of the latest state: the rows of all partitions, or the tables of RocksDB."""
-    groups = groups_at(location)
+    groups = directories_at(location)
     if not groups:
         [operator] = progress[-1].stateOperators
         return float(operator.customMetrics["rocksdbSstFileSize"])
     [group] = groups
-    found = inspect(operator_files(location, group, "dedup"))
+    found = inspect(files_below(location, group, "dedup"))
     return float(sum(found.state_sizes[it.topic_partition, it.next_offset].row_bytes for _, it in found.latest()))

@@ -8,7 +8,7 @@ import pytest
 
 from component_tests.object_store import BUCKET, ObjectStore
 from streamgroups.state.file_names import StateFileName
-from streamgroups_operators.locations import operator_files, operators_at
+from streamgroups_operators.locations import directories_at, files_below
 
 #: The scheme as Spark resolves it, which Arrow does not support.
 LOCATION = f"s3a://{BUCKET}/state"
@@ -25,14 +25,14 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
 
 
 def test_S10_files_are_written_listed_read_and_deleted(store: ObjectStore) -> None:
-    files = operator_files(LOCATION, "a/b", "windows")
+    files = files_below(LOCATION, "a/b", "windows")
     assert files.list() == {}
     files.write(FIRST, memoryview(b"one"))
     files.write(SECOND, memoryview(b"three"))
-    again = operator_files(LOCATION, "a/b", "windows")
+    again = files_below(LOCATION, "a/b", "windows")
     assert again.read(SECOND).tobytes() == b"three"
     assert again.list() == {FIRST: 3, SECOND: 5}
-    assert operators_at(LOCATION, "a/b") == ["windows"]
+    assert directories_at(LOCATION, "a/b") == ["windows"]
     survey = again.survey()
     assert survey.files.keys() == again.list().keys()
     assert all(it.age_ms is not None and it.age_ms < 3_600_000 for it in survey.files.values())

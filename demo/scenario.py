@@ -31,7 +31,7 @@ from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.membership.history_file import read_history
 from streamgroups_operators.file_format import unpack
 from streamgroups_operators.inspection import inspect
-from streamgroups_operators.locations import operator_files
+from streamgroups_operators.locations import files_below
 from streamgroups_testkit.reading import read_committed
 
 TOPIC, GROUP, PARTITIONS = "flights", "flight-board", 8
@@ -116,7 +116,7 @@ class _Demo:
         self._bootstrap = kafka.bootstrap_servers
         self._alice, self._bob = (Query(name, folders, options, OUTPUT_TOPIC) for name in ("alice", "bob"))
         self._carol = Query("carol", folders, options, OUTPUT_TOPIC, replaces=self._bob)
-        self._states = operator_files(str(folders.states), GROUP, "windows")
+        self._states = files_below(str(folders.states), GROUP, "windows")
         self._marks: list[Mark] = []
         self._expected_dead: set[str] = set()
         self._seen: set[StateFileName] = set()

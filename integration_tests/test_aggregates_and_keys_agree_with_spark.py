@@ -24,7 +24,7 @@ from integration_tests.tiers import LONG
 from streamgroups.errors import AggregateOverflow, InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate
 from streamgroups_operators.aggregates import add_up, parts_of, results
-from streamgroups_operators.joins.matching import pairs
+from streamgroups_operators.joins.run import pairs
 from streamgroups_operators.keys import key_numbers, rows_of_keys
 from streamgroups_operators.plain_values import numbers_of
 from streamgroups_spark.frames.key_columns import check_key_types, check_key_values, key_column

@@ -22,7 +22,7 @@ import streamgroups as sg
 from integration_tests.command_line import streamgroups
 from integration_tests.tiers import LONG
 from streamgroups_operators.inspection import inspect
-from streamgroups_operators.locations import operator_files
+from streamgroups_operators.locations import files_below
 from streamgroups_testkit.clocks import ControlledClock, controlled_clock
 from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options
@@ -144,7 +144,7 @@ class Run:
 
     def open_windows(self, watermark: str) -> str:
         """The windows with records in the newest state, and the window that contains the watermark."""
-        newest = inspect(operator_files(self.location, self.group, "windows")).manifests[-1]
+        newest = inspect(files_below(self.location, self.group, "windows")).manifests[-1]
         starts = {int(start) for start in newest.states[0].parts} | {ms(watermark) // self.size_ms * self.size_ms}
         return ", ".join(window(start, self.size_ms) for start in sorted(starts))
 

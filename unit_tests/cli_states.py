@@ -14,7 +14,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState, Segment
 from streamgroups.state.origins import Named
-from streamgroups_operators.locations import operator_files
+from streamgroups_operators.locations import files_below
 from streamgroups_operators.store import NewState, Operator, StateStore
 from unit_tests.cli_runner import CommandLine
 
@@ -36,7 +36,7 @@ class States:
         self._cli, self.location = cli, location
         cli.clock.now_ms = NOW_MS
         cli.cluster.create_topic("flights", 2)
-        self.files = operator_files(str(location), "board", "windows")
+        self.files = files_below(str(location), "board", "windows")
 
     def write(
         self,
@@ -56,7 +56,7 @@ class States:
             identity = TopicIdentity(cluster_id, identity.topic_id)
         state = PartitionState(OffsetRange(tp, end - 1 if first is None else first, end), 0, identity)
         new = NewState(state, {"0": [*before, pa.table({"n": [1]})]})
-        files = operator_files(str(self.location), "board", operator)
+        files = files_below(str(self.location), "board", operator)
         StateStore(Operator("board", operator, "", SCHEMA), files).write(file, [new])
         written_s = time.time() - minutes_ago * 60
         os.utime(self.location / "board" / operator / str(file), (written_s, written_s))

@@ -1,6 +1,6 @@
 """Runs an operator with state over bounded data: whole partitions, without stored states.
 
-Called by ``streamgroups_spark.state.bounded_stage`` in a Python worker. Each partition begins with an empty state in
+Called by ``streamgroups_spark.state.stage`` in a Python worker. Each partition begins with an empty state in
 memory and ends with a flush, as in a bounded run of a streaming query. Records are processed in steps, which limits the
 memory: a window is emitted when it closes, not at the end of the partition. Source: SEMANTICS W17.
 """

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_lookup import operator_in_use
-from streamgroups_operators.locations import StateDirectory, operator_files, operators_at
+from streamgroups_operators.locations import StateDirectory, directories_at, files_below
 from streamgroups_operators.shared_files import SharedFiles, sharing
 from streamgroups_operators.store import StoredStates
 
@@ -50,7 +50,7 @@ def states_in(group_id: str, files: Mapping[str, StateDirectory]) -> list[Stored
 
 def operators_of(location: str, group_id: str, named: Collection[StateFileName]) -> dict[str, StateDirectory]:
     """The files of the operators of a group that process the records of the same tasks. See :func:`states_of`."""
-    files = {operator: operator_files(location, group_id, operator) for operator in operators_at(location, group_id)}
+    files = {operator: files_below(location, group_id, operator) for operator in directories_at(location, group_id)}
     listed = {name: it.list() for name, it in files.items()}
     operator = operator_in_use(listed, named)
     if operator is None:

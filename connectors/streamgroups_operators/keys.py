@@ -1,6 +1,6 @@
 """Compares the keys of rows in Arrow tables.
 
-Called by ``function_operator``. A null is a value like any other: the keys ``(null)`` and ``(null)`` are equal. Arrow's
+Called by ``function_operator``, ``windows``, ``joins`` and ``streamgroups_spark.windows.step``. A null is a value like any other: the keys ``(null)`` and ``(null)`` are equal. Arrow's
 ``join`` does not match them, and does not support nested columns beside the keys. Source: Arrow's
 ``dictionary_encode``.
 """
@@ -24,17 +24,17 @@ def key_numbers(by: Sequence[str], *tables: pa.Table) -> list[KeyNumbers]:
     Rows have the same number if their keys are equal. Numbers begin with 0, without gaps over all tables.
 
     Args:
-        by: the key columns, at least one.
+        by: the key columns. Without any, all rows have the key 0.
         tables: the tables. A key column has the same type in all of them.
 
     >>> key_numbers(["key"], pa.table({"key": ["a", None, "a"]}), pa.table({"key": [None, "b"]}))
     [array([0, 1, 0]), array([1, 2])]
     """
-    numbers = _codes([table[by[0]] for table in tables])
-    for name in by[1:]:
-        pairs = numbers * (len(numbers) + 1) + _codes([table[name] for table in tables])
-        numbers = np.unique(pairs, return_inverse=True)[1]
     ends = np.cumsum([table.num_rows for table in tables])
+    numbers = np.zeros(ends[-1], np.int64)
+    for i, name in enumerate(by):
+        codes = _codes([table[name] for table in tables])
+        numbers = np.unique(numbers * (len(numbers) + 1) + codes, return_inverse=True)[1] if i else codes
     return np.split(numbers, ends[:-1])
 
 

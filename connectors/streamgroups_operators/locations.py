@@ -83,54 +83,30 @@ def shown(location: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
-def operator_files(location: str, group_id: str, operator: str) -> StateDirectory:
-    """The state files of an operator of a group.
+def files_below(location: str, *names: str) -> StateDirectory:
+    """The files of a directory below a location.
 
     Args:
-        location: the option ``stateLocation``.
-        group_id: the group of the query.
-        operator: the name of the operator.
+        location: a path, or a URI of a file system that Arrow can read, such as the option ``stateLocation``.
+        names: the names of the directories, outermost first: of an operator with state its group and its name. They can
+            contain any character.
 
     Raises:
         InvalidOption: if Arrow does not support the location.
         StateUnreachable: if the storage does not answer.
-    """
-    return files_below(location, group_id, operator)
-
-
-def files_below(location: str, *names: str) -> StateDirectory:
-    """The files of a directory below a location. Raises the errors of :func:`operator_files`.
-
-    Args:
-        location: a path, or a URI of a file system that Arrow can read.
-        names: the names of the directories, outermost first. They can contain any character.
     """
     with translated(location):
         files, path = opened(location)
     return StateDirectory(files, path, names, shown(location))
 
 
-def groups_at(location: str) -> list[str]:
-    """The groups with state files.
-
-    Raises:
-        InvalidOption: if Arrow does not support the location.
-        StateUnreachable: if the storage does not answer.
-    """
-    return directories_at(location)
-
-
-def operators_at(location: str, group_id: str) -> list[str]:
-    """The names of the operators with state files of a group. Raises the errors of :func:`groups_at`."""
-    return directories_at(location, group_id)
-
-
 def directories_at(location: str, *names: str) -> list[str]:
-    """The names of the directories below a directory of a location. Raises the errors of :func:`groups_at`.
+    """The names of the directories below a directory of a location. Raises the errors of :func:`files_below`.
 
     Args:
         location: a path, or a URI of a file system that Arrow can read.
-        names: the names of the directories above, outermost first.
+        names: the names of the directories above, outermost first. Without them the directories are those of groups with
+            state files, and below a group those of operators.
     """
     with translated(location):
         files, path = opened(location)

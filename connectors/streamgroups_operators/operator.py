@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,8 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.state.manifest import Segment
 from streamgroups.state.state_time import StateTime
 
+#: A column as an array of NumPy.
+Numbers: TypeAlias = np.ndarray[Any, Any]
 #: The rows of a part of a state: segments of files, oldest first, and new rows in memory.
 Part: TypeAlias = Sequence[Segment | pa.Table]
 #: Reads the rows of a part.
@@ -45,10 +47,16 @@ def watermark_form(delay: str | None, behind: str | None) -> str:
     return "watermark of the producer" if delay is None else f"watermark delay {delay}"
 
 
+def number_in(values: Mapping[str, int | str | None], name: str) -> int | None:
+    """Returns a number in the values of a state; ``None`` if they do not have it."""
+    value = values.get(name)
+    return value if isinstance(value, int) else None
+
+
 def time_in(values: Mapping[str, int | str | None], name: str) -> int:
     """Returns a time in the values of a state, and :data:`BEFORE_ALL` if they do not have it."""
-    value = values.get(name)
-    return value if isinstance(value, int) else BEFORE_ALL
+    found = number_in(values, name)
+    return BEFORE_ALL if found is None else found
 
 
 def first_to_merge(part: Part) -> int:
@@ -69,6 +77,19 @@ def first_to_merge(part: Part) -> int:
         first -= 1
         count += _count(part[first])
     return first
+
+
+def with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns rows with the columns of a schema, and no others. Missing columns contain nulls.
+
+    >>> with_schema(pa.table({"late": [0], "start": [5]}), pa.schema([("first", pa.int64()), ("late", pa.int64())])).to_pydict()
+    {'first': [None], 'late': [0]}
+    """
+    columns = [
+        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def row_count(part: Part) -> int:

@@ -20,7 +20,7 @@ from streamgroups.stable_input.pins import Pin, RecordSegment
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import pack, segment_of, unpack
-from streamgroups_operators.time_zones import in_utc
+from streamgroups_operators.plain_values import in_utc
 
 #: The columns by which a row belongs to a record of the source.
 SOURCE = ("topic", "partition", "offset")

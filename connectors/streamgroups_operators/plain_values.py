@@ -1,8 +1,9 @@
-"""Converts Arrow values to Python objects without ``datetime``, so that no value of a record can fail.
+"""Converts Arrow values to Python objects without ``datetime``, so that no value of a record can fail, and times to UTC.
 
-Called wherever a record chooses the values: for dead letters, errors, and the display of a state. Python's times have the
-years 1 to 9999, Arrow's and Spark's have the years -290,308 to 294,247. A string of Spark can have bytes that are not
-UTF-8. Source: Python's ``datetime``; Spark's ``TimestampType``, and its cast of binary to string.
+Called wherever a record chooses the values: for dead letters, errors, the display of a state, and each batch of an operator.
+Python's times have the years 1 to 9999, Arrow's and Spark's have the years -290,308 to 294,247. A string of Spark can have
+bytes that are not UTF-8. Source: Python's ``datetime``; Spark's ``TimestampType``, its cast of binary to string, and
+``spark.sql.session.timeZone``; SEMANTICS S10.
 """
 
 from __future__ import annotations
@@ -60,6 +61,20 @@ def json_of_row(row: Any, max_characters: int) -> str:
     return text if len(text) <= max_characters else text[: max_characters - 3] + "..."
 
 
+def in_utc(table: pa.Table) -> pa.Table:
+    """Returns a table with all timestamps in UTC, also in nested columns.
+
+    Arrow's type of a timestamp contains the time zone of the Spark session, and a state must not: another session continues
+    with it. The instant stays the same.
+
+    >>> seen = pa.array([0], pa.timestamp("us", "America/New_York"))
+    >>> in_utc(pa.table({"seen": seen})).schema
+    seen: timestamp[us, tz=UTC]
+    """
+    schema = pa.schema([field.with_type(with_zone(field.type, "UTC")) for field in table.schema])
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
 def check_pandas_times(rows: pa.Table) -> None:
     """Checks that pandas can distinguish each time from null. It has NaT at the least number of 64 bits.
 
@@ -106,6 +121,17 @@ def _decoded(value: Any, of: pa.DataType) -> Any:
 
 
 # ---- types -----------------------------------------------------------------------------------------------------------
+
+
+def with_zone(of: pa.DataType, zone: str) -> pa.DataType:
+    """Replaces the zone of all timestamps in a type. Those without a zone stay without one.
+
+    >>> with_zone(pa.list_(pa.struct([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])), "Asia/Tokyo")
+    ListType(list<item: struct<at: timestamp[us, tz=Asia/Tokyo], n: int64>>)
+    >>> with_zone(pa.timestamp("us"), "Asia/Tokyo")
+    TimestampType(timestamp[us])
+    """
+    return _mapped(of, lambda it: pa.timestamp(it.unit, it.tz and zone) if pa.types.is_timestamp(it) else it)
 
 
 def _without_zone(of: pa.DataType) -> pa.DataType:

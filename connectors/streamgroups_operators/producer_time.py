@@ -6,14 +6,10 @@ not depend on how batches cut the records. Source: SEMANTICS W15, S10.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
-from streamgroups_operators.operator import BEFORE_ALL
-
-Numbers: TypeAlias = np.ndarray[Any, Any]
+from streamgroups_operators.operator import BEFORE_ALL, Numbers
 
 
 class ProducerTime:

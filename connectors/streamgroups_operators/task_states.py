@@ -25,10 +25,10 @@ from streamgroups.state.origins import Named
 from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.operator import BatchTime, Part, ReadPart, Run, State, StatefulOperator
+from streamgroups_operators.plain_values import in_utc
 from streamgroups_operators.producer_time import PendingWatermarks
 from streamgroups_operators.results import Released, positioned
 from streamgroups_operators.store import NewState, StateStore
-from streamgroups_operators.time_zones import in_utc
 from streamgroups_operators.windows.window_definition import WindowDefinition
 
 logger = logging.getLogger(__name__)

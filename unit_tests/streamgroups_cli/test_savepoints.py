@@ -19,7 +19,7 @@ from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Segment
 from streamgroups.state.origins import Earlier, Named, New
 from streamgroups.state.state_lookup import OnMissingState, Position, Stored
-from streamgroups_operators.locations import StateDirectory, operator_files
+from streamgroups_operators.locations import StateDirectory, files_below
 from streamgroups_operators.savepoints import copying
 from streamgroups_operators.store import Operator, StateStore
 from unit_tests.cli_runner import CommandLine, Result
@@ -59,7 +59,7 @@ class World:
         self, group_id: str, origin: Named | Earlier, operator: str = "windows", next_offset: int | None = None
     ) -> list[int]:
         """The rows with which a query of a group continues."""
-        files = operator_files(str(self.states.location), group_id, operator)
+        files = files_below(str(self.states.location), group_id, operator)
         store = StateStore(Operator(group_id, operator, "", SCHEMA), files, OnMissingState.FAIL)
         choice = store.find(Position(P0, origin.next_offset if next_offset is None else next_offset, origin))
         assert isinstance(choice, Stored)

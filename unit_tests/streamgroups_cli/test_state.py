@@ -12,7 +12,7 @@ from streamgroups.identity import UNKNOWN
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import PartitionState, Segment
-from streamgroups_operators.locations import operator_files
+from streamgroups_operators.locations import files_below
 from streamgroups_operators.store import NewState, Operator, StateStore
 from unit_tests.cli_runner import CommandLine
 
@@ -33,9 +33,7 @@ def new(tp: TopicPartition, first: int, end: int, *part: pa.Table | Segment) -> 
 @pytest.fixture
 def location(tmp_path: Path) -> Path:
     """The states of partition 0 at offsets 5 and 9, and of partition 1 at offset 7."""
-    store = StateStore(
-        Operator("board", "windows", "count(*)", SCHEMA), operator_files(str(tmp_path), "board", "windows")
-    )
+    store = StateStore(Operator("board", "windows", "count(*)", SCHEMA), files_below(str(tmp_path), "board", "windows"))
     first = store.write(FIRST, [new(P0, 0, 5, rows(a=1)), new(P1, 0, 7, rows(b=2))])
     store.write(SECOND, [new(P0, 5, 9, *first.states[0].parts["60000"], rows(a=3, c=4))])
     return tmp_path
@@ -88,7 +86,7 @@ def test_show_the_rows_of_open_windows(cli: CommandLine, location: Path) -> None
 
 def test_show_the_rows_of_a_function(cli: CommandLine, tmp_path: Path) -> None:
     schema = pa.schema([("key", pa.binary()), ("n", pa.int64())])
-    store = StateStore(Operator("board", "counts", "n", schema), operator_files(str(tmp_path), "board", "counts"))
+    store = StateStore(Operator("board", "counts", "n", schema), files_below(str(tmp_path), "board", "counts"))
     rows = pa.table({"key": [b"a", b"\xff"], "n": [1, 2]}, schema=schema)
     store.write(FIRST, [NewState(PartitionState(OffsetRange(P0, 0, 5), 0, UNKNOWN), {"rows": [rows]})])
     lines = cli("state", "show", str(tmp_path), "--rows").out.splitlines()
@@ -102,7 +100,7 @@ def test_show_the_rows_of_a_function(cli: CommandLine, tmp_path: Path) -> None:
 
 def test_show_the_rows_of_sessions(cli: CommandLine, tmp_path: Path) -> None:
     schema = pa.schema([("start", pa.int64()), ("p0", pa.int64())])
-    store = StateStore(Operator("board", "sessions", "", schema), operator_files(str(tmp_path), "board", "sessions"))
+    store = StateStore(Operator("board", "sessions", "", schema), files_below(str(tmp_path), "board", "sessions"))
     state = PartitionState(OffsetRange(P0, 0, 5), 0, UNKNOWN)
     starts = {"sessions": 90_000, "sessions flushed": 150_000}
     parts = {name: [pa.table({"start": [start], "p0": [1]}, schema=schema)] for name, start in starts.items()}
@@ -113,7 +111,7 @@ def test_show_the_rows_of_sessions(cli: CommandLine, tmp_path: Path) -> None:
 
 def test_show_the_rows_of_intervals_and_edges(cli: CommandLine, tmp_path: Path) -> None:
     schema = pa.schema([("first", pa.int64()), ("last", pa.int64()), ("begin", pa.int64())])
-    store = StateStore(Operator("board", "trips", "", schema), operator_files(str(tmp_path), "board", "trips"))
+    store = StateStore(Operator("board", "trips", "", schema), files_below(str(tmp_path), "board", "trips"))
     state = PartitionState(OffsetRange(P0, 0, 5), 0, UNKNOWN, values={"open_edges": 1})
     carried = pa.table({"first": [60_000], "last": [90_000], "begin": [None]}, schema=schema)
     # The last row removes an edge that has ended.

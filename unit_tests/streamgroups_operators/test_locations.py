@@ -19,7 +19,7 @@ from streamgroups.path_names import is_hashed, name_of, path_part
 from streamgroups.state.file_ages import Survey
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
-from streamgroups_operators.locations import groups_at, operator_files, operators_at, shown
+from streamgroups_operators.locations import directories_at, files_below, shown
 from unit_tests.examples import examples
 from unit_tests.fake_state_files import FakeStateFiles
 
@@ -30,7 +30,7 @@ FIRST, SECOND = (StateFileName(1732334000000 + n, "1f3a9c2b7d10", n, n) for n in
 def new_files(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], StateFiles]:
     memory = FakeStateFiles()
     location = tmp_path.as_uri() if request.param == "uri" else str(tmp_path)
-    return (lambda: memory) if request.param == "memory" else lambda: operator_files(location, "a/b c", "windows")
+    return (lambda: memory) if request.param == "memory" else lambda: files_below(location, "a/b c", "windows")
 
 
 def test_S10_a_file_is_read_as_it_was_written(new_files: Callable[[], StateFiles]) -> None:
@@ -52,31 +52,31 @@ def test_S10_a_file_that_does_not_exist_is_an_error_and_can_be_deleted(new_files
 
 
 def test_S10_other_files_of_the_directory_are_not_state_files(tmp_path: Path) -> None:
-    files = operator_files(str(tmp_path), "billing", "windows")
+    files = files_below(str(tmp_path), "billing", "windows")
     files.write(FIRST, memoryview(b"one"))
     directory = tmp_path / "billing" / "windows"
     (directory / f".{SECOND}").write_bytes(b"unfinished")
     (directory / "README").write_text("by hand")
     (directory / "folder").mkdir()
     assert files.list() == {FIRST: 3}
-    assert operators_at(str(tmp_path), "billing") == ["windows"]
-    assert operators_at(str(tmp_path), "orders") == []
+    assert directories_at(str(tmp_path), "billing") == ["windows"]
+    assert directories_at(str(tmp_path), "orders") == []
 
 
 def test_S10_groups_and_operators_have_directories_of_their_own(tmp_path: Path) -> None:
-    operator_files(str(tmp_path), "../x", "a/b").write(FIRST, memoryview(b"one"))
+    files_below(str(tmp_path), "../x", "a/b").write(FIRST, memoryview(b"one"))
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.state")] == [f"..%2Fx/a%2Fb/{FIRST}"]
-    assert operators_at(str(tmp_path), "../x") == ["a/b"]
+    assert directories_at(str(tmp_path), "../x") == ["a/b"]
 
 
 def test_an_unsupported_location_is_rejected_without_its_secrets() -> None:
     with pytest.raises(InvalidOption, match="'ftp://host/state' is not supported"):
-        operator_files("ftp://user:hunter2@host/state", "billing", "windows")
+        files_below("ftp://user:hunter2@host/state", "billing", "windows")
 
 
 def test_a_location_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    files = operator_files(str(tmp_path / "file"), "billing", "windows")
+    files = files_below(str(tmp_path / "file"), "billing", "windows")
     with pytest.raises(StateUnreachable, match="cannot be used: Not a directory"):
         files.write(FIRST, memoryview(b"one"))
 
@@ -100,12 +100,12 @@ def test_S10_each_name_has_a_directory_of_its_own_below_the_location(names: list
         location = Path(root) / "state"
         names = [name for name in names if name]
         for number, name in enumerate(names):
-            operator_files(str(location), name, name).write(FIRST, memoryview(b"x" * (number + 1)))
+            files_below(str(location), name, name).write(FIRST, memoryview(b"x" * (number + 1)))
         assert {path.name for path in Path(root).iterdir()} <= {"state"}
-        assert groups_at(str(location)) == sorted(names)
+        assert directories_at(str(location)) == sorted(names)
         for number, name in enumerate(names):
-            assert operators_at(str(location), name) == [name]
-            assert operator_files(str(location), name, name).list() == {FIRST: number + 1}
+            assert directories_at(str(location), name) == [name]
+            assert files_below(str(location), name, name).list() == {FIRST: number + 1}
 
 
 @given(st.lists(_NAMES, min_size=2, max_size=2, unique=True), st.sampled_from([100, 240]))
@@ -132,9 +132,9 @@ def test_other_users_access_no_state_unless_the_location_is_shared(
     location = tmp_path / "state"
     location.mkdir()
     location.chmod(of_location)
-    operator_files(str(location), "billing", "windows").write(FIRST, memoryview(b"one"))
+    files_below(str(location), "billing", "windows").write(FIRST, memoryview(b"one"))
     assert _modes(location) == of_files
-    operator_files(str(tmp_path / "new" / "state"), "billing", "windows").write(FIRST, memoryview(b"one"))
+    files_below(str(tmp_path / "new" / "state"), "billing", "windows").write(FIRST, memoryview(b"one"))
     assert _modes(tmp_path / "new") == {"0o700", "0o600"}
 
 
@@ -154,7 +154,7 @@ def test_S10_a_state_file_survives_a_crash_of_the_machine(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "fsync", entry)
     monkeypatch.setattr(os, "replace", rename)
-    files = operator_files(str(tmp_path / "state"), "billing", "windows")
+    files = files_below(str(tmp_path / "state"), "billing", "windows")
     directory = tmp_path / "state" / "billing" / "windows"
     files.write(FIRST, memoryview(b"one"))
     [at] = renamed
@@ -170,7 +170,7 @@ def test_C3_files_of_one_operation_survive_a_crash_of_the_machine_after_one_sync
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
-    files, directory = operator_files(str(tmp_path / "state"), "billing", "windows"), tmp_path / "state/billing/windows"
+    files, directory = files_below(str(tmp_path / "state"), "billing", "windows"), tmp_path / "state/billing/windows"
     files.sync()
     files.create()
     assert {str(directory.parent), str(tmp_path / "state"), str(tmp_path)} <= set(synced)
@@ -188,7 +188,7 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    files = operator_files(str(tmp_path), "billing", "windows")
+    files = files_below(str(tmp_path), "billing", "windows")
     files.write(FIRST, memoryview(b"one"))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StateUnreachable, match="No space left on device"):
@@ -198,7 +198,7 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_S10_ages_are_those_of_the_storage(tmp_path: Path) -> None:
     """The name of the first file is of 2024, and its content was written two minutes ago."""
-    files = operator_files(str(tmp_path), "billing", "windows")
+    files = files_below(str(tmp_path), "billing", "windows")
     assert files.survey() == Survey({}, {})
     files.write(FIRST, memoryview(b"one"))
     directory = tmp_path / "billing" / "windows"

@@ -124,7 +124,7 @@ def test_W9_columns_are_judged_like_single_records(
 
 
 def plan_of(windowing: Windowing, buckets: int = 1) -> WindowPlan:
-    return WindowPlan(windowing, 1, AGGREGATES, OUTPUT, True, buckets)
+    return WindowPlan(windowing, 1, AGGREGATES, OUTPUT, buckets)
 
 
 def table(records: Sequence[Record], first: int = 0) -> pa.Table:

@@ -9,7 +9,7 @@ import typer
 
 from streamgroups.errors import UnknownGroup
 from streamgroups.printable import listed
-from streamgroups_operators.locations import StateDirectory, groups_at, operator_files, operators_at, shown
+from streamgroups_operators.locations import StateDirectory, directories_at, files_below, shown
 
 Location = Annotated[str, typer.Argument(help="The option 'stateLocation' of the queries: a path or URI.")]
 GroupsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups; default: all.")]
@@ -23,7 +23,7 @@ def selected(location: str, groups: list[str] | None) -> Iterator[tuple[str, str
         InvalidOption: if the location is not supported.
         StateUnreachable: if the storage does not answer.
     """
-    existing = groups_at(location)
+    existing = directories_at(location)
     unknown = sorted(set(groups or ()) - set(existing))
     if unknown:
         raise UnknownGroup(
@@ -31,5 +31,5 @@ def selected(location: str, groups: list[str] | None) -> Iterator[tuple[str, str
             remedy=f"Groups with states there: {listed(existing) or 'none'}.",
         )
     for group_id in groups or existing:
-        for operator in operators_at(location, group_id):
-            yield group_id, operator, operator_files(location, group_id, operator)
+        for operator in directories_at(location, group_id):
+            yield group_id, operator, files_below(location, group_id, operator)

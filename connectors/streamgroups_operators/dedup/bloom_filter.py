@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroups.state.id_filters import FilterShape, shape_of
-from streamgroups_operators.dedup.ids import Ids, Numbers
+from streamgroups_operators.dedup.ids import Ids
+from streamgroups_operators.operator import Numbers
 
 _HALF, _SHIFT, _FACTOR = np.uint64(32), np.uint64(29), np.uint64(0xBF58476D1CE4E5B9)
 

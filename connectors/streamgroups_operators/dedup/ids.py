@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-Numbers: TypeAlias = np.ndarray[Any, Any]
+from streamgroups_operators.operator import Numbers
 
 #: The columns of an id, and of a state.
 HIGH, LOW = "id_high", "id_low"

@@ -18,8 +18,8 @@ import pyarrow as pa
 from streamgroups.state.id_filters import OPEN_SEGMENTS
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.dedup.bloom_filter import BloomFilter
-from streamgroups_operators.dedup.ids import Ids, Numbers, contained, in_order
-from streamgroups_operators.operator import Part, ReadPart, first_to_merge
+from streamgroups_operators.dedup.ids import Ids, contained, in_order
+from streamgroups_operators.operator import Numbers, Part, ReadPart, first_to_merge
 
 #: After the end of a bucket: the part with its ids, and the part with its filters.
 IDS, FILTERS = " ids", " filters"

@@ -2,7 +2,7 @@
 
 Called by ``joins.join_states``. A pair of records is emitted in the batch that reads the later one of them. The result is
 a function of the records before both offsets: no record that is not late is dropped before its last possible match, and
-lateness depends on the order in one partition only. Source: SEMANTICS W18, S10.
+lateness depends on the order in one partition only. Source: SEMANTICS W18, S10; a sort-merge join.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_operators.joins.join_definition import JoinOperator
-from streamgroups_operators.joins.matching import Numbers, pairs
 from streamgroups_operators.joins.side import Side
-from streamgroups_operators.operator import ReadPart, State
+from streamgroups_operators.keys import key_numbers
+from streamgroups_operators.operator import Numbers, ReadPart, State
+from streamgroups_operators.windows.grid import spread
 
 _NAMES = ("left", "right")
 
@@ -105,3 +107,37 @@ class JoinRun:
         rows = pa.table(columns)
         if rows.num_rows:
             self._output.append(rows)
+
+
+def pairs(by: Sequence[str], left: pa.Table, right: pa.Table, within: int) -> tuple[Numbers, Numbers]:
+    """Returns the row numbers of all pairs of rows that match.
+
+    Args:
+        by: the key columns. None of them is null.
+        left: rows with ``time``.
+        right: rows with ``time``, in the same unit.
+        within: the greatest distance of both times.
+
+    Returns:
+        The row numbers in ``left``, and those in ``right``, of the same length.
+
+    >>> left = pa.table({"key": ["a", "b"], "time": [10, 10]})
+    >>> right = pa.table({"key": ["a", "b", "a"], "time": [12, 19, 5]})
+    >>> pairs(["key"], left, right, 5)
+    (array([0, 0]), array([2, 0]))
+    """
+    nothing = np.empty(0, np.int64)
+    if not left.num_rows or not right.num_rows:
+        return nothing, nothing
+    left_keys, right_keys = key_numbers(by, left, right)
+    times, their_times = left["time"].to_numpy(), right["time"].to_numpy()
+    # One number for key and time, in this order. Ranks of times are small, so the product does not overflow.
+    known, ranks = np.unique(their_times, return_inverse=True)
+    width = len(known) + 1
+    places = right_keys * width + ranks
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    firsts = np.searchsorted(places, left_keys * width + np.searchsorted(known, times - within, "left"), "left")
+    ends = np.searchsorted(places, left_keys * width + np.searchsorted(known, times + within, "right"), "left")
+    chosen, found = spread(firsts, ends - 1, 1)
+    return chosen, order[found]

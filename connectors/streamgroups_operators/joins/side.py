@@ -15,9 +15,17 @@ import pyarrow.compute as pc
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_operators.event_times import event_times
 from streamgroups_operators.joins.join_definition import JoinOperator
-from streamgroups_operators.joins.matching import Numbers
 from streamgroups_operators.keys import rows_of_keys
-from streamgroups_operators.operator import BEFORE_ALL, Part, ReadPart, State, first_to_merge, time_in
+from streamgroups_operators.operator import (
+    BEFORE_ALL,
+    Numbers,
+    Part,
+    ReadPart,
+    State,
+    first_to_merge,
+    number_in,
+    time_in,
+)
 from streamgroups_operators.producer_time import ProducerTime
 
 _NEWEST, _DONE, _PRODUCER = "newest_us", "done_us", "producer_us"
@@ -41,8 +49,7 @@ class Side:
         self._operator, self._state, self._read, self._emits_unmatched = operator, state, read, emits_unmatched
         self._newest_us = time_in(state.values, _NEWEST)
         self._producer = ProducerTime(time_in(state.values, _PRODUCER), units_per_ms=1_000)
-        results = state.values.get(_RESULTS)
-        self._results = results if isinstance(results, int) else 0
+        self._results = number_in(state.values, _RESULTS) or 0
         #: Records before this time can have no more matches: those without one have been emitted.
         self._done_us = time_in(state.values, _DONE)
         #: The records of the batch that can match.

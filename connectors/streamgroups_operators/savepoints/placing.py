@@ -20,7 +20,7 @@ from streamgroups.savepoints.cut import partitions_by_file, restricted, state_of
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import decode, encode
 from streamgroups_operators.file_format import repack
-from streamgroups_operators.locations import StateDirectory, operator_files
+from streamgroups_operators.locations import StateDirectory, files_below
 from streamgroups_operators.savepoints.directory import PART_BYTES, SavepointDirectory, is_same, sum_of
 
 
@@ -60,7 +60,7 @@ def place(directory: SavepointDirectory, record: CommitRecord, target: Target) -
         name = target.names.get(operator.name)
         if name is None:
             continue
-        source, files = directory.states(operator.name), operator_files(target.location, target.group_id, name)
+        source, files = directory.states(operator.name), files_below(target.location, target.group_id, name)
         keeps_names = (target.group_id, name) == (record.group_id, operator.name)
         for saved in operator.files:
             change = None if keeps_names else partial(_renamed, saved.name, named, target.group_id, name)

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups_operators.keys import key_numbers, newest_rows, rows_of_keys
-from streamgroups_operators.operator import Part, ReadPart, State, first_to_merge
-from streamgroups_operators.windows.grid import Numbers
+from streamgroups_operators.operator import Numbers, Part, ReadPart, State, first_to_merge, number_in
 from streamgroups_operators.windows.window_definition import WindowDefinition, padded
 
 #: The part of the state with the edges without an end.
@@ -51,8 +50,7 @@ class OpenEdges:
         self._schema, self._read = definition.schema, read
         self._by = [*definition.key_names, "begin"]
         self._part: Part = state.parts.get(OPEN, ())
-        count = state.values.get(OPEN_EDGES)
-        self._count = count if isinstance(count, int) else 0
+        self._count = number_in(state.values, OPEN_EDGES) or 0
         self._fresh: list[pa.Table] = []
 
     def start(self, rows: pa.Table) -> None:

@@ -6,13 +6,13 @@ epoch, so the windows that overlap a time span have neighbouring starts. Source:
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from streamgroups.event_time.windows import Hopping
+from streamgroups_operators.operator import Numbers
 
-Numbers: TypeAlias = np.ndarray[Any, Any]
 #: One time or start in milliseconds since the epoch, or many.
 Times = TypeVar("Times", int, Numbers)
 

@@ -20,8 +20,8 @@ from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups_operators.aggregates import no_parts, parts_of
-from streamgroups_operators.operator import State
-from streamgroups_operators.windows.grid import Numbers, first_after, last_before, last_ended, spread
+from streamgroups_operators.operator import Numbers, State
+from streamgroups_operators.windows.grid import first_after, last_before, last_ended, spread
 from streamgroups_operators.windows.panes import PaneRun
 from streamgroups_operators.windows.window_definition import padded
 from streamgroups_operators.windows.window_time import Timed

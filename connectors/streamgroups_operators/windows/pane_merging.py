@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroups_operators.aggregates import add_up
+from streamgroups_operators.keys import key_numbers
+from streamgroups_operators.operator import Numbers
 from streamgroups_operators.windows.window_definition import WindowDefinition
-from streamgroups_operators.windows.window_time import Numbers
 
 #: The column that is 0 for a session without records since its last flush, and otherwise 1.
 FRESH = "fresh"
@@ -37,7 +38,8 @@ def merge(definition: WindowDefinition, rows: pa.Table, watermarks_ms: Numbers, 
         One row for each session. ``fresh`` is the maximum over its rows.
     """
     starts, ends = rows["start"].to_numpy(), rows["end"].to_numpy()
-    numbers = _touching(_codes(rows.select(definition.key_names)), starts, ends)
+    [keys] = key_numbers(definition.key_names, rows)
+    numbers = _touching(keys, starts, ends)
     one_by_one = np.flatnonzero(_needs_order(numbers, starts, ends, watermarks_ms))
     if len(one_by_one):
         chosen = (it[one_by_one] for it in (numbers, starts, ends, watermarks_ms, closed_ms))
@@ -55,17 +57,6 @@ def merge(definition: WindowDefinition, rows: pa.Table, watermarks_ms: Numbers, 
     for i, key in enumerate(definition.key_names):
         merged = merged.add_column(i, key, rows[key].take(first))
     return merged.drop_columns(["session"]).select([*definition.schema.names, FRESH])
-
-
-def _codes(keys: pa.Table) -> Numbers:
-    """Encodes keys as numbers. Equal keys have equal numbers."""
-    codes = np.zeros(keys.num_rows, np.int64)
-    for i, key in enumerate(keys.columns):
-        encoded = key.combine_chunks().dictionary_encode(null_encoding="encode")
-        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
-        if i:
-            codes = np.unique(codes, return_inverse=True)[1]
-    return codes
 
 
 def _touching(codes: Numbers, starts: Numbers, ends: Numbers) -> Numbers:

@@ -17,7 +17,7 @@ from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Hopping
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up, in_windows, parts_of, results
-from streamgroups_operators.operator import BatchTime, Part, ReadPart, State, row_count
+from streamgroups_operators.operator import BatchTime, Part, ReadPart, State, number_in, row_count
 from streamgroups_operators.windows.shared_partials import RESERVED, Carried
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition
 from streamgroups_operators.windows.window_time import WindowTime
@@ -53,9 +53,9 @@ class PaneRun:
         self._definition, self._shape, self._state, self._read = definition, shape, state, read
         self._time = WindowTime(definition, state.values, time)
         self._carried = Carried(definition, shape, state, read)
-        emitted_ms, self._now_ms = state.values.get(_EMITTED), time.now_ms
+        emitted_ms, self._now_ms = number_in(state.values, _EMITTED), time.now_ms
         #: Windows that end at or before these times were emitted before the batch, and after it.
-        self._before_ms = emitted_ms if isinstance(emitted_ms, int) else self._time.before_ms
+        self._before_ms = self._time.before_ms if emitted_ms is None else emitted_ms
         self._until_ms = self._before_ms
         self._fresh: list[pa.Table] = []
         self._fresh_rows, self._merge_rows = 0, _MERGE_ROWS
@@ -101,13 +101,13 @@ class PaneRun:
 
     def finish(self) -> tuple[State, list[pa.Table]]:
         """See :meth:`Run.finish`."""
-        fresh = _by_start(self._merged(pa.concat_tables(self._fresh))) if self._fresh else {}
+        fresh = by_start(self._merged(pa.concat_tables(self._fresh))) if self._fresh else {}
         starts = sorted({*(_start(part) for part in self._state.parts if part not in RESERVED), *fresh})
         size_ms, time = self._shape.size_ms, self._time
         time.expire([*(start + size_ms for start in starts), *self._carried.end_until(time.expired_ms)])
         updated = [start for start in fresh if start + size_ms <= self._before_ms]
         due = self._carried.due(self._before_ms, time.watermark_ms, time.closed_until_ms, updated)
-        self._until_ms, carried = due.until_ms, _by_start(due.of(starts))
+        self._until_ms, carried = due.until_ms, by_start(due.of(starts))
         parts: dict[str, Part] = {}
         output: list[pa.Table] = self._carried_panes(due.without(starts))
         open_ends: list[int] = []
@@ -197,7 +197,8 @@ def output_rows(definition: WindowDefinition, panes: pa.Table, kind: PaneKind) -
     return pa.table(columns)
 
 
-def _by_start(table: pa.Table) -> dict[int, pa.Table]:
+def by_start(table: pa.Table) -> dict[int, pa.Table]:
+    """Returns the rows of each window, by its start."""
     if not table.num_rows:
         return {}
     starts = np.unique(table["start"].to_numpy())

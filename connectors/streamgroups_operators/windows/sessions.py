@@ -19,11 +19,21 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Session
 from streamgroups_operators.aggregates import parts_of
-from streamgroups_operators.operator import BatchTime, Part, ReadPart, State, row_count, time_in
+from streamgroups_operators.operator import (
+    BEFORE_ALL,
+    BatchTime,
+    Numbers,
+    Part,
+    ReadPart,
+    State,
+    number_in,
+    row_count,
+    time_in,
+)
 from streamgroups_operators.windows.pane_merging import FRESH, merge
 from streamgroups_operators.windows.panes import FLUSHED, MAX_SEGMENTS, flushed_rows, output_rows
 from streamgroups_operators.windows.window_definition import WindowDefinition
-from streamgroups_operators.windows.window_time import BEFORE_ALL_MS, Numbers, WindowTime
+from streamgroups_operators.windows.window_time import WindowTime
 
 _SESSIONS = "sessions"
 #: No session of the state ends before this time.
@@ -53,8 +63,7 @@ class SessionRun:
         self._part: Part = state.parts.get(_SESSIONS, ())
         #: Open sessions that were flushed and have no records since then.
         self._flushed: Part = state.parts.get(f"{_SESSIONS}{FLUSHED}", ())
-        earliest_ms = state.values.get(_EARLIEST)
-        self._earliest_ms = earliest_ms if isinstance(earliest_ms, int) else None
+        self._earliest_ms = number_in(state.values, _EARLIEST)
         #: No open session starts before this time; before all times if the state does not contain it.
         self._start_ms = None if self._earliest_ms is None else time_in(state.values, _START)
         #: No session that is not emitted ends before this time.
@@ -109,7 +118,7 @@ class SessionRun:
             was_emitted = rows["end"].slice(0, kept).to_numpy() <= self._time.before_ms
             was_emitted[:flushed] = True
             self._emitted = rows.slice(0, kept).filter(pa.array(was_emitted))
-        nothing = np.full(kept, BEFORE_ALL_MS)
+        nothing = np.full(kept, BEFORE_ALL)
         watermarks = np.concatenate([nothing, *(it[1] for it in self._fresh)])
         closed = np.concatenate([nothing, *(it[2] for it in self._fresh)])
         self._fresh = []
@@ -156,7 +165,7 @@ class SessionRun:
         if self._time.is_flush or (self._flushed and self._fresh):
             return False
         assert self._earliest_ms is not None
-        watermark_ms = self._time.watermark_ms if may_end else BEFORE_ALL_MS
+        watermark_ms = self._time.watermark_ms if may_end else BEFORE_ALL
         ends_later = max(watermark_ms, self._time.expired_ms) < self._earliest_ms
         segments = len(self._part) + bool(self._fresh)
         return ends_later and self._emitted is None and segments <= MAX_SEGMENTS
@@ -172,7 +181,7 @@ class SessionRun:
         if self._fresh:
             rows = self._read([it[0] for it in self._fresh])
             # No session has ended, so no record is late.
-            never = np.full(rows.num_rows, BEFORE_ALL_MS)
+            never = np.full(rows.num_rows, BEFORE_ALL)
             fresh = rows.append_column(FRESH, pa.array(np.ones(rows.num_rows, np.int64)))
             self._part = [*self._part, merge(self._definition, fresh, never, never)]
 
@@ -182,7 +191,7 @@ class SessionRun:
             return State({}, self._time.values, time=self._time.state_time(None), released_ms=released_ms)
         assert self._start_ms is not None
         values = self._time.values | {_EARLIEST: self._earliest_ms}
-        if self._start_ms != BEFORE_ALL_MS:
+        if self._start_ms != BEFORE_ALL:
             values[_START] = self._start_ms
         released_ms = self._time.released_ms(self._time.watermark_ms, self._start_ms)
         due_ms, time = self._time.due_ms(self._earliest_ms), self._time.state_time(self._next_end_ms)

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from streamgroups.event_time.windows import Hopping
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up
-from streamgroups_operators.operator import Part, ReadPart, State, first_to_merge
+from streamgroups_operators.operator import Numbers, Part, ReadPart, State, first_to_merge, number_in
 from streamgroups_operators.windows.edges import OPEN, OpenEdges
-from streamgroups_operators.windows.grid import Numbers, first_after, last_ended, spread
+from streamgroups_operators.windows.grid import first_after, last_ended, spread
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition, padded
 
 #: The part of the state with the carried rows whose last window is fixed.
@@ -77,7 +77,7 @@ class Carried:
         self._part: Part = state.parts.get(INTERVALS, ())
         #: The edges without an end.
         self.edges = OpenEdges(definition, state, read)
-        self._open_end_ms, self._next_end_ms = _int(state, _OPEN_END), _int(state, _NEXT_END)
+        self._open_end_ms, self._next_end_ms = (number_in(state.values, it) for it in (_OPEN_END, _NEXT_END))
         self._fresh: list[pa.Table] = []
         self._fresh_rows, self._merge_rows = 0, _MERGE_ROWS
         #: All rows, if the batch has read them, and how many of them were stored.
@@ -226,11 +226,6 @@ class Carried:
 
 def _bounds(rows: pa.Table) -> tuple[Numbers, Numbers]:
     return rows["first"].to_numpy(), pc.fill_null(rows["last"], _FOREVER).to_numpy()
-
-
-def _int(state: State, name: str) -> int | None:
-    value = state.values.get(name)
-    return value if isinstance(value, int) else None
 
 
 def _min(first: int | None, second: int) -> int:

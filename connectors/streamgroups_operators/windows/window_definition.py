@@ -17,7 +17,8 @@ from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
-from streamgroups_operators.operator import key_columns, watermark_form
+from streamgroups_operators.aggregates import form_of
+from streamgroups_operators.operator import key_columns, watermark_form, with_schema
 
 #: The number of late records of a pane: its revision.
 LATE = ("late", "sum")
@@ -66,13 +67,9 @@ class WindowDefinition:
     @property
     def form(self) -> str:
         """See :attr:`streamgroups_operators.operator.StatefulOperator.form`."""
-        aggregates = (
-            f"{'python' if isinstance(a, PythonAggregate) else a.function.value}({a.argument or '*'})"
-            for a in self.aggregates
-        )
         types = ", ".join(str(self.schema.field(key).type) for key in self.key_names)
         events = "" if self.event_shape is EventShape.POINT else f"{self.event_shape.value} events, "
-        return f"{self.windowing.shape} of {', '.join(aggregates)} by ({types}), {events}{self._time_form}"
+        return f"{self.windowing.shape} of {form_of(self.aggregates)} by ({types}), {events}{self._time_form}"
 
     @property
     def _time_form(self) -> str:
@@ -146,9 +143,8 @@ def padded(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     >>> padded(pa.table({"late": [0], "start": [5]}), pa.schema([("first", pa.int64()), ("late", pa.int64())])).to_pydict()
     {'first': [None], 'late': [0], 'start': [5]}
     """
-    known = [
-        rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    others = [name for name in rows.column_names if name not in schema.names]
-    return pa.table([*known, *(rows[name] for name in others)], names=[*schema.names, *others])
+    found = with_schema(rows, schema)
+    for name in rows.column_names:
+        if name not in schema.names:
+            found = found.append_column(name, rows[name])
+    return found

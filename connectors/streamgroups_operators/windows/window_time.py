@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,13 +38,10 @@ from streamgroups.event_time.windows import EventTime, released_ms
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_operators.aggregates import in_windows, length_ms
 from streamgroups_operators.event_times import with_event_times
-from streamgroups_operators.operator import BEFORE_ALL, BatchTime, time_in
+from streamgroups_operators.operator import BEFORE_ALL, BatchTime, Numbers, time_in
 from streamgroups_operators.producer_time import ProducerTime
 from streamgroups_operators.windows.window_definition import WindowDefinition
 
-Numbers: TypeAlias = np.ndarray[Any, Any]
-#: A time before all others. Durations can be subtracted from it.
-BEFORE_ALL_MS = BEFORE_ALL
 _NEWEST, _CLOSED, _DATA, _GROUP, _PRODUCER = "newest_ms", "closed_ms", "data_ms", "group_ms", "producer_ms"
 
 
@@ -140,7 +136,7 @@ class WindowTime:
         """The times that advance the watermark: the end of an edge advances nothing."""
         if self._definition.event_shape is not EventShape.EDGE:
             return times
-        return np.where(pc.is_valid(records["until"]).to_numpy(), BEFORE_ALL_MS, times)
+        return np.where(pc.is_valid(records["until"]).to_numpy(), BEFORE_ALL, times)
 
     def add_watermarks(self, watermarks: ProducerWatermarks) -> None:
         """Adds watermarks of the producer of the partition. The clock has no producer."""
@@ -154,7 +150,7 @@ class WindowTime:
             records: the records.
             newest: the newest event time before each of them.
         """
-        generated = np.full(len(newest), BEFORE_ALL_MS) if self._delay_ms is None else newest - self._delay_ms
+        generated = np.full(len(newest), BEFORE_ALL) if self._delay_ms is None else newest - self._delay_ms
         if not self._producer.is_used:
             return generated
         own: Numbers = np.maximum(generated, self._producer.before(records["offset"].to_numpy()))
@@ -200,7 +196,7 @@ class WindowTime:
     @property
     def _own_ms(self) -> int:
         """The watermark of the partition: the later one of its records and its producer."""
-        if self._delay_ms is None or self._newest_ms == BEFORE_ALL_MS:
+        if self._delay_ms is None or self._newest_ms == BEFORE_ALL:
             return self._producer.reached
         return max(self._newest_ms - self._delay_ms, self._producer.reached)
 
@@ -230,9 +226,9 @@ class WindowTime:
     def expired_ms(self) -> int:
         """Windows that end at or before this time have reached the idle timeout."""
         if self._idle_timeout_ms is None or self._idle_until_ms is None:
-            return BEFORE_ALL_MS
+            return BEFORE_ALL
         expired_ms = self._idle_until_ms - self._idle_timeout_ms
-        return expired_ms if BEFORE_ALL_MS < self._data_ms <= expired_ms else BEFORE_ALL_MS
+        return expired_ms if BEFORE_ALL < self._data_ms <= expired_ms else BEFORE_ALL
 
     def expire(self, ends_ms: Iterable[int]) -> None:
         """Closes windows that have reached the idle timeout.
@@ -251,7 +247,7 @@ class WindowTime:
             earliest_start_ms: the earliest start of an open session; ``None`` without one.
         """
         until_ms = min(self.closed_until_ms, emitted_ms)
-        if until_ms <= BEFORE_ALL_MS or earliest_start_ms == BEFORE_ALL_MS:
+        if until_ms <= BEFORE_ALL or earliest_start_ms == BEFORE_ALL:
             return None
         return released_ms(self._definition.windowing.shape, until_ms, earliest_start_ms)
 
@@ -284,8 +280,8 @@ class WindowTime:
         """The values of the state."""
         found = {_NEWEST: self._newest_ms, _CLOSED: self._closed_ms, _DATA: self._data_ms, _GROUP: self._group_ms}
         found[_PRODUCER] = self._producer.reached
-        return {name: value for name, value in found.items() if value != BEFORE_ALL_MS}
+        return {name: value for name, value in found.items() if value != BEFORE_ALL}
 
 
 def _known(time_ms: int) -> int | None:
-    return None if time_ms == BEFORE_ALL_MS else time_ms
+    return None if time_ms == BEFORE_ALL else time_ms

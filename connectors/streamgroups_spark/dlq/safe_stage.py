@@ -21,8 +21,7 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import FunctionFailed
 from streamgroups.printable import printable
 from streamgroups_kafka.client.jaas import redacted
-from streamgroups_operators.plain_values import json_of
-from streamgroups_operators.time_zones import in_utc
+from streamgroups_operators.plain_values import in_utc, json_of
 from streamgroups_spark.dlq import user_functions
 from streamgroups_spark.dlq.user_functions import Outcome, SafeFunction
 from streamgroups_spark.internals.pickle_checks import Shipped

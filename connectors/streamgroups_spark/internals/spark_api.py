@@ -17,6 +17,7 @@ from pyspark.sql import datasource, types
 from pyspark.sql.pandas import types as pandas_types
 
 from streamgroups.spark_features import spark_features
+from streamgroups_operators.plain_values import with_zone
 
 __all__ = [
     "FEATURES",
@@ -85,25 +86,4 @@ def to_arrow_schema(schema: types.StructType, timezone: str) -> pa.Schema:
     if FEATURES.passes_start:
         return pandas_types.to_arrow_schema(schema, timezone=timezone)
     in_utc: pa.Schema = pandas_types.to_arrow_schema(schema)
-    return pa.schema([field.with_type(in_zone(field.type, timezone)) for field in in_utc])
-
-
-def in_zone(type_: pa.DataType, timezone: str) -> pa.DataType:
-    """Replaces the zone of all timestamps in a type. Those without a zone stay without one.
-
-    >>> in_zone(pa.list_(pa.struct([("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])), "Asia/Tokyo")
-    ListType(list<item: struct<at: timestamp[us, tz=Asia/Tokyo], n: int64>>)
-    >>> in_zone(pa.timestamp("us"), "Asia/Tokyo")
-    TimestampType(timestamp[us])
-    """
-    if pa.types.is_timestamp(type_):
-        return type_ if type_.tz is None else pa.timestamp(type_.unit, timezone)
-    if pa.types.is_list(type_):
-        field = type_.value_field
-        return pa.list_(field.with_type(in_zone(field.type, timezone)))
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(in_zone(field.type, timezone)) for field in type_])
-    if pa.types.is_map(type_):
-        key, value = type_.key_field, type_.item_field
-        return pa.map_(key.with_type(in_zone(key.type, timezone)), value.with_type(in_zone(value.type, timezone)))
-    return type_
+    return pa.schema([field.with_type(with_zone(field.type, timezone)) for field in in_utc])

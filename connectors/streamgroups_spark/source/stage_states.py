@@ -26,7 +26,7 @@ from streamgroups.state.origins import StateOrigin
 from streamgroups.state.state_lookup import Choice, Position
 from streamgroups.state.state_retention import Retention
 from streamgroups_operators.collection import Collector
-from streamgroups_operators.locations import operator_files
+from streamgroups_operators.locations import files_below
 from streamgroups_operators.shared_files import SharedFiles
 from streamgroups_operators.store import StoredStates
 from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
@@ -67,7 +67,7 @@ def batch_states(
     operator = stage.operator
     group_id = str(options.group_id)
     states = options.states
-    files_of = [operator_files(location, group_id, it) for it in operators]
+    files_of = [files_below(location, group_id, it) for it in operators]
     files = SharedFiles(files_of[-1], files_of[:-1])
 
     def find(position: Position) -> Choice:

@@ -35,9 +35,8 @@ from streamgroups_spark.session import SESSION, require_registered
 from streamgroups_spark.source.drift_check import reject_drift
 from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.source.source_options import SourceOptions
-from streamgroups_spark.state.bounded_stage import BoundedStage
 from streamgroups_spark.state.chains import reject_behind
-from streamgroups_spark.state.stage import StateStage, stage_name
+from streamgroups_spark.state.stage import BoundedStage, StateStage, stage_name
 
 #: The columns of the source by which an operator finds its state, besides ``topic``.
 PLACE = ("partition", "offset")

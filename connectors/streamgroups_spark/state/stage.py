@@ -1,7 +1,9 @@
-"""An operator with state as a function of ``mapInArrow``, in the stage that reads.
+"""An operator with state as a function of ``mapInArrow``, in the stage that reads: over a stream, or over bounded data.
 
 Created by ``state.operator_plan`` on the driver, and pickled into Python workers. To Spark the plan is stateless: it has no
-shuffle and no state store. Source: SEMANTICS S9, S10; Spark's ``DataFrame.mapInArrow``.
+shuffle and no state store. A batch read has no group, no state location and no plan of states: each task reads whole
+partitions, and the operator runs from their first record to their last. Source: SEMANTICS S9, S10, W17; Spark's
+``DataFrame.mapInArrow``.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import pyarrow as pa
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import StateSize
 from streamgroups.state.task_plan import TaskPlan
+from streamgroups_operators.bounded import BoundedRecords
 from streamgroups_operators.function_operator import FunctionOperator
 from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.joins.join_states import JoinTaskStates
-from streamgroups_operators.locations import operator_files
-from streamgroups_operators.operator import StatefulOperator
+from streamgroups_operators.locations import files_below
+from streamgroups_operators.operator import StatefulOperator, with_schema
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_spark.bridge.channel import Channel
@@ -75,7 +78,7 @@ class StateStage(Shipped):
             return
         self._report(finished)
         for table in finished.output:
-            yield from to_output(table, self._operator.output)
+            yield from with_schema(table, self._operator.output).to_batches()
 
     def _report(self, task: FinishedTask) -> None:
         """Reports the states of a task, and passes its plan and watermarks to the next operator."""
@@ -92,7 +95,7 @@ class StateStage(Shipped):
 
     def _states(self, plan: TaskPlan) -> States:
         own_operator = self._operator
-        files = operator_files(plan.location, plan.group_id, own_operator.name)
+        files = files_below(plan.location, plan.group_id, own_operator.name)
         operator = Operator(plan.group_id, own_operator.name, own_operator.form, own_operator.schema)
         if isinstance(own_operator, FunctionOperator):
             operator = replace(operator, migration=own_operator.migration)
@@ -102,15 +105,6 @@ class StateStage(Shipped):
             if isinstance(own_operator, JoinOperator)
             else TaskStates(own_operator, plan, store)
         )
-
-
-def to_output(table: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Returns output rows with all columns of the output. Missing columns are null."""
-    columns = [
-        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema).to_batches()  # type: ignore[no-any-return]
 
 
 def stage_name(
@@ -146,3 +140,27 @@ def _kind_of(operator: StatefulOperator | JoinOperator) -> str:
     if isinstance(operator, WindowOperator):
         return "windows"
     return "dedup" if isinstance(operator, DedupOperator) else "stateful"
+
+
+class BoundedStage(Shipped):
+    """Runs an operator over the records of a task of a batch read.
+
+    Args:
+        operator: the operator.
+        topic: the topic of all records; ``None`` if several topics are read.
+        now_ms: the time of all records by the clock.
+    """
+
+    def __init__(self, operator: StatefulOperator, topic: str | None, now_ms: int) -> None:
+        self._operator, self._topic, self._now_ms = operator, topic, now_ms
+        self.__name__ = f"streamgroups_bounded:{operator.name}"
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_python_worker()
+        records = BoundedRecords(self._operator, self._topic, self._now_ms)
+        for batch in batches:
+            if batch.num_rows:
+                for table in records.add(batch):
+                    yield from with_schema(table, self._operator.output).to_batches()
+        for table in records.finish():
+            yield from with_schema(table, self._operator.output).to_batches()

@@ -17,8 +17,9 @@ import pyarrow as pa
 from streamgroups.event_time.aggregates import PythonAggregate, SqlAggregate
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.windows import EventTime, Session, Windowing
-from streamgroups_operators.aggregates import in_windows
+from streamgroups_operators.aggregates import form_of, in_windows
 from streamgroups_operators.event_times import event_times
+from streamgroups_operators.operator import key_columns, with_schema
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 
@@ -38,7 +39,6 @@ class WindowPlan:
         keys: the number of key columns, ``k0``, ``k1`` and so on.
         aggregates: one for each argument column, ``a0`` and so on. ``count(*)`` has no argument.
         output: the output columns, in order.
-        dead_letters: whether records that no window counts are emitted.
         buckets: the number of buckets of keys.
         on_violation: how records before the watermark are handled.
     """
@@ -47,23 +47,18 @@ class WindowPlan:
     keys: int
     aggregates: tuple[SqlAggregate | PythonAggregate, ...]
     output: pa.Schema
-    dead_letters: bool
     buckets: int
     on_violation: OnViolation = OnViolation.KEEP
 
     @property
     def form(self) -> str:
         """The compatibility key of a state: another window definition would give wrong results instead of an error."""
-        aggregates = (
-            f"{'python' if isinstance(a, PythonAggregate) else a.function.value}({a.argument or '*'})"
-            for a in self.aggregates
-        )
         kind = "event time" if isinstance(self.windowing.boundary, EventTime) else "processing time"
-        return f"{self.windowing.shape} by {kind}, {self.keys} keys, {', '.join(aggregates)}, {self.buckets} buckets"
+        return f"{self.windowing.shape} by {kind}, {self.keys} keys, {form_of(self.aggregates)}, {self.buckets} buckets"
 
     @property
     def key_names(self) -> list[str]:
-        return [f"k{i}" for i in range(self.keys)]
+        return key_columns(self.keys)
 
 
 def to_bytes(table: pa.Table) -> bytes:
@@ -123,14 +118,7 @@ class Unpack(Shipped):
         prepare_python_worker()
         for batch in batches:
             for data in batch.column(0).to_pylist():
-                table = from_bytes(data)
-                columns = [
-                    table[field.name].cast(field.type)
-                    if field.name in table.column_names
-                    else pa.nulls(table.num_rows, field.type)
-                    for field in self._schema
-                ]
-                yield from pa.table(columns, names=self._schema.names).to_batches()
+                yield from with_schema(from_bytes(data), self._schema).to_batches()
 
 
 def _row_for_each_bucket(batch: pa.RecordBatch) -> pa.RecordBatch:

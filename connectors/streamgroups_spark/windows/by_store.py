@@ -57,7 +57,6 @@ def by_store(
         len(by),
         tuple(parsed.values()),
         to_arrow_schema(schema, timezone=zone),
-        dead_letters,
         buckets,
         policy,
     )

@@ -33,6 +33,8 @@ from streamgroups.event_time.watermark import At
 from streamgroups.event_time.windows import Session, Window
 from streamgroups_operators.aggregates import add_up, in_windows, length_ms, parts_of, results
 from streamgroups_operators.event_times import with_event_times
+from streamgroups_operators.keys import key_numbers
+from streamgroups_operators.windows.panes import by_start
 from streamgroups_spark.windows.bucket_columns import WindowPlan
 
 #: All sessions of a bucket have one key, because they have no common start.
@@ -176,13 +178,13 @@ def _windows(
     plan: WindowPlan, panes: Panes, kept: KeptTime, batch: Batch, counted: pa.Table | None
 ) -> tuple[KeptTime, list[pa.Table]]:
     length = length_ms(plan.windowing.shape)
-    by_start = {} if counted is None else _by_start(counted)
-    own = {start: Window(start, start + length) for start in by_start}
+    new_rows = {} if counted is None else by_start(counted)
+    own = {start: Window(start, start + length) for start in new_rows}
     kept, passage = pass_time(plan.windowing, kept, replace(batch, windows=tuple({*batch.windows, *own.values()})))
     own |= {window.start_ms: window for window in to_poll(passage)}
     emitted = []
     for start, window in sorted(own.items()):
-        before, new = panes.get(start), by_start.get(start)
+        before, new = panes.get(start), new_rows.get(start)
         tables = [table for table in (before, new) if table is not None]
         if not tables:
             continue
@@ -194,13 +196,6 @@ def _windows(
         elif before is not None:
             panes.remove(start)
     return kept, emitted
-
-
-def _by_start(table: pa.Table) -> dict[int, pa.Table]:
-    ordered = table.sort_by("start")
-    found, firsts = np.unique(ordered["start"].to_numpy(), return_index=True)
-    ends = [*firsts[1:], ordered.num_rows]
-    return {int(s): ordered.slice(a, b - a) for s, a, b in zip(found, firsts, ends, strict=True)}
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------
@@ -227,7 +222,7 @@ def _sessions(
 
 def _merge(plan: WindowPlan, table: pa.Table) -> tuple[pa.Table, list[pa.Table]]:
     """Merges adjacent sessions. Retracts emitted rows of windows that no longer exist."""
-    keys = _codes([table[name] for name in plan.key_names], table.num_rows)
+    [keys] = key_numbers(plan.key_names, table)
     order = np.lexsort((table["start"].to_numpy(), keys))
     table = table.take(pa.array(order))
     starts, ends = table["start"].to_numpy(), table["end"].to_numpy()
@@ -247,16 +242,6 @@ def _merge(plan: WindowPlan, table: pa.Table) -> tuple[pa.Table, list[pa.Table]]
     table = table.append_column("session", pa.array(numbers))
     merged = add_up(plan.aggregates, table, ["session", *plan.key_names, "start", "end"], _PANE)
     return merged.drop_columns(["session"]), [retracted]
-
-
-def _codes(keys: Sequence[pa.ChunkedArray], count: int) -> np.ndarray[Any, Any]:
-    """Encodes keys as numbers. Equal keys have equal numbers."""
-    codes = np.zeros(count, np.int64)
-    for key in keys:
-        encoded = key.combine_chunks().dictionary_encode(null_encoding="encode")
-        codes = codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
-        codes = np.unique(codes, return_inverse=True)[1]
-    return codes
 
 
 def _retracted(plan: WindowPlan, rows: pa.Table) -> pa.Table:
