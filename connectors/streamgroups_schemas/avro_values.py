@@ -18,7 +18,7 @@ from streamgroups.decoding.registry import RegisteredSchema, SchemaSource
 from streamgroups.decoding.value_errors import CannotDecode, Kind
 from streamgroups.decoding.wire_format import header, split_header
 from streamgroups.errors import InvalidOption
-from streamgroups_schemas.avro_encoding import to_written
+from streamgroups_schemas.avro_conversions import to_written
 from streamgroups_schemas.avro_guards import may_have_long_number, may_have_long_numbers, reader_of
 from streamgroups_schemas.avro_resolution import Mismatch, check_defaults, converter
 from streamgroups_schemas.avro_schemas import References, parsed

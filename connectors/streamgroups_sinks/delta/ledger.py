@@ -15,7 +15,7 @@ the transaction fails.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from urllib.parse import quote
@@ -23,17 +23,16 @@ from urllib.parse import quote
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from streamgroups.errors import LedgerConflict, SinkRejected, SinkUnreachable, StageLost
 from streamgroups.identity import UNKNOWN, TopicIdentity, fingerprint_bits, from_fingerprint_bits
 from streamgroups.partitions import TopicPartition
 from streamgroups_sinks.delta.merging import merge
-from streamgroups_sinks.delta.replacing import removals
+from streamgroups_sinks.delta.partition_values import removals
 from streamgroups_sinks.delta.stages import Stage, Staged
 from streamgroups_sinks.delta.store import Store
 from streamgroups_sinks.delta.store_errors import readable, translated
-from streamgroups_sinks.delta.tables import EXACTLY, Mode, Overtaken, Target, table_id
+from streamgroups_sinks.delta.tables import EXACTLY, Mode, Overtaken, Target, table_id, until_no_conflict
 
 
 def application_id(group_id: str, partition: TopicPartition) -> str:
@@ -72,100 +71,91 @@ class DeltaLedger:
 
     def positions_in(self, table: DeltaTable, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The positions in a version of the table. Raises the errors of :meth:`positions`."""
-        return self._positions(table, self._group_id, partitions)
+        return self._versions_in(table, application_id, partitions)
+
+    def identities_in(
+        self, table: DeltaTable, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, TopicIdentity]:
+        """The identities of topics in a version of the table. Raises the errors of :meth:`positions`."""
+        found = self._versions_in(table, identity_application_id, partitions)
+        return {tp: _identity(version) for tp, version in found.items() if version}
+
+    def _versions_in(
+        self,
+        table: DeltaTable,
+        id_of: Callable[[str, TopicPartition], str],
+        partitions: Collection[TopicPartition],
+    ) -> dict[TopicPartition, int]:
+        with self._target.translating("reading"):
+            found = {tp: table.transaction_version(id_of(self._group_id, tp)) for tp in partitions}
+        return {tp: version for tp, version in found.items() if version is not None}
 
     @contextmanager
     def transaction(self) -> Iterator[_Transaction]:
         """See :meth:`streamgroups.ports.Ledger.transaction`."""
-        transaction = _Transaction(self, self._target.open())
-        yield transaction
-        until_timeout = Retrying(
-            retry=retry_if_exception_type(Overtaken),
-            stop=stop_after_delay(self._retry_timeout_s),
-            wait=wait_random_exponential(multiplier=0.02, max=2),
+        shared = _Commit(self._target, self._group_id)
+        yield _Transaction(shared, self._group_id)
+        conflict = LedgerConflict(
+            f"Other writers commit to table {self._target.uri} faster than group '{self._group_id}'; nothing was written.",
+            remedy="Try again. If the error persists, let the other writers write fewer and larger batches.",
         )
-        try:
-            until_timeout(transaction.commit)
-        except RetryError:
-            raise LedgerConflict(
-                f"Other writers commit to table {self._target.uri} faster than group '{self._group_id}'; "
-                "nothing was written.",
-                remedy="Try again. If the error persists, let the other writers write fewer and larger batches.",
-            ) from None
-
-    def _identities(
-        self, table: DeltaTable, group_id: str, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, TopicIdentity]:
-        with self._target.translating("reading"):
-            found = {tp: table.transaction_version(identity_application_id(group_id, tp)) for tp in partitions}
-        return {tp: _identity(version) for tp, version in found.items() if version}
-
-    def _positions(
-        self, table: DeltaTable, group_id: str, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        with self._target.translating("reading"):
-            found = {tp: table.transaction_version(application_id(group_id, tp)) for tp in partitions}
-        return {tp: version for tp, version in found.items() if version is not None}
+        until_no_conflict(shared.commit, self._retry_timeout_s, conflict)
 
 
 class _Transaction:
-    """See :class:`streamgroups.ports.LedgerTransaction`."""
+    """The part of one group in a commit. See :class:`streamgroups.ports.LedgerTransaction`."""
 
-    def __init__(self, ledger: DeltaLedger, table: DeltaTable) -> None:
-        self._ledger, self._target, self._group_id = ledger, ledger._target, ledger._group_id
-        self._table: DeltaTable | None = table
-        self._snapshot = table
-        self._expected: dict[tuple[str, TopicPartition], int | None] = {}
-        self._staged: list[Staged] = []
-        self._next_offsets: dict[tuple[str, TopicPartition], int] = {}
-        self._known: dict[tuple[str, TopicPartition], TopicIdentity] = {}
-        self._identities: dict[tuple[str, TopicPartition], TopicIdentity] = {}
+    def __init__(self, shared: _Commit, group_id: str) -> None:
+        self._shared, self._group_id = shared, group_id
+        self._ledger = DeltaLedger(shared.target, group_id)
 
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._positions_of(self._group_id, partitions)
+        found = self._ledger.positions_in(self._shared.snapshot, partitions)
+        self._shared.expected |= {(self._group_id, tp): found.get(tp) for tp in partitions}
+        return found
 
     def write(self, output: Sequence[Staged]) -> None:
-        self._staged += output
+        self._shared.staged += output
 
     def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
-        return self._identities_of(self._group_id, partitions)
+        found = self._ledger.identities_in(self._shared.snapshot, partitions)
+        self._shared.known |= {(self._group_id, tp): found.get(tp, UNKNOWN) for tp in partitions}
+        return found
 
     def advance(
         self,
         next_offsets: Mapping[TopicPartition, int],
         identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
     ) -> None:
-        self._advance(self._group_id, next_offsets, identities)
-
-    def of(self, group_id: str) -> _GroupInTransaction:
-        return _GroupInTransaction(self, group_id)
-
-    def _positions_of(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = self._ledger._positions(self._snapshot, group_id, partitions)
-        self._expected |= {(group_id, tp): found.get(tp) for tp in partitions}
-        return found
-
-    def _identities_of(
-        self, group_id: str, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, TopicIdentity]:
-        found = self._ledger._identities(self._snapshot, group_id, partitions)
-        self._known |= {(group_id, tp): found.get(tp, UNKNOWN) for tp in partitions}
-        return found
-
-    def _advance(
-        self,
-        group_id: str,
-        next_offsets: Mapping[TopicPartition, int],
-        identities: Mapping[TopicPartition, TopicIdentity],
-    ) -> None:
-        self._positions_of(group_id, [tp for tp in next_offsets if (group_id, tp) not in self._expected])
-        self._next_offsets |= {(group_id, tp): n for tp, n in next_offsets.items()}
+        shared, group_id = self._shared, self._group_id
+        self.positions([tp for tp in next_offsets if (group_id, tp) not in shared.expected])
+        shared.next_offsets |= {(group_id, tp): n for tp, n in next_offsets.items()}
         new = {tp: identities.get(tp, UNKNOWN) for tp in next_offsets}
         # A position that is set without ids must not keep an old identity.
-        self._identities_of(
-            group_id, [tp for tp, it in new.items() if it == UNKNOWN and (group_id, tp) not in self._known]
-        )
-        self._identities |= {(group_id, tp): it for tp, it in new.items()}
+        self.identities([tp for tp, it in new.items() if it == UNKNOWN and (group_id, tp) not in shared.known])
+        shared.identities |= {(group_id, tp): it for tp, it in new.items()}
+
+    def of(self, group_id: str) -> _Transaction:
+        return _Transaction(self._shared, group_id)
+
+
+class _Commit:
+    """The commit of a transaction, with the output and the positions of all its groups.
+
+    Args:
+        target: an existing table.
+        group_id: the group that begins the transaction.
+    """
+
+    def __init__(self, target: Target, group_id: str) -> None:
+        self.target, self._group_id = target, group_id
+        self.snapshot = target.open()
+        self._table: DeltaTable | None = self.snapshot
+        self.expected: dict[tuple[str, TopicPartition], int | None] = {}
+        self.staged: list[Staged] = []
+        self.next_offsets: dict[tuple[str, TopicPartition], int] = {}
+        self.known: dict[tuple[str, TopicPartition], TopicIdentity] = {}
+        self.identities: dict[tuple[str, TopicPartition], TopicIdentity] = {}
 
     def commit(self) -> None:
         """Commits on top of the version that was read.
@@ -177,9 +167,9 @@ class _Transaction:
             StreamGroupsError: see :meth:`streamgroups.ports.Ledger.transaction`.
         """
         table, self._table = self._table or self._open_again(), None
-        if not self._next_offsets:
+        if not self.next_offsets:
             # Without a position, a restart could not detect whether the output was written.
-            if self._staged:
+            if self.staged:
                 raise ValueError("output is written with the positions it reaches")
             return
         self._check(table)
@@ -192,18 +182,18 @@ class _Transaction:
             self._judge(e, version)
 
     def _open_again(self) -> DeltaTable:
-        table = self._target.open()
-        groups = {group_id for group_id, _ in self._expected}
+        table = self.target.open()
+        groups = {group_id for group_id, _ in self.expected}
         found = {
             (group_id, tp): n
             for group_id in groups
-            for tp, n in self._ledger._positions(
-                table, group_id, [tp for g, tp in self._expected if g == group_id]
-            ).items()
+            for tp, n in DeltaLedger(self.target, group_id)
+            .positions_in(table, [tp for g, tp in self.expected if g == group_id])
+            .items()
         }
-        if changed := sorted(key for key, n in self._expected.items() if found.get(key) != n):
+        if changed := sorted(key for key, n in self.expected.items() if found.get(key) != n):
             raise LedgerConflict(
-                f"The positions of group {', '.join(sorted({group_id for group_id, _ in changed}))} in table {self._target.uri} have changed meanwhile: "
+                f"The positions of group {', '.join(sorted({group_id for group_id, _ in changed}))} in table {self.target.uri} have changed meanwhile: "
                 f"{', '.join(str(tp) for _, tp in changed)}.",
                 remedy="Try again: the sink compares the positions again.",
             )
@@ -211,30 +201,30 @@ class _Transaction:
 
     def _check(self, table: DeltaTable) -> None:
         """Repeats the checks of the stages, because another writer may have changed the table since."""
-        stages = {staged.stage.token: staged.stage for staged in self._staged}
+        stages = {staged.stage.token: staged.stage for staged in self.staged}
         for stage in stages.values():
             if table_id(table) != stage.table_id:
                 raise SinkRejected(
-                    f"Table {self._target.uri} was recreated after the batch began.", remedy="Restart the query."
+                    f"Table {self.target.uri} was recreated after the batch began.", remedy="Restart the query."
                 )
-            fit = self._target.fits(table, _stored(stage, self._target))
+            fit = self.target.fits(table, _stored(stage, self.target))
             if fit.new or not fit.required <= stage.required:
                 raise SinkRejected(
-                    f"The columns of table {self._target.uri} have changed since the batch began.",
+                    f"The columns of table {self.target.uri} have changed since the batch began.",
                     remedy="Restart the query: its next batch uses the new columns.",
                 )
 
     def _write(self, table: DeltaTable) -> None:
-        target = self._target
+        target = self.target
         store = Store(target.uri, target.storage_options)
-        files = [file for staged in self._staged for file in staged.files]
+        files = [file for staged in self.staged for file in staged.files]
         self._check_files(store)
         properties = CommitProperties(max_commit_retries=EXACTLY, app_transactions=self._identifiers())
         actions: list[AddAction | RemoveAction] = []
         if target.mode is Mode.UPSERT:
             version = table.version()
             if files:
-                merge(table, store, self._staged, properties, key=target.key, delete_marker=target.delete_marker)
+                merge(table, store, self.staged, properties, key=target.key, delete_marker=target.delete_marker)
             # A merge without changes commits nothing.
             if table.version() > version:
                 return
@@ -255,7 +245,7 @@ class _Transaction:
                 data_change=True,
                 stats=file.statistics,
             )
-            for staged in self._staged
+            for staged in self.staged
             for file in staged.files
         ]
 
@@ -265,13 +255,13 @@ class _Transaction:
         Only :meth:`DeltaSink.discard` and VACUUM remove them.
         """
         there: dict[str, int] = {}
-        for directory in {staged.stage.directory for staged in self._staged if staged.files}:
+        for directory in {staged.stage.directory for staged in self.staged if staged.files}:
             there |= store.sizes(directory)
-        for staged in self._staged:
+        for staged in self.staged:
             for file in staged.files:
                 if there.get(file.path) != file.size_bytes:
                     raise StageLost(
-                        f"The staged file {file.path} of table {self._target.uri} is missing or has another size.",
+                        f"The staged file {file.path} of table {self.target.uri} is missing or has another size.",
                         remedy=(
                             "Run VACUUM with a retention longer than the duration of a batch; then restart the query."
                         ),
@@ -279,12 +269,12 @@ class _Transaction:
 
     def _identifiers(self) -> list[Transaction]:
         now_ms = time.time_ns() // 1_000_000
-        positions = [Transaction(application_id(g, tp), n, now_ms) for (g, tp), n in self._next_offsets.items()]
+        positions = [Transaction(application_id(g, tp), n, now_ms) for (g, tp), n in self.next_offsets.items()]
         # The log keeps unchanged identities.
         changed = {
             key: _version(it)
-            for key, it in self._identities.items()
-            if key not in self._known or _version(it) != _version(self._known[key])
+            for key, it in self.identities.items()
+            if key not in self.known or _version(it) != _version(self.known[key])
         }
         return positions + [Transaction(identity_application_id(g, tp), n, now_ms) for (g, tp), n in changed.items()]
 
@@ -294,44 +284,18 @@ class _Transaction:
         A newer version is a concurrent commit or this one, which the positions distinguish.
         """
         try:
-            newest = self._target.open().version()
+            newest = self.target.open().version()
         except Exception:
-            cause = readable(error, self._target.secrets())
+            cause = readable(error, self.target.secrets())
             raise SinkUnreachable(
-                f"A batch of group '{self._group_id}' may or may not be committed to table {self._target.uri}: {cause}",
+                f"A batch of group '{self._group_id}' may or may not be committed to table {self.target.uri}: {cause}",
                 remedy="Try again: the table's ledger contains the positions of all written batches.",
             ) from None
         if newest > version:
             raise Overtaken from None
         raise translated(
-            error, "committing to", uri=self._target.uri, secrets=self._target.secrets(), committing=True
+            error, "committing to", uri=self.target.uri, secrets=self.target.secrets(), committing=True
         ) from None
-
-
-class _GroupInTransaction:
-    """One of several groups in a transaction. See :class:`streamgroups.ports.LedgerTransaction`."""
-
-    def __init__(self, transaction: _Transaction, group_id: str) -> None:
-        self._transaction, self._group_id = transaction, group_id
-
-    def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._transaction._positions_of(self._group_id, partitions)
-
-    def write(self, output: Sequence[Staged]) -> None:
-        self._transaction.write(output)
-
-    def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
-        return self._transaction._identities_of(self._group_id, partitions)
-
-    def advance(
-        self,
-        next_offsets: Mapping[TopicPartition, int],
-        identities: Mapping[TopicPartition, TopicIdentity] = MappingProxyType({}),
-    ) -> None:
-        self._transaction._advance(self._group_id, next_offsets, identities)
-
-    def of(self, group_id: str) -> _GroupInTransaction:
-        return self._transaction.of(group_id)
 
 
 def _version(identity: TopicIdentity) -> int:

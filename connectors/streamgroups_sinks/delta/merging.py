@@ -1,6 +1,6 @@
 """Merges staged rows by key into the table, in one commit with the positions of the ledger.
 
-Called by ``ledger``. The staged files are read again and never become part of the table. ``leftovers`` or VACUUM
+Called by ``ledger``. The staged files are read again and never become part of the table. ``data_files`` or VACUUM
 removes them. Source: deltalake's ``DeltaTable.merge``, which rejects two source rows for one row of the table, and
 commits nothing without changes.
 """

@@ -23,10 +23,9 @@ from streamgroups.groups.program import shown_location
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Ledger
 from streamgroups_sinks.delta.connected import address_in, named_connection, storage_options_of
-from streamgroups_sinks.delta.data_files import write_files
+from streamgroups_sinks.delta.data_files import remove_leftovers, write_files
 from streamgroups_sinks.delta.expressions import conditions
 from streamgroups_sinks.delta.ledger import DeltaLedger
-from streamgroups_sinks.delta.leftovers import remove_leftovers
 from streamgroups_sinks.delta.schema_conversion import as_delta, check_columns, check_simple
 from streamgroups_sinks.delta.stages import Stage, Staged
 from streamgroups_sinks.delta.store import Store

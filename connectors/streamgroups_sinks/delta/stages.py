@@ -1,7 +1,7 @@
 """The stage of a batch and the files of its tasks. These objects are pickled between processes.
 
 Created by ``sink`` on the driver. A stage is a separate directory below that of the table. ``data_files`` writes to it.
-``ledger`` adds its files to the log or merges them, and ``leftovers`` removes the other files. Readers of the table
+``ledger`` adds its files to the log or merges them, and ``data_files`` removes the other files. Readers of the table
 read only files in the log. Source: Delta's protocol, "Data Files".
 """
 

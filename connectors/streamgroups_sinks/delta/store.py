@@ -1,6 +1,6 @@
 """Accesses the files below the directory of a table, through the file system of deltalake.
 
-Used by ``data_files``, ``merging``, ``ledger`` and ``leftovers``. Source: deltalake's ``DeltaStorageHandler``.
+Used by ``data_files``, ``merging`` and ``ledger``. Source: deltalake's ``DeltaStorageHandler``.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures
@@ -33,6 +34,7 @@ NO_OUTPUT_YET = "streamgroups_no_output_yet"
 EXACTLY = 0
 _RETRY_TIMEOUT_S = 30.0
 _NTZ = "timestampNtz"
+_T = TypeVar("_T")
 
 
 class Mode(Enum):
@@ -163,7 +165,10 @@ class Target:
         Raises:
             StreamGroupsError: with the remedy. Nothing is changed.
         """
-        return self._until_no_conflict(lambda: self._prepare(records))
+        conflict = LedgerConflict(
+            f"Other writers change table {self.uri} faster than the sink can prepare it.", remedy="Try again."
+        )
+        return until_no_conflict(lambda: self._prepare(records), _RETRY_TIMEOUT_S, conflict)
 
     def _prepare(self, records: pa.Schema) -> tuple[DeltaTable, Fit]:
         table = self.open_or_create(records)
@@ -226,18 +231,18 @@ class Target:
                 raise Overtaken from None
             raise translated(e, "changing", uri=self.uri, secrets=self.secrets()) from None
 
-    def _until_no_conflict(self, attempt: Callable[[], tuple[DeltaTable, Fit]]) -> tuple[DeltaTable, Fit]:
-        until_timeout = Retrying(
-            retry=retry_if_exception_type(Overtaken),
-            stop=stop_after_delay(_RETRY_TIMEOUT_S),
-            wait=wait_random_exponential(multiplier=0.01, max=1),
-        )
-        try:
-            return until_timeout(attempt)
-        except RetryError:
-            raise LedgerConflict(
-                f"Other writers change table {self.uri} faster than the sink can prepare it.", remedy="Try again."
-            ) from None
+
+def until_no_conflict(attempt: Callable[[], _T], within_s: float, conflict: LedgerConflict) -> _T:
+    """Repeats an attempt that raises ``Overtaken``, and returns its result. Raises ``conflict`` after the given time."""
+    until_timeout = Retrying(
+        retry=retry_if_exception_type(Overtaken),
+        stop=stop_after_delay(within_s),
+        wait=wait_random_exponential(multiplier=0.02, max=2),
+    )
+    try:
+        return until_timeout(attempt)
+    except RetryError:
+        raise conflict from None
 
 
 def table_id(table: DeltaTable) -> str:
@@ -256,7 +261,6 @@ def _demands(table: DeltaTable) -> Demands:
         features=tuple(table.protocol().writer_features or ()),
         settings=table.metadata().configuration,
         columns={column["name"]: column.get("metadata") or {} for column in fields},
-        invariants=tuple(column["name"] for column in fields if "delta.invariants" in (column.get("metadata") or {})),
     )
 
 

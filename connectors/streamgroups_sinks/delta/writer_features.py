@@ -40,13 +40,11 @@ class Demands:
         features: the names of writer features.
         settings: the properties of the table.
         columns: the metadata of each column, by its name.
-        invariants: names of columns with an invariant.
     """
 
     features: Sequence[str]
     settings: Mapping[str, str]
     columns: Mapping[str, Mapping[str, object]]
-    invariants: Sequence[str] = ()
 
 
 def check_ledger(settings: Mapping[str, str], *, uri: str) -> None:
@@ -93,8 +91,9 @@ def _obstacles(demands: Demands, *, replaces: bool) -> Iterable[str]:
         for key in demands.settings
         if key.startswith("delta.constraints.")
     )
-    yield from (f"an invariant on column '{name}'" for name in demands.invariants)
     for name, metadata in demands.columns.items():
+        if "delta.invariants" in metadata:
+            yield f"an invariant on column '{name}'"
         if any(key in metadata for key in _MADE_BY_THE_TABLE):
             yield f"the generated column '{name}'"
     if demands.settings.get("delta.columnMapping.mode", "none") != "none":

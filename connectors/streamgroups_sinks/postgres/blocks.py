@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from streamgroups_sinks.postgres.column_types import Kind, RecordColumn
-from streamgroups_sinks.postgres.column_values import rejected, unwrapped
+from streamgroups_sinks.postgres.column_types import Kind, RecordColumn, rejected, unwrapped
 from streamgroups_sinks.postgres.connection import connected
 from streamgroups_sinks.postgres.copy_binary import HEADER, TRAILER, binary_rows, copy_binary, is_binary
 from streamgroups_sinks.postgres.stages import PostgresStage, StageColumn

@@ -15,8 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups_sinks.postgres.column_types import Kind, RecordColumn
-from streamgroups_sinks.postgres.column_values import checked_texts, first_rejected, joined, plain, rejected, unwrapped
+from streamgroups_sinks.postgres.column_types import (
+    Kind,
+    RecordColumn,
+    checked_texts,
+    first_rejected,
+    joined,
+    plain,
+    rejected,
+    unwrapped,
+)
 
 #: The header before the first row: no options, no extension.
 HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)

@@ -17,8 +17,7 @@ from psycopg import errors, sql
 
 from streamgroups.errors import RecordRejected, SinkRejected, StreamGroupsError
 from streamgroups_sinks.postgres.blocks import encode_blocks
-from streamgroups_sinks.postgres.column_types import Kind, record_columns
-from streamgroups_sinks.postgres.column_values import unwrapped
+from streamgroups_sinks.postgres.column_types import Kind, record_columns, unwrapped
 from streamgroups_sinks.postgres.connection import describe, set_up, translated
 from streamgroups_sinks.postgres.copy_binary import HEADER, TRAILER, copy_binary, is_binary
 from streamgroups_sinks.postgres.copy_text import copy_text

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups_sinks.postgres.column_types import Kind, RecordColumn
-from streamgroups_sinks.postgres.column_values import first_rejected, plain, rejected, unwrapped
+from streamgroups_sinks.postgres.column_types import Kind, RecordColumn, first_rejected, plain, rejected, unwrapped
 from streamgroups_sinks.postgres.stages import StageColumn
 
 #: Raises ``ValueError`` if a column does not store one of the values as it is.

@@ -20,7 +20,7 @@ from streamgroups.errors import (
     StreamGroupsError,
 )
 from streamgroups_sinks.delta.data_files import _check_nulls, fitted
-from streamgroups_sinks.delta.replacing import _decoded
+from streamgroups_sinks.delta.partition_values import _decoded
 from streamgroups_sinks.delta.stages import Stage
 from streamgroups_sinks.delta.store_errors import translated
 from streamgroups_sinks.delta.writer_features import Demands, check_files_may_be_added, check_ledger

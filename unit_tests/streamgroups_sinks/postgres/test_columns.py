@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption, RecordRejected, SinkRejected
 from streamgroups_sinks.postgres.column_types import Kind, fits, record_columns
-from streamgroups_sinks.postgres.copy_text import copy_text
-from streamgroups_sinks.postgres.json_text import json_writer
+from streamgroups_sinks.postgres.copy_text import copy_text, json_writer
 
 
 @pytest.mark.parametrize(
