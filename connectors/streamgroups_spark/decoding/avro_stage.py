@@ -16,8 +16,7 @@ from streamgroups.errors import InvalidOption, SchemaRejected
 from streamgroups_kafka.schema_registry.client import RegistryClient, client_of
 from streamgroups_schemas.avro_types import arrow_type
 from streamgroups_schemas.avro_values import AVRO, check_reader, decode_avro, encode_avro
-from streamgroups_spark.decoding.encodable import check_encodable
-from streamgroups_spark.decoding.python_values import Codec
+from streamgroups_spark.decoding.python_values import Codec, check_encodable
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.private_spark import from_arrow_type
 

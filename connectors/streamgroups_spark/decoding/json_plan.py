@@ -1,6 +1,7 @@
-"""What ``from_json`` parses of a JSON value, and with which options.
+"""What ``from_json`` parses of a JSON value, and with which options. Settings with which it is not exact are rejected.
 
-Used by ``json_values`` on the driver. Source: Spark's ``JSONOptions``; RFC 8259.
+Used by ``json_values`` on the driver, before the query starts. Source: Spark's ``JSONOptions``, ``DateTimeFormatterHelper`` and
+``ExprUtils.getDecimalParser``; Java's ``DecimalFormat``; RFC 8259.
 """
 
 from __future__ import annotations
@@ -8,10 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 
+from streamgroups.decoding.formats import Json
+from streamgroups.errors import InvalidOption
 from streamgroups_spark.decoding.json_decimals import with_short_exponents
 from streamgroups_spark.decoding.json_exact import all_texts, exceeds, joined, new_mark, pieces, with_quoted_numbers
 from streamgroups_spark.decoding.json_types import has, only
@@ -23,6 +36,8 @@ _HUGE = r"[0-9]{200}|[0-9][eE]\+?[0-9]{3}"
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 #: Options that permit other text outside of strings than RFC 8259, so that numbers cannot be found there.
 _RELAXED = ("allowComments", "allowSingleQuotes", "allowUnquotedFieldNames", "allowNumericLeadingZeros")
+_POLICY, _EXACT = "spark.sql.legacy.timeParserPolicy", "CORRECTED"
+_LOCALE = "en-US"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +96,27 @@ class JsonPlan:
 def with_field(schema: StructType, name: str, type_: DataType) -> StructType:
     """Returns a schema with one more field."""
     return StructType([*schema.fields, StructField(name, type_)])
+
+
+def check_settings(spark: SparkSession, json: Json, schema: StructType) -> None:
+    """Checks the settings for the types of a schema.
+
+    With the policy ``EXCEPTION`` one value fails the query, and with ``LEGACY`` 2026-13-45 is a day of 2027.
+    With another locale an exponent has other notations, so a decimal of a few characters can take minutes.
+
+    Raises:
+        InvalidOption: if the schema has times and the policy of the session is not ``CORRECTED``, or if it has decimals and
+            the option ``locale`` is another one.
+    """
+    policy = str(spark.conf.get(_POLICY, _EXACT)).upper()
+    if policy != _EXACT and has(schema, (DateType, TimestampType, TimestampNTZType)):
+        raise InvalidOption(
+            f"{_POLICY} is '{policy}', and the schema of sg.schemas.Json has dates or timestamps.",
+            remedy=f"Set it to '{_EXACT}', or decode these fields as strings.",
+        )
+    locale = next((it for name, it in json.options.items() if name.lower() == "locale"), _LOCALE)
+    if locale.lower() != _LOCALE.lower() and has(schema, (DecimalType,)):
+        raise InvalidOption(
+            f"The option 'locale' of sg.schemas.Json is '{locale}', and the schema has decimals.",
+            remedy="Remove it, or decode these fields as strings.",
+        )

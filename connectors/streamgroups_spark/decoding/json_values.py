@@ -39,8 +39,7 @@ from streamgroups_spark.decoding.json_exact import (
     with_texts,
     wraps,
 )
-from streamgroups_spark.decoding.json_plan import CORRUPT, JsonPlan, with_field
-from streamgroups_spark.decoding.json_settings import check_settings
+from streamgroups_spark.decoding.json_plan import CORRUPT, JsonPlan, check_settings, with_field
 from streamgroups_spark.decoding.json_types import has, merged
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
 from streamgroups_spark.frames.columns import column
