@@ -15,8 +15,7 @@ from streamgroups.dlq.table_letters import ForeignRow, letter_of
 from streamgroups.errors import InvalidOption, NotAuthorized, SinkRejected, SinkUnreachable
 from streamgroups_sinks.postgres.letters import PostgresLetters, find_letters
 from streamgroups_sinks.postgres.sink import PostgresSink
-from streamgroups_spark.sinks.letters.of_batch import as_rows, staged
-from streamgroups_spark.sinks.letters.tables import letter_table
+from streamgroups_spark.sinks.letters.of_batch import as_rows, letter_table, staged
 from unit_tests.extreme_times import EXTREME_TIMES_MS
 from unit_tests.letters import LETTER
 

@@ -277,7 +277,7 @@ def logs_of_a_checkpoint(ran: Ran) -> None:
 
 @fact(
     "__main__ of a source is Spark's runner of sources, and that of a task begins with pyspark.",
-    "internals.process_exit, internals.python_worker",
+    "internals.python_worker",
 )
 def modules_of_processes(ran: Ran) -> None:
     assert ran.source["main"] == private_spark.SOURCE_RUNNER
@@ -363,7 +363,7 @@ def types(ran: Ran) -> None:
 
 @fact(
     "Spark ends the process of a source with SIGTERM, and SystemExit passes through its runner to stop",
-    "internals.process_exit",
+    "internals.python_worker",
 )
 def end_of_a_source(ran: Ran) -> None:
     ran.query.stop()

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from streamgroups_spark.internals.private_spark import main_module
-from streamgroups_spark.internals.process_exit import exit_on_sigterm
+from streamgroups_spark.internals.python_worker import exit_on_sigterm
 
 NAME = "tiny"
 COLUMNS = "key binary, partition int, offset bigint, timestamp timestamp"

@@ -23,8 +23,7 @@ from streamgroups_cli.exits import ExitCode
 from streamgroups_kafka.client.properties_file import command_config
 from streamgroups_kafka.dlq.redriving import KafkaRedrive, open_redrive
 from streamgroups_sinks.postgres.sink import PostgresSink
-from streamgroups_spark.sinks.letters.of_batch import as_rows, letter_schema
-from streamgroups_spark.sinks.letters.tables import letter_table
+from streamgroups_spark.sinks.letters.of_batch import as_rows, letter_schema, letter_table
 from streamgroups_testkit.reading import read_committed
 
 PARKED = 5

@@ -18,8 +18,7 @@ from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.internals.private_spark import pickled, unpickled
 from streamgroups_spark.sinks.exactly_once import KafkaSink
-from streamgroups_spark.sinks.letters.of_batch import LetterOutput
-from streamgroups_spark.sinks.letters.tables import has_same_database, letter_table
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput, has_same_database, letter_table
 from streamgroups_spark.sinks.sink_options import parse_sink
 from streamgroups_spark.source.readers import RejectedStream
 from streamgroups_spark.source.source_options import parse

@@ -14,9 +14,8 @@ from streamgroups.dlq.record_headers import parse_headers
 from streamgroups.errors import RecordRejected, TooManyDeadLetters
 from streamgroups.partitions import TopicPartition
 from streamgroups_spark.sinks.letters import good_rows as splitting
-from streamgroups_spark.sinks.letters.good_rows import GoodRows, failures_in, query_of
+from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE, GoodRows, failures_in, query_of
 from streamgroups_spark.sinks.letters.of_batch import as_records, as_rows, letter_schema, staged
-from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
 from unit_tests.extreme_times import EXTREME_TIMES_MS, EXTREME_TIMES_US, extreme_timestamps
 
 FAILURE = pa.struct(

@@ -24,8 +24,7 @@ from streamgroups_spark.sinks import base
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.ledger_writer import LedgerStreamWriter
-from streamgroups_spark.sinks.letters.of_batch import LetterOutput
-from streamgroups_spark.sinks.letters.tables import check_isolation
+from streamgroups_spark.sinks.letters.of_batch import LetterOutput, check_isolation
 
 P0 = TopicPartition("flights", 0)
 RANGES = (OffsetRange(P0, 5, 9),)

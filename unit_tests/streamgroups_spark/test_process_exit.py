@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from streamgroups_spark.internals.process_exit import is_runner
+from streamgroups_spark.internals.python_worker import is_runner
 
 _PROGRAM = """
 import threading
-from streamgroups_spark.internals.process_exit import exit_within
+from streamgroups_spark.internals.python_worker import exit_within
 threading.Thread(target=threading.Event().wait).start()
 exit_within(0.1)
 """

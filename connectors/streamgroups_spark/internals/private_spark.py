@@ -3,7 +3,7 @@
 No other module of this library reads a private attribute of PySpark, or calls an object of Spark behind py4j, with these
 exceptions: ``bridge.plan``, ``bridge.direct`` and ``bridge.active_queries`` call public methods of plans and queries, whose
 operators are in ``internals.logical_operators``; ``internals.pickle_checks`` depends on the order in which ``cloudpickle`` pickles,
-and ``internals.process_exit`` and ``internals.python_worker`` on Spark's Python processes. A house rule checks it.
+and ``internals.python_worker`` on Spark's Python processes. A house rule checks it.
 ``component_tests/test_spark_facts.py`` checks each fact with the installed PySpark, and ``make test-matrix`` with all
 others. Seen with PySpark 4.0.5, 4.1.4, 4.2.1 and 4.3.0.
 """

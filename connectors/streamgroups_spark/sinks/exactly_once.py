@@ -46,8 +46,8 @@ from streamgroups_spark.sinks.ledger_registry import keep
 from streamgroups_spark.sinks.ledger_writer import AnySink, LedgerDataSource
 from streamgroups_spark.sinks.letters.kafka_format import KafkaLettersDataSource
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
-from streamgroups_spark.sinks.letters.of_batch import LetterOutput
-from streamgroups_spark.sinks.letters.tables import (
+from streamgroups_spark.sinks.letters.of_batch import (
+    LetterOutput,
     check_isolation,
     create_letter_table,
     has_same_database,

@@ -18,8 +18,7 @@ from streamgroups_kafka.client.jaas import redacted
 from streamgroups_kafka.transactions.task_output import OutputSettings, RejectedRecord, write_records, written_twice
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.sinks.base import TaskOutput
-from streamgroups_spark.sinks.letters.good_rows import GoodRows
-from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
+from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE, GoodRows
 from streamgroups_spark.sinks.sink_options import SinkOptions
 
 

@@ -34,9 +34,8 @@ from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter, 
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, reported_states
 from streamgroups_spark.sinks.letters.bad_record_search import failure_of, write_isolated
-from streamgroups_spark.sinks.letters.good_rows import GoodRows
+from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE, GoodRows
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of, staged
-from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
 
 logger = logging.getLogger(__name__)
 

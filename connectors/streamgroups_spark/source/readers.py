@@ -32,8 +32,7 @@ from streamgroups.query.packing import Packing, pack
 from streamgroups.state.task_plan import TaskPlan
 from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.internals.pickle_checks import Shipped
-from streamgroups_spark.internals.process_exit import exit_on_sigterm, exit_within, is_runner
-from streamgroups_spark.internals.python_worker import prepare_python_worker
+from streamgroups_spark.internals.python_worker import exit_on_sigterm, exit_within, is_runner, prepare_python_worker
 from streamgroups_spark.internals.spark_api import (
     ReadAllAvailable,
     ReadLimit,

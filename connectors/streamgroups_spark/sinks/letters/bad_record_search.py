@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.plain_values import json_of_row, texts_of
-from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
+from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE
 
 #: Rows are written in pieces of this size. A piece stays in memory until the sink has accepted it.
 PIECE_BYTES = 32 << 20

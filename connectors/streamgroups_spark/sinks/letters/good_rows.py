@@ -1,25 +1,49 @@
 """Splits the rows of a task: good rows are written to the sink, and the others are returned to the driver.
 
 ``sinks.base`` calls it in Spark's workers. The driver writes the dead letters of all tasks. So it can count them before
-anything is committed, and the partitions of their topic have one writer. Source: SEMANTICS P4.
+anything is committed, and the partitions of their topic have one writer. Source: SEMANTICS P4;
+:mod:`streamgroups.dlq.letter`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.dlq.letter import COLUMN
+from streamgroups.dlq.letter import COLUMN, FAILURE
 from streamgroups.errors import TooManyDeadLetters
 from streamgroups_operators.plain_values import numbers_of
-from streamgroups_spark.sinks.letters.types import FAILURE_TYPE
 
 #: The maximum size of the dead letters of a task. The driver has those of all tasks in memory.
 MAX_TASK_BYTES = 64 << 20
+
+
+_TYPES = {
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+    "ARRAY<STRUCT<key: STRING, value: BINARY>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+
+def arrow_fields(columns: Mapping[str, str]) -> list[pa.Field]:
+    """Returns columns of letters as Arrow fields.
+
+    Args:
+        columns: their types in SQL.
+    """
+    return [pa.field(name, _TYPES[of]) for name, of in columns.items()]
+
+
+#: The type of the column ``dead_letter``.
+FAILURE_TYPE = pa.struct(arrow_fields(FAILURE))
 
 
 @dataclass(frozen=True, slots=True)
