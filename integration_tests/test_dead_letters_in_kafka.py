@@ -17,7 +17,7 @@ from integration_tests.dead_letters import checked, flights, forget_last_commit,
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption, RecordRejected
 from streamgroups_kafka.write.record_batches import encode
-from streamgroups_spark.bridge.output_counts import OUTPUT
+from streamgroups_spark.bridge.user_process import OUTPUT
 from streamgroups_spark.sinks.batch_info import query_id_of
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.sink_options import parse_sink

@@ -1,6 +1,6 @@
 """Deletes the state files that no state needs.
 
-Called by ``streamgroups_spark.source.state_collection`` in the background of a query, and by ``streamgroups state
+Called by ``streamgroups_spark.source.stage_states`` in the background of a query, and by ``streamgroups state
 collect``. The rules are in :mod:`streamgroups.state.state_retention`. Files never change, so each manifest is read once.
 Source: SEMANTICS S10.
 """

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from streamgroups.connections.config_file import config_path
 from streamgroups.ports import Clock
 from streamgroups_kafka.native import warn_if_plain
-from streamgroups_spark.bridge.user_process import answer_sources, event_time_channel_of, unreadable_channel_of
+from streamgroups_spark.bridge.user_process import SEEN, UNREADABLE, answer_sources, channel_of
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource
-from streamgroups_spark.formats.connect_source import ConnectDataSource
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
+from streamgroups_spark.formats.unregistered import ConnectDataSource
 from streamgroups_spark.internals.active_session import session_active
 from streamgroups_spark.internals.connect import is_connect
 from streamgroups_spark.internals.pickle_checks import shipped_class
@@ -65,8 +65,8 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
         "parallelism": cores,
         "session": SESSION,
         "application": application,
-        "event_time_channel": event_time_channel_of(spark),
-        "unreadable": unreadable_channel_of(spark),
+        "event_time_channel": channel_of(spark, SEEN),
+        "unreadable": channel_of(spark, UNREADABLE),
         "clock": None if clock is None else staticmethod(clock),
         "connections_file": str(config_path()),
     }
@@ -79,7 +79,7 @@ def register(spark: SparkSession, *, parallelism: int | None = None, clock: Cloc
 
 
 def _register_connect(spark: SparkSession, parallelism: int | None, clock: Clock | None) -> None:
-    """Registers the source and the sink with a session of Spark Connect (``formats.connect_source``)."""
+    """Registers the source and the sink with a session of Spark Connect (``formats.unregistered``)."""
     # A session of its own: no process of this machine answers requests about the queries of the server.
     class_attributes: dict[str, Any] = {
         "session": new_session(),

@@ -1,6 +1,6 @@
 """The form of a program: what all members of a group must have in common, and the rejection of another one.
 
-Built by ``streamgroups_spark.source.program_form`` and by group cursors. Each commit of a member names the form of its program
+Built by ``streamgroups_spark.source.query_checks`` and by group cursors. Each commit of a member names the form of its program
 (:mod:`streamgroups.groups.commit_metadata`). Checked before a member joins (:mod:`streamgroups.query.join_group`), for each assigned
 position, and against the checkpoint (:mod:`streamgroups.checkpoints.checkpoint_owner`). Source: SEMANTICS S14.
 

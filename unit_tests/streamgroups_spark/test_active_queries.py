@@ -18,7 +18,7 @@ from streamgroups_spark.bridge.punctuation_options import options_of
 from streamgroups_spark.internals.logical_operators import COMBINING, JOIN, KNOWN, MOVING, ROW_BY_ROW, STATEFUL
 from streamgroups_spark.messages.query import FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
-from streamgroups_spark.source.program_form import form_of_query
+from streamgroups_spark.source.query_checks import form_of_query
 
 
 class Seq(list[Any]):

@@ -15,7 +15,7 @@ from streamgroups.checkpoints.spark_logs import ends_in, watermark_in
 from streamgroups.errors import OffsetFormat, QueryUnknown, StateUnreachable
 from streamgroups.query.query_ports import CommitLog as CommitLogPort
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
-from streamgroups_spark.source.late_watermark import late_watermark_ms
+from streamgroups_spark.source.last_batch import LastBatch
 from unit_tests.streamgroups.query.spark_model import Checkpoint
 
 BEGUN = {"version": 2, "n": 3, "ranges": {"flights": {"0": [5, 9]}}, "resting": {}}
@@ -215,7 +215,7 @@ class TestTheWatermarkForLateRows:
     def test_another_format_is_rejected(self, checkpoint: Path, metadata: str) -> None:
         (checkpoint / "offsets" / "9").write_text(f"v1\n{metadata}\n{LINE}")
         with pytest.raises(StateUnreachable, match=r"group 'board' cannot be read .* includeWatermark"):
-            late_watermark_ms("board", str(checkpoint), BEGUN)
+            LastBatch("", frozenset(), str(checkpoint)).late_watermark_ms("board", BEGUN)
 
     @pytest.mark.parametrize("version", ["v1", "v2", "v2-named"])
     def test_spark_4_2_writes_it(self, version: str) -> None:
@@ -223,4 +223,4 @@ class TestTheWatermarkForLateRows:
 
     def test_an_unknown_checkpoint_is_an_error(self) -> None:
         with pytest.raises(QueryUnknown, match=r"group 'board' is unknown.*sg.register"):
-            late_watermark_ms("board", None, BEGUN)
+            LastBatch("", frozenset(), None).late_watermark_ms("board", BEGUN)

@@ -35,8 +35,14 @@ from streamgroups_spark.messages.batch import (
     StatesRequest,
     WaitingRequest,
 )
-from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
-from streamgroups_spark.messages.states import ReportedStates
+from streamgroups_spark.messages.query import (
+    DurationRequest,
+    FinishedIn,
+    FinishedRequest,
+    QueryFacts,
+    QueryRequest,
+    ReportedStates,
+)
 from streamgroups_spark.messages.time import (
     Explanation,
     ExplanationRequest,

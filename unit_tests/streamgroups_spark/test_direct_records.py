@@ -24,7 +24,7 @@ from streamgroups_spark.bridge.rpc import task_directory_of
 from streamgroups_spark.bridge.stage_name import DirectColumns
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.session import new_session
-from streamgroups_spark.source.stage_states import direct_columns
+from streamgroups_spark.source.query_checks import direct_columns
 from streamgroups_spark.state import stage, stage_task
 from streamgroups_spark.state.stage import StateStage
 from unit_tests.streamgroups_spark.test_state_stage import APPLICATION, COUNT, P0, P1, Reported, plan, run

@@ -91,15 +91,13 @@ class TestReportsOfTasks:
 
     def test_rows_pass_unchanged_and_are_reported_before_they_are_returned(self) -> None:
         reported: ObservedTimes = []
-
-        def event_time_channel(reported_as: str, seen: list[TaskObservation]) -> None:
-            reported.extend((reported_as, it) for it in seen)
+        channel: Any = SimpleNamespace(send=reported.extend)
 
         def batches() -> Iterator[pa.RecordBatch]:
             yield batch((0, 5, 700))
             yield batch((0, 6, 800))
 
-        passing = measured(batches(), "ts", "trades", event_time_channel)
+        passing = measured(batches(), "ts", "trades", channel)
         assert next(passing) == batch((0, 5, 700))
         assert reported == [("trades", TaskObservation(P0, 5, 1, 700))], "a limit may never request more"
         assert next(passing) == batch((0, 6, 800))

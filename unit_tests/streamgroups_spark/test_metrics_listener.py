@@ -33,9 +33,8 @@ from streamgroups.monitoring.query_progress import read_time_ms
 from streamgroups.partitions import TopicPartition
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
-from streamgroups_spark.bridge.output_counts import OutputCounter
 from streamgroups_spark.bridge.rpc import SessionServer
-from streamgroups_spark.bridge.task_reports import UnreadableCounts
+from streamgroups_spark.bridge.task_reports import OutputCounter, UnreadableCounts
 from streamgroups_spark.messages.batch import InFlightRequest, OutputWritten, StatesRequest, WaitingRequest
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection

@@ -18,7 +18,7 @@ from streamgroups.state.origins import Named
 from streamgroups.state.state_retention import Retention
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.store import NewState, Operator, StateStore
-from streamgroups_spark.source.state_collection import StateCollection
+from streamgroups_spark.source.stage_states import StateCollection
 from unit_tests.fake_state_files import FakeStateFiles
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -28,8 +28,7 @@ from streamgroups_spark.bridge.handoff import Handoff
 from streamgroups_spark.bridge.rpc import SessionServer, request_user, task_directory_of
 from streamgroups_spark.bridge.stage_name import StageName
 from streamgroups_spark.bridge.task_reports import StateReports
-from streamgroups_spark.messages.query import QueryFacts
-from streamgroups_spark.messages.states import StateReportsRequest
+from streamgroups_spark.messages.query import QueryFacts, StateReportsRequest
 from streamgroups_spark.session import new_session
 from streamgroups_spark.source.source_options import parse
 from streamgroups_spark.source.stage_states import check_stages

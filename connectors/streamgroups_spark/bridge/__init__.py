@@ -45,7 +45,7 @@ Hand-off files
 
 Name of a function
     :Modules: ``stage_name``, ``plan``
-    :From, to: ``state.stage``, ``state.chains``, ``source.stage_states``, ``source.program_form``, ``source.drift_check``
+    :From, to: ``state.stage``, ``state.chains``, ``source.stage_states``, ``source.query_checks``
     :When: when the query is built. Its source reads the name at its start.
     :Content: the properties of an operator with state, as the name of the function of ``mapInArrow``
     :Kill: none, because it is a part of the plan
@@ -69,7 +69,7 @@ Plan of the running query
 
 Spark's logs
     :Modules: ``checkpoint_log``, ``unstarted_checkpoint``
-    :From, to: Spark's JVM, ``sinks.batch_info``, ``source.last_batch``, ``source.late_watermark``, ``stable_input.batches``
+    :From, to: Spark's JVM, ``sinks.batch_info``, ``source.last_batch``, ``stable_input.batches``
     :When: at the begin of a batch, and when a query starts or stops
     :Content: the ends of the sources of a batch, its watermark, and whether it is finished
     :Kill: the logs are durable. A batch that has an offset and no commit runs again.
@@ -84,7 +84,7 @@ Begin of a batch
     :Security: Spark's own connection of a task with the driver
 
 Figures of the output
-    :Modules: ``output_counts``
+    :Modules: ``task_reports``, ``user_process``
     :From, to: ``user_process``, ``ops.metrics_listener``
     :When: after each batch that has such figures, by the driver RPC
     :Content: the number of dead letters for each step, and of divided statements

@@ -1,27 +1,30 @@
-"""The reports of tasks in the user's process, from where sources, sinks and metrics request them.
+"""The reports of tasks and sinks in the user's process, from where sources, sinks and metrics request them.
 
 Spark merges the accumulator of a task before the task counts as finished, and ignores failed attempts. So after a batch
 exactly the reports of its successful tasks are known: observed event times (``source.observed_times``), state files
 (``state.stage``), and watermarks of producers that cannot be read (``source.readers``). ``user_process`` has one store of each.
-Source: SEMANTICS S10, W2, W15; Spark's ``AccumulatorParam``.
+Spark commits the output of a query in a process of its own, which reports dead letters and divided batches by driver RPC. Source:
+SEMANTICS S10, W2, W15, P4, X2; Spark's ``AccumulatorParam``.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from streamgroups.event_time.observations import TaskObservation, merged
 from streamgroups.monitoring.member_reports import UnreadableWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
-from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.bridge.rpc import request_user
-from streamgroups_spark.messages.states import StateReportsRequest
+from streamgroups_spark.messages.batch import OutputWritten
+from streamgroups_spark.messages.query import StateReportsRequest
 
 ObservedTimes: TypeAlias = list[tuple[str, TaskObservation]]
+#: Counts by query id and name.
+Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 
 #: The limit of observations per partition. It is reached only if a source has ended and no longer takes them.
 _MAX_SEEN = 10_000
@@ -64,14 +67,6 @@ class ObservationStore:
                 own = [(offset, of) for offset, of in kept if r.next_offset <= offset < r.end_offset]
                 taken += [kept.pop(key) for key in own]
         return taken
-
-
-class EventTimeChannel(Channel[tuple[str, TaskObservation]]):
-    """The channel by which a task reports event times."""
-
-    def __call__(self, reported_as: str, seen: Iterable[TaskObservation]) -> None:
-        """Reports observations. Those of a failed task do not count."""
-        self.send((reported_as, it) for it in seen)
 
 
 class StateReports:
@@ -139,3 +134,30 @@ class UnreadableCounts:
         """Returns all counts."""
         with self._lock:
             return [UnreadableWatermarks(*key, count) for key, count in self._counts.items()]
+
+
+class OutputCounter:
+    """The dead letters by step, and the statements of divided batches, of the queries of this process. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._letters: dict[str, Counter[str]] = {}
+        self._statements: dict[str, Counter[str]] = {}
+
+    def add(self, written: OutputWritten) -> None:
+        """Adds the counts of a batch."""
+        with self._lock:
+            self._letters.setdefault(written.query_id, Counter()).update(written.letters)
+            self._statements.setdefault(written.query_id, Counter()).update(written.statements)
+
+    def letters(self) -> Counts:
+        """Returns the number of dead letters by query id and step, of all runs since the start of the process."""
+        return self._copy(self._letters)
+
+    def statements(self) -> Counts:
+        """Returns the number of statements of divided batches by query id and way, likewise."""
+        return self._copy(self._statements)
+
+    def _copy(self, counts: Mapping[str, Counter[str]]) -> Counts:
+        with self._lock:
+            return {query_id: dict(of_query) for query_id, of_query in counts.items()}

@@ -9,23 +9,18 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamgroups.monitoring.member_reports import UnreadableWatermarks
-from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.channel import Channel
-from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.bridge.rpc import USER, SessionServer
-from streamgroups_spark.bridge.task_reports import EventTimeChannel, ObservationStore, StateReports, UnreadableCounts
+from streamgroups_spark.bridge.task_reports import ObservationStore, OutputCounter, StateReports, UnreadableCounts
 from streamgroups_spark.messages.batch import OutputWritten
-from streamgroups_spark.messages.states import ReportedStates, StateReportsRequest
+from streamgroups_spark.messages.query import ReportedStates, StateReportsRequest
 from streamgroups_spark.messages.time import Observations, ObservationsRequest
 from streamgroups_spark.session import SESSION
-
-_C = TypeVar("_C", bound=Channel[Any])
 
 #: The event times that tasks have reported.
 SEEN = ObservationStore()
@@ -33,8 +28,10 @@ SEEN = ObservationStore()
 STATES = StateReports()
 #: The unreadable watermarks of producers that tasks have reported.
 UNREADABLE = UnreadableCounts()
+#: The counts of the output that sinks have reported.
+OUTPUT = OutputCounter()
 #: The reporting channels of each Spark application that this process has run, by the store of their reports.
-_channels: dict[tuple[str, object], Any] = {}
+_channels: dict[tuple[str, object], Channel[Any]] = {}
 _lock = threading.Lock()
 _queries: ActiveQueries | None = None
 _rpc_server: SessionServer | None = None
@@ -101,24 +98,9 @@ def resolved_checkpoint(checkpoint: str) -> str:
     return checkpoint if _queries is None else _queries.resolved(checkpoint)
 
 
-def event_time_channel_of(spark: SparkSession) -> EventTimeChannel:
-    """The channel by which the tasks of a session report observed event times."""
-    return _channel_of(spark, SEEN, lambda: EventTimeChannel(spark, SEEN.keep))
-
-
-def state_channel_of(spark: SparkSession) -> Channel[StateReport]:
-    """The channel by which the tasks of a session report state files."""
-    return _channel_of(spark, STATES, lambda: Channel(spark, STATES.keep))
-
-
-def unreadable_channel_of(spark: SparkSession) -> Channel[UnreadableWatermarks]:
-    """The channel by which the tasks of a session report unreadable watermarks of producers."""
-    return _channel_of(spark, UNREADABLE, lambda: Channel(spark, UNREADABLE.keep))
-
-
-def _channel_of(spark: SparkSession, store: object, new: Callable[[], _C]) -> _C:
+def channel_of(spark: SparkSession, store: ObservationStore | StateReports | UnreadableCounts) -> Channel[Any]:
+    """The channel by which the tasks of a session report to a store of this module."""
     key = spark.sparkContext.applicationId, store
     if key not in _channels:
-        _channels[key] = new()
-    channel: _C = _channels[key]
-    return channel
+        _channels[key] = Channel(spark, store.keep)
+    return _channels[key]

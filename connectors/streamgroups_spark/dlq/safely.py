@@ -20,12 +20,12 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.extras import explained
 from streamgroups.printable import listed
-from streamgroups_spark.arrow_schemas import arrow_schema, stored_schema
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, check_letters, source_columns
 from streamgroups_spark.dlq.safe_stage import SafeStage
 from streamgroups_spark.dlq.user_functions import FUNCTIONS
 from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.internals.private_spark import type_of
+from streamgroups_spark.internals.spark_api import arrow_schema, stored_schema
 
 #: Errors of the machine or of another system, and not of a record.
 FAIL_ON: tuple[type[Exception], ...] = (ImportError, OSError)

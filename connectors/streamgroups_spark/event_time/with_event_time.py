@@ -37,7 +37,7 @@ from streamgroups.event_time.violations import OnViolation, check_until
 from streamgroups.groups.subscription import Subscription, Topics
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, columns_of, leaves, operators, source_name, source_options
 from streamgroups_spark.bridge.punctuation_options import delay_in_spark_ms, options_of
-from streamgroups_spark.bridge.user_process import event_time_channel_of
+from streamgroups_spark.bridge.user_process import SEEN, channel_of
 from streamgroups_spark.dlq.failure_column import check_letters, is_good
 from streamgroups_spark.event_time.split_late import LateRule, check_watermark_column, split
 from streamgroups_spark.frames.columns import check_timestamp
@@ -45,7 +45,7 @@ from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.session import require_registered
 from streamgroups_spark.source.columns import EVENT_TIME
 from streamgroups_spark.source.observed_times import reporting
-from streamgroups_spark.source.shared_state import check_state
+from streamgroups_spark.source.query_checks import check_state
 from streamgroups_spark.source.source_options import parse
 
 #: The settings of each stream of this process, by group. A stream that imports from one of them follows it at once.
@@ -194,7 +194,7 @@ def _with_reports(df: DataFrame, column: str, reported_as: str, subscription: Su
     topic = only[0] if len(only) == 1 else None
     counts = is_good(df) if LETTER_COLUMN in df.columns else None
     return df.withColumn(
-        column, reporting(F.col(column), reported_as, event_time_channel_of(df.sparkSession), topic, counts)
+        column, reporting(F.col(column), reported_as, channel_of(df.sparkSession, SEEN), topic, counts)
     )
 
 

@@ -29,10 +29,10 @@ from streamgroups_spark.source.readers import (
 from streamgroups_spark.source.source_options import SourceOptions, parse
 
 if TYPE_CHECKING:
+    from streamgroups.event_time.observations import TaskObservation
     from streamgroups.monitoring.member_reports import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups_spark.bridge.channel import Channel
-    from streamgroups_spark.bridge.task_reports import EventTimeChannel
 
 
 class StreamGroupsDataSource(DataSource):
@@ -45,7 +45,7 @@ class StreamGroupsDataSource(DataSource):
     #: The id of the Spark application, in which ids of task attempts are unique. ``sg.register`` sets it.
     application: ClassVar[str] = "none"
     #: The channel by which tasks report observed event times. ``sg.register`` sets it.
-    event_time_channel: ClassVar[EventTimeChannel | None] = None
+    event_time_channel: ClassVar[Channel[tuple[str, TaskObservation]] | None] = None
     #: The channel by which tasks report unreadable watermarks of producers. ``sg.register`` sets it.
     unreadable: ClassVar[Channel[UnreadableWatermarks] | None] = None
     #: The clock of event time. ``sg.register`` sets it. ``None``: that of the machine.

@@ -1,11 +1,11 @@
-"""The source of an application that has not called ``sg.register(spark)``.
+"""Sources without the user's process: of an application that has not called ``sg.register(spark)``, and of Spark Connect.
 
-Created by ``pyspark_streamgroups``, which Spark registers by itself. ``formats.connect_source`` has the same checks.
-The user's process then answers no requests: the source has neither the plan of its query, nor its checkpoint, nor the
+The former is created by ``pyspark_streamgroups``, which Spark registers by itself. ``sg.register`` registers the latter: source,
+sink and tasks run in Python processes of the Connect server, and the user's process can be on another machine. The user's process then answers no requests: the source has neither the plan of its query, nor its checkpoint, nor the
 event times of its tasks. Everything that needs them is rejected before the query joins its group. An exclusive query
 and one with ``assign`` need none: a restart continues from the checkpoint, so that the missing commit of the last
 batch repeats nothing. A sink finds its source by the key of the application: Spark runs both on the machine of the
-driver.
+driver, or of the server. Source: SEMANTICS S9, S13.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
+from streamgroups_spark.internals.connect import needs_classic
 from streamgroups_spark.session import needs_registration
 from streamgroups_spark.source.readers import RejectedStream
 from streamgroups_spark.source.source_options import SourceOptions, parse
@@ -78,3 +79,15 @@ it: use a program or a processor (docs/pipelines.rst). Or set membership=exclusi
     for name, is_given in given.items():
         if is_given:
             raise needs(f"Option '{name}'")
+
+
+class ConnectDataSource(StreamGroupsDataSource):
+    """The format ``streamgroups`` in a session of Spark Connect."""
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Returns the reader of a streaming query, or one that raises the error of an option that needs a classic session."""
+        try:
+            check_unregistered(parse(self.options, streaming=True), needs_classic)
+        except InvalidOption as rejection:
+            return RejectedStream(rejection)
+        return super().streamReader(schema)

@@ -1,4 +1,4 @@
-"""The classes of PySpark that its older versions do not have, and the features of the installed version.
+"""The classes of PySpark that its older versions do not have, Arrow's types of columns, and the features of the installed version.
 
 Used by every module that reads or writes streams in Python. Before 4.2 there is no admission control: nothing passes a
 read limit, and the classes here are only names. 4.0 has no Arrow writer of streams, but its ``write_into_data_source``
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import __version__
-from pyspark.sql import datasource, types
+from pyspark.sql import SparkSession, datasource, types
 from pyspark.sql.pandas import types as pandas_types
 
 from streamgroups.spark_features import spark_features
-from streamgroups_operators.plain_values import with_zone
 
 __all__ = [
     "FEATURES",
@@ -28,6 +27,8 @@ __all__ = [
     "ReadMaxRows",
     "ReadMinRows",
     "SupportsTriggerAvailableNow",
+    "arrow_schema",
+    "stored_schema",
     "to_arrow_schema",
 ]
 
@@ -85,5 +86,22 @@ def to_arrow_schema(schema: types.StructType, timezone: str) -> pa.Schema:
     """
     if FEATURES.passes_start:
         return pandas_types.to_arrow_schema(schema, timezone=timezone)
+    from streamgroups_operators.plain_values import with_zone
+
     in_utc: pa.Schema = pandas_types.to_arrow_schema(schema)
     return pa.schema([field.with_type(with_zone(field.type, timezone)) for field in in_utc])
+
+
+def arrow_schema(columns: types.StructType, spark: SparkSession) -> pa.Schema:
+    """Returns Arrow's types of columns. All columns are nullable."""
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    return pa.schema([(it.name, it.type) for it in to_arrow_schema(columns, timezone=zone)])
+
+
+def stored_schema(columns: types.StructType) -> pa.Schema:
+    """Returns Arrow's types of columns in a state, which do not depend on the time zone of a session.
+
+    >>> stored_schema(types.StructType().add("seen", types.TimestampType()))
+    seen: timestamp[us, tz=UTC]
+    """
+    return pa.schema([(it.name, it.type) for it in to_arrow_schema(columns, timezone="UTC")])

@@ -20,11 +20,11 @@ from streamgroups.event_time.violations import Why
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups_operators.joins.join_definition import JoinOperator, parse_how
-from streamgroups_spark.arrow_schemas import stored_schema
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.frames.columns import check_timestamp, column, delay_ms_of
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_values, key_column
+from streamgroups_spark.internals.spark_api import stored_schema
 from streamgroups_spark.source.read_options import have_producers
 from streamgroups_spark.state.chains import check_result_time, operator_before, operators_before
 from streamgroups_spark.state.operator_plan import PLACE, check_is_stream, check_keys, check_place, in_reading_stage

@@ -77,7 +77,7 @@ class BatchWritten:
 
 @dataclass(frozen=True, slots=True)
 class OutputWritten:
-    """Reports a batch that is written, if it has dead letters or a sink has divided it (``bridge.output_counts``).
+    """Reports a batch that is written, if it has dead letters or a sink has divided it (``bridge.task_reports``).
 
     It has no reply.
 

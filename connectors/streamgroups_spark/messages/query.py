@@ -2,7 +2,8 @@
 
 A source runs in its own Python process. Before its first batch it requests these facts from the user's process by
 driver RPC, and ``bridge.active_queries`` answers. When the query stops, the source requests whether the last batch
-is finished (``source.last_batch``). Source: SEMANTICS S2, S9, W2.
+is finished (``source.last_batch``). A source and a sink request the reports of the tasks of a batch about their state files
+(``bridge.task_reports``). Source: SEMANTICS S2, S9, S10, W2.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamgroups.query.operator_states import StateReport
 from streamgroups_spark.messages.time import StreamTime
 
 
@@ -100,3 +102,27 @@ class QueryFacts:
     output: str | None = None
     query_id: str | None = None
     unknown_operators: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StateReportsRequest:
+    """Requests the reports of a batch, after the batch. The reply is :class:`ReportedStates`.
+
+    Args:
+        run_id: the id of the run of the query.
+        batch: the number of the batch.
+    """
+
+    run_id: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedStates:
+    """The reports of a batch.
+
+    Args:
+        reports: the reports of its tasks, latest last.
+    """
+
+    reports: tuple[StateReport, ...]

@@ -21,8 +21,15 @@ from streamgroups_spark.messages.batch import (
     StatesRequest,
     WaitingRequest,
 )
-from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
-from streamgroups_spark.messages.states import ReportedStates, StateReportsRequest
+from streamgroups_spark.messages.query import (
+    DurationRequest,
+    FinishedIn,
+    FinishedRequest,
+    QueryFacts,
+    QueryRequest,
+    ReportedStates,
+    StateReportsRequest,
+)
 from streamgroups_spark.messages.time import (
     Explanation,
     ExplanationRequest,

@@ -40,9 +40,8 @@ from streamgroups.monitoring.queries import Queries
 from streamgroups.monitoring.query_progress import cause_of, read_progress, read_time_ms
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_spark.bridge.output_counts import OUTPUT
 from streamgroups_spark.bridge.rpc import request_all
-from streamgroups_spark.bridge.user_process import UNREADABLE
+from streamgroups_spark.bridge.user_process import OUTPUT, UNREADABLE
 from streamgroups_spark.messages.batch import InFlightRequest, StatesRequest, WaitingRequest
 from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
 from streamgroups_spark.ops.processor_names import PROCESSORS

@@ -57,7 +57,7 @@ from streamgroups_spark.sinks.output_partitions import with_partitions
 from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.stream_writer import Preparation, SinkWriter
 from streamgroups_spark.source.cluster_clients import cluster_of
-from streamgroups_spark.source.shared_state import check_state
+from streamgroups_spark.source.query_checks import check_state
 from streamgroups_spark.source.source_options import SourceOptions, parse
 
 #: Client settings that are arguments of the sink.

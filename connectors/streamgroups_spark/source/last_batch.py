@@ -1,9 +1,11 @@
-"""Detects whether the last batch of a query is finished, and its duration, which Spark does not report to sources.
+"""The last batch of a query: whether it is finished, its duration, and its watermark, which Spark does not report to sources.
 
 Used by ``streamgroups.query.micro_batches`` when a query stops, and for a batch in flight for longer than
 ``leaseTimeout``. With ``targetBatchTime`` it also requests the duration of each batch. The user's process reads both
 from Spark's memory (``bridge.active_queries``), independent of the file system of the checkpoint. If that process has
-ended first, the commit log of the checkpoint is read (``bridge.checkpoint_log``). Source: SEMANTICS S2.
+ended first, the commit log of the checkpoint is read (``bridge.checkpoint_log``). The column ``watermark`` contains the watermark
+of the batch that runs, which is in the checkpoint too. Source: SEMANTICS S2, W7, X8; Spark's
+``MicroBatchExecution.constructNextBatch``.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from streamgroups.errors import QueryUnknown, StreamGroupsError
+from streamgroups.errors import QueryUnknown, StateUnreachable, StreamGroupsError
+from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_user
 from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest
@@ -114,6 +117,37 @@ class LastBatch:
         if len(found) > 1:
             raise _unreadable(group_id, "several of its sources read for the group")
         return LoggedBatch(found[0], log.is_done(newest)) if found else None
+
+    def late_watermark_ms(self, group_id: str, end: Mapping[str, Any]) -> int:
+        """Returns the watermark by which Spark drops late rows of the batch that runs, in milliseconds since the epoch.
+
+        It is 0 before the first watermark. Spark passes none to a source. But it writes the watermark of each batch to
+        ``offsets/<batch id>`` before it plans its tasks, with every trigger, and a batch that runs again has the same log.
+
+        Args:
+            group_id: the group of the source.
+            end: the end offset of the source in the batch.
+
+        Raises:
+            QueryUnknown: if the checkpoint is unknown.
+            StateUnreachable: if the checkpoint cannot be read, or contains another batch.
+        """
+        if self._checkpoint is None:
+            raise QueryUnknown(
+                f"The checkpoint of the query of group '{group_id}' is unknown, so the column 'watermark' has no value.",
+                remedy="Call sg.register(spark) in the process that starts the query, and run one query for each group.",
+                group=group_id,
+            )
+        try:
+            return CommitLog(self._checkpoint).late_watermark_ms(end)
+        except (OSError, ValueError, StreamGroupsError) as e:
+            raise StateUnreachable(
+                f"The watermark of group '{group_id}' cannot be read from the checkpoint '{redacted(self._checkpoint, ())}': "
+                f"{redacted(str(e), ())}.",
+                remedy="Use a checkpoint that the driver can read, a path or a URI, without asynchronous progress tracking. Or "
+            "leave out includeWatermark.",
+                group=group_id,
+            ) from None
 
 
 def _is_of(end: Any, group_id: str) -> bool:

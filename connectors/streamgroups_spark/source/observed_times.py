@@ -16,7 +16,7 @@ from pyspark.sql.types import TimestampType
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.partitions import TopicPartition
 from streamgroups_operators.event_times import event_times
-from streamgroups_spark.bridge.task_reports import EventTimeChannel
+from streamgroups_spark.bridge.channel import Channel
 from streamgroups_spark.internals.arrow_functions import arrow_function, plain_function
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.internals.spark_api import FEATURES
@@ -57,7 +57,10 @@ def seen_in(batch: pa.RecordBatch, column: str, topic: str | None = None) -> lis
 
 
 def measured(
-    batches: Iterator[pa.RecordBatch], column: str, reported_as: str, event_time_channel: EventTimeChannel
+    batches: Iterator[pa.RecordBatch],
+    column: str,
+    reported_as: str,
+    event_time_channel: Channel[tuple[str, TaskObservation]],
 ) -> Iterator[pa.RecordBatch]:
     """Passes record batches on and reports their event times.
 
@@ -69,14 +72,14 @@ def measured(
     """
     for batch in batches:
         # The report precedes the batch, because a consumer such as a limit can stop after it.
-        event_time_channel(reported_as, seen_in(batch, column))
+        event_time_channel.send((reported_as, it) for it in seen_in(batch, column))
         yield batch
 
 
 def reporting(
     column: Column,
     reported_as: str,
-    event_time_channel: EventTimeChannel,
+    event_time_channel: Channel[tuple[str, TaskObservation]],
     topic: str | None,
     counts: Column | None = None,
 ) -> Column:
@@ -97,9 +100,8 @@ def reporting(
 
     def report(times: pa.Array, place: tuple[pa.Array, ...]) -> None:
         rows = pa.record_batch([times, *place], names=["time", *names])
-        event_time_channel(
-            reported_as, seen_in(rows.filter(rows[_COUNTS]) if _COUNTS in names else rows, "time", topic)
-        )
+        seen = seen_in(rows.filter(rows[_COUNTS]) if _COUNTS in names else rows, "time", topic)
+        event_time_channel.send((reported_as, it) for it in seen)
 
     def passing(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         prepare_python_worker()

@@ -45,12 +45,12 @@ from streamgroups_spark.source.source_options import SourceOptions
 from streamgroups_spark.source.task_reader import read_task, settings_of
 
 if TYPE_CHECKING:
+    from streamgroups.event_time.observations import TaskObservation
     from streamgroups.event_time.producer_watermarks import ProducerWatermarks
     from streamgroups.monitoring.member_reports import UnreadableWatermarks
     from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
     from streamgroups_spark.bridge.stage_name import DirectColumns
-    from streamgroups_spark.bridge.task_reports import EventTimeChannel
     from streamgroups_spark.source.running_query import RunningQuery
     from streamgroups_spark.source.watermark_header import Report
 
@@ -120,7 +120,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         packing: Packing,
         session: str,
         application: str,
-        event_time_channel: EventTimeChannel | None,
+        event_time_channel: Channel[tuple[str, TaskObservation]] | None,
         unreadable: Channel[UnreadableWatermarks] | None,
         clock: Clock | None,
     ) -> None:
@@ -253,7 +253,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             if partition.time_report is not None and self._event_time_channel is not None:
                 from streamgroups_spark.source.watermark_header import observed
 
-                self._event_time_channel(partition.time_report[0], observed(watermarks))
+                reported_as = partition.time_report[0]
+                self._event_time_channel.send((reported_as, it) for it in observed(watermarks))
 
         return report
 

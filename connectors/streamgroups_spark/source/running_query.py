@@ -76,16 +76,12 @@ from streamgroups_spark.messages.time import (
     TimeRequest,
 )
 from streamgroups_spark.source.background import SerialJobs, import_partition_sizes, in_background
-from streamgroups_spark.source.drift_check import check_drift
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
-from streamgroups_spark.source.late_watermark import late_watermark_ms
-from streamgroups_spark.source.program_form import form_of_query
-from streamgroups_spark.source.shared_state import check_state
+from streamgroups_spark.source.query_checks import check_drift, check_state, direct_columns, form_of_query
 from streamgroups_spark.source.source_options import SourceOptions
 from streamgroups_spark.source.watermark_import import imported_time
 
 if TYPE_CHECKING:
-    from streamgroups_spark.bridge.stage_name import DirectColumns
     from streamgroups_spark.source.source_watermark import QueryTime
 
 logger = logging.getLogger(__name__)
@@ -157,7 +153,7 @@ class RunningQuery:
         run_id = uuid.uuid4().hex[:12]
         self._states_run_id = run_id if facts is not None and facts.stages else None
         #: The columns that readers pass on; ``None`` if Spark passes the records to their operator.
-        self.direct_columns = _direct_columns(facts)
+        self.direct_columns = direct_columns(facts)
         self._imported = imported_time(options, facts, self._cluster, in_background)
         self._states = self._batch_states(facts, run_id)
         self._stream = None if facts is None else facts.time
@@ -224,7 +220,7 @@ class RunningQuery:
         """
         if not self._options.include_watermark:
             return None
-        return late_watermark_ms(self._group_id, self._checkpoint, end)
+        return self.last_batch.late_watermark_ms(self._group_id, end)
 
     def _query_facts(self) -> QueryFacts | None:
         """Returns the facts about the query after a check of its state.
@@ -437,14 +433,6 @@ class RunningQuery:
             form=self._form,
             query_id=None if self.facts is None else self.facts.query_id,
         )
-
-
-def _direct_columns(facts: QueryFacts | None) -> DirectColumns | None:
-    if facts is None or not facts.stages:
-        return None
-    from streamgroups_spark.source.stage_states import direct_columns
-
-    return direct_columns(facts)
 
 
 def _now_ms() -> int:

@@ -5,10 +5,12 @@ Called by ``source.running_query`` before the first batch. Source: SEMANTICS S10
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.groups.commit_metadata import position_of
 from streamgroups.groups.membership import Owned
 from streamgroups.groups.subscription import partitions_of
 from streamgroups.partitions import TopicPartition
@@ -27,13 +29,16 @@ from streamgroups.state.state_lookup import Choice, Position
 from streamgroups.state.state_retention import Retention
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.locations import files_below
-from streamgroups_operators.shared_files import SharedFiles
+from streamgroups_operators.shared_files import SharedFiles, collect_all
 from streamgroups_operators.store import StoredStates
-from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
+from streamgroups_spark.bridge.stage_name import StageName
 from streamgroups_spark.bridge.task_reports import request_reports
 from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.source.source_options import SourceOptions
-from streamgroups_spark.source.state_collection import StateCollection
+
+logger = logging.getLogger(__name__)
+#: A collection lists all files, and reads the manifests of new ones.
+_EVERY_MS = 60_000
 
 
 def batch_states(
@@ -134,22 +139,6 @@ def batch_states(
     )
 
 
-def direct_columns(facts: QueryFacts | None) -> DirectColumns | None:
-    """Returns the columns that readers pass on. ``None``: Spark passes the records to their operator.
-
-    Args:
-        facts: the facts about the query; ``None`` if they are unknown.
-
-    >>> direct_columns(QueryFacts(None, frozenset(), stages=frozenset({("windows:direct=key/",)}), is_read_once=True))
-    DirectColumns(to_operator=frozenset({'key'}), to_spark=frozenset())
-    """
-    # Another branch of the query would need the records that Spark does not have.
-    if facts is None or not facts.is_read_once or not facts.stages:
-        return None
-    [stages] = facts.stages
-    return StageName.parse(stages[0]).direct_columns
-
-
 def check_stages(source: SourceOptions, facts: QueryFacts) -> tuple[tuple[StageName, ...], str]:
     """Returns the operators of a query, in the order in which they process the records, and the location of their states.
 
@@ -207,3 +196,55 @@ def _check_assignor(source: SourceOptions, topics: JoinedTopics) -> None:
         remedy="Set kafka.group.protocol=consumer and kafka.group.remote.assignor=range for all queries of the group; or "
         "set membership=exclusive, for one query.",
     )
+
+
+class StateCollection:
+    """Deletes old state files in the background, from time to time. Of all members, the owner of the first partition does.
+
+    Args:
+        collectors: the files of each operator of the query.
+        group_id: the group of the query.
+        cluster: the committed offsets of the group.
+        partitions: returns all partitions that the group reads.
+        clock: a monotonic clock in milliseconds.
+        start: runs a job in the background.
+    """
+
+    def __init__(
+        self,
+        collectors: Sequence[Collector],
+        group_id: str,
+        cluster: Cluster,
+        partitions: Callable[[], Collection[TopicPartition]],
+        clock: Clock,
+        start: Start,
+    ) -> None:
+        self._collectors, self._group_id, self._cluster = collectors, group_id, cluster
+        self._partitions, self._clock, self._start = partitions, clock, start
+        self._next_ms = clock() + _EVERY_MS
+
+    def __call__(self, owned: Collection[TopicPartition]) -> None:
+        """Starts a collection if one is due.
+
+        Args:
+            owned: the partitions of the member.
+        """
+        if self._clock() < self._next_ms:
+            return
+        # Not before this one has ended.
+        self._next_ms = self._clock() + 1_000 * _EVERY_MS
+        mine = frozenset(owned)
+        self._start(lambda: self._run(mine))
+
+    def _run(self, owned: frozenset[TopicPartition]) -> None:
+        try:
+            partitions = self._partitions()
+            if partitions and min(partitions) in owned:
+                committed = self._cluster.committed(self._group_id, partitions)
+                positions = [position_of(tp, it.next_offset, it.metadata) for tp, it in committed.items()]
+                gone = collect_all(self._collectors, positions)
+                logger.debug("Group '%s': %d state files deleted", self._group_id, len(gone))
+        except StreamGroupsError as e:
+            logger.warning("Old state files of group '%s' are not deleted: %s", self._group_id, e)
+        finally:
+            self._next_ms = self._clock() + _EVERY_MS

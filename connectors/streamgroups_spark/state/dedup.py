@@ -18,11 +18,11 @@ from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DEDUP_COUNTS
 from streamgroups_operators.dedup.dedup_operator import COUNTS, TIME, DedupOperator
 from streamgroups_operators.dedup.ids import HIGH, LOW
-from streamgroups_spark.arrow_schemas import arrow_schema
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.frames.columns import check_timestamp, column
 from streamgroups_spark.frames.key_columns import NESTED, has_collation, is_partitioned_by
 from streamgroups_spark.frames.record_values import check_value_types
+from streamgroups_spark.internals.spark_api import arrow_schema
 from streamgroups_spark.state.operator_plan import check_bounded, check_place, in_reading_stage, over_bounded_data
 
 _CALLED = "sg.dedup"

@@ -29,10 +29,10 @@ from streamgroups_spark.bridge.plan import (
     read_streams,
     source_name,
 )
-from streamgroups_spark.bridge.user_process import state_channel_of
+from streamgroups_spark.bridge.user_process import STATES, channel_of
 from streamgroups_spark.frames.key_columns import is_partitioned_by
 from streamgroups_spark.session import SESSION, require_registered
-from streamgroups_spark.source.drift_check import reject_drift
+from streamgroups_spark.source.query_checks import reject_drift
 from streamgroups_spark.source.read_options import read_options
 from streamgroups_spark.source.source_options import SourceOptions
 from streamgroups_spark.state.chains import reject_behind
@@ -201,7 +201,7 @@ def in_reading_stage(
         _check_import(sources, called)
     spark = records.sparkSession
     application = spark.sparkContext.applicationId
-    channel = state_channel_of(spark)
+    channel = channel_of(spark, STATES)
     # The operator of a join has the records of two topics, with their columns as structs.
     can_be_direct = not isinstance(operator, JoinOperator) and all(it.direct_records for it in sources)
     direct = direct_records(records) if can_be_direct else None

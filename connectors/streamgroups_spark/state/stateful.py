@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups_operators.function_operator import UPDATED, FunctionOperator, MigrateFunction, StateFunction
-from streamgroups_spark.arrow_schemas import arrow_schema, stored_schema
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_values, with_key_values
+from streamgroups_spark.internals.spark_api import arrow_schema, stored_schema
 from streamgroups_spark.state.chains import operator_before
 from streamgroups_spark.state.operator_plan import (
     check_bounded,

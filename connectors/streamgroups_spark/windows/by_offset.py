@@ -18,9 +18,9 @@ from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows.window_definition import state_schema
-from streamgroups_spark.arrow_schemas import arrow_schema, stored_schema
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import check_key_values
+from streamgroups_spark.internals.spark_api import arrow_schema, stored_schema
 from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
 from streamgroups_spark.state.operator_plan import PLACE, check_keys, check_place, in_reading_stage, over_bounded_data
 from streamgroups_spark.windows.argument_checks import watermark_delay_ms

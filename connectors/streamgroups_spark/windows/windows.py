@@ -23,9 +23,8 @@ from streamgroups.event_time.window_shapes import Scope, policy_of, scope_of, wi
 from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
 from streamgroups_spark.dlq.failure_column import check_letters, passes_letters
 from streamgroups_spark.frames.columns import WATERMARK, check_timestamp, column, delay_ms_of
-from streamgroups_spark.source.drift_check import check_drift_of_query
+from streamgroups_spark.source.query_checks import check_drift_of_query, is_shared
 from streamgroups_spark.source.read_options import source_policy
-from streamgroups_spark.source.shared_state import is_shared
 from streamgroups_spark.state.chains import results_before
 from streamgroups_spark.state.operator_plan import check_bounded
 from streamgroups_spark.windows.argument_checks import check_producers, check_windows, watermark_delay_ms
