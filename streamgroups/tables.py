@@ -56,6 +56,16 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     heading: str = ""
 
+    @property
+    def documents(self) -> list[dict[str, Cell]]:
+        """The rows for programs, by the names of the columns.
+
+        >>> Table([Column("group"), Column("lag", right=True)], [["orders", 12]]).documents
+        [{'group': 'orders', 'lag': 12}]
+        """
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self.rows]
+
 
 def plain_lines(table: Table) -> Iterable[str]:
     """Returns the table as lines of text, with two spaces between columns.

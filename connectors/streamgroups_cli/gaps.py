@@ -56,13 +56,14 @@ def gaps(
         missing = _unknown(cluster, [group for group in groups or () if not read[gaps_group_of(group)]])
         known = all_groups_of(cluster) if missing else []
     rows = [_row(group, tp, gap) for (group, tp), of_partition in found.items() for gap in of_partition.newest]
+    table = Table(_COLUMNS, rows)
     emit(
         output,
         document=lambda: {
-            "gaps": [_document(row) for row in rows],
+            "gaps": table.documents,
             "partitions": [_summary(group, tp, of_partition) for (group, tp), of_partition in found.items()],
         },
-        tables=lambda: [Table(_COLUMNS, rows)],
+        tables=lambda: [table],
     )
     for (group, tp), of_partition in found.items():
         if of_partition.not_kept:
@@ -90,10 +91,6 @@ def _row(group: str, tp: TopicPartition, gap: Gap) -> list[Cell]:
     ids = (before.topic_id, after.topic_id, before.cluster_id, after.cluster_id)
     offsets = (gap.from_offset, gap.to_offset, gap.lost_offsets)
     return [group, tp.topic, tp.partition, *offsets, gap.cause.value, utc(gap.time_ms), *ids]
-
-
-def _document(row: Sequence[Cell]) -> Mapping[str, Any]:
-    return dict(zip([column.name for column in _COLUMNS], row, strict=True))
 
 
 def _summary(group: str, tp: TopicPartition, found: Gaps) -> Mapping[str, Any]:

@@ -87,6 +87,18 @@ def emit(
         print_tables(tables())
 
 
+def emit_rows(output: Output, name: str, table: Table, **facts: object) -> None:
+    """Prints a table, whose rows are a list in the document for programs.
+
+    Args:
+        output: the format.
+        name: the name of the list.
+        table: the table.
+        facts: the other values of the document.
+    """
+    emit(output, document=lambda: {**facts, name: table.documents}, tables=lambda: [table])
+
+
 def json_text(document: Mapping[str, Any], *, indent: int | None = None) -> str:
     r"""Returns JSON in which every unprintable character is an escape.
 

@@ -107,7 +107,11 @@ def copy(
         require_keep_state(plan.operators, keep_state=keep_state)
         with connect() as cluster:
             plan = at_positions(plan, files, plan_moves(cluster, plan.batch, target, parse_scope(topic or [])))
-    emit(output, document=lambda: _document(plan, files, copied), tables=lambda: _tables(plan, files, copied))
+    emit(
+        output,
+        document=lambda: _document(plan, files, copied),
+        tables=lambda: _tables(plan, files, copied)[: 2 if plan.moves else 1],
+    )
     _explain(plan, planned, group)
     if not execute:
         print_message("Nothing was written: this is the plan. --execute writes the copy.")
@@ -153,29 +157,26 @@ def _rows(plan: CopyPlan) -> list[list[Cell]]:
     ]
 
 
-def _tables(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) -> list[Table]:
+def _tables(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) -> tuple[Table, Table]:
     parts = Table(
         _PLAN, _rows(plan), f"Copy of {files.location} after batch {plan.batch.batch_id} to {target.location}"
     )
-    return [parts, Table(_MOVES, _move_rows(plan), "New positions")] if plan.moves else [parts]
-
-
-def _move_rows(plan: CopyPlan) -> list[list[Cell]]:
-    return [
+    moves: list[list[Cell]] = [
         [it.topic_partition.topic, it.topic_partition.partition, it.from_offset, it.to_offset, it.change]
         for it in plan.moves
     ]
+    return parts, Table(_MOVES, moves, "New positions")
 
 
 def _document(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) -> dict[str, object]:
-    names = [it.name for it in _PLAN]
+    parts, moves = _tables(plan, files, target)
     return {
         "checkpoint": files.location,
         "new_checkpoint": target.location,
         "batch": plan.batch.batch_id,
         "last_committed_batch": plan.last,
-        "parts": [dict(zip(names, row, strict=True)) for row in _rows(plan)],
-        "moves": [dict(zip([it.name for it in _MOVES], row, strict=True)) for row in _move_rows(plan)],
+        "parts": parts.documents,
+        "moves": moves.documents,
     }
 
 

@@ -124,7 +124,7 @@ def show(
         output,
         document=lambda: _document(content),
         tables=lambda: _tables(content),
-        flat=lambda: Table(_partition_columns(content), _partition_rows(content)),
+        flat=lambda: _partitions(content),
     )
 
 
@@ -181,19 +181,15 @@ def _bounds(bounds: Bounds | PartitionError, end_offset: int) -> tuple[Cell, ...
 
 def _document(content: _Content) -> dict[str, Any]:
     shown = content.batches[0]
-    names = [it.name for it in _BATCHES]
     return {
         "checkpoint": content.location,
         "query_id": content.query_id,
-        "batches": [dict(zip(names, _batch_row(it), strict=True)) for it in content.batches],
+        "batches": Table(_BATCHES, [_batch_row(it) for it in content.batches]).documents,
         "sources": [
             {"source": it.name, "format": it.kind.value, "group": it.group_id, "start": it.start, "end": it.end}
             for it in shown.sources
         ],
-        "partitions": [
-            dict(zip([it.name for it in _partition_columns(content)], row, strict=True))
-            for row in _partition_rows(content)
-        ],
+        "partitions": _partitions(content).documents,
         "operators": [
             {
                 "operator": number,
@@ -220,7 +216,7 @@ def _tables(content: _Content) -> list[Table]:
         rows = [[it.name, it.kind.value, it.group_id, _text(it.start), _text(it.end)] for it in others]
         tables.append(Table(_SOURCES, rows, f"Sources, {of}"))
     if len(others) < len(shown.sources):
-        tables.append(Table(_partition_columns(content), _partition_rows(content), f"Partitions, {of}"))
+        tables.append(_partitions(content, f"Partitions, {of}"))
     if content.operators:
         tables.append(Table(_OPERATORS, _operator_rows(content), "Operators"))
     return tables
@@ -241,12 +237,8 @@ def _watermark(watermark_ms: int) -> str | None:
     return utc(watermark_ms) if watermark_ms else None
 
 
-def _partition_columns(content: _Content) -> tuple[Column, ...]:
-    return _PARTITIONS if content.of_cluster is None else (*_PARTITIONS, *_OF_CLUSTER)
-
-
-def _partition_rows(content: _Content) -> list[list[Cell]]:
-    return [
+def _partitions(content: _Content, heading: str = "") -> Table:
+    rows: list[list[Cell]] = [
         [
             source.name,
             tp.topic,
@@ -259,6 +251,7 @@ def _partition_rows(content: _Content) -> list[list[Cell]]:
         for source in content.batches[0].sources
         for tp, read in sorted(source.ranges.items())
     ]
+    return Table(_PARTITIONS if content.of_cluster is None else (*_PARTITIONS, *_OF_CLUSTER), rows, heading)
 
 
 def _operator_rows(content: _Content) -> list[list[Cell]]:

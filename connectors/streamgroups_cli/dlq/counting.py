@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ from streamgroups_cli.dlq.queue import (
 )
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_cli.output import Output, OutputOption, emit_rows
 
 _HOUR_MS = 3_600_000
 
@@ -83,11 +83,7 @@ def stats(
     columns = [*(Column(it.value) for it in fields), *(Column(name, right=True) for name in _NUMBERS), *_TIMES]
     order = sorted(counts, key=lambda key: (-counts[key].total(), tuple(map(str, key))))
     rows: list[Sequence[Cell]] = [[*key, *_numbers(counts[key]), *map(utc, times[key])] for key in order]
-    emit(
-        output,
-        document=lambda: _document(dlq, [column.name for column in columns], rows),
-        tables=lambda: [Table(columns, rows)],
-    )
+    emit_rows(output, "counts", Table(columns, rows), dlq=dlq)
     queue.warn_of_foreign()
 
 
@@ -97,7 +93,3 @@ _TIMES = (Column("first"), Column("last"))
 
 def _numbers(counts: Counter[State]) -> list[int]:
     return [counts.total(), *(counts[it] for it in State)]
-
-
-def _document(dlq: str, names: Sequence[str], rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
-    return {"dlq": dlq, "counts": [dict(zip(names, row, strict=True)) for row in rows]}

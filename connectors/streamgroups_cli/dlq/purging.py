@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -36,7 +36,7 @@ from streamgroups_cli.dlq.redriving import ExecuteOption
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, print_message
+from streamgroups_cli.output import Output, OutputOption, emit, emit_rows, print_message
 
 _COUNTS = (Column("deleted", right=True), *(Column(state.name.lower(), right=True) for state in State))
 _COLUMNS = (
@@ -70,7 +70,7 @@ def purge(
         if isinstance(queue, TableQueue):
             letters = ((it.letter, state) for it, state in states)
             rows = plan_table_purge(letters, before_ms=before_ms, include_waiting=include_waiting)
-            _emit_rows(dlq, rows, output, dry_run=not execute)
+            _emit_counts(dlq, rows, output, dry_run=not execute)
             queue.warn_of_foreign()
             if _is_applied(rows.letters, execute):
                 _print_deleted(queue.table.delete(rows.letters))
@@ -126,13 +126,12 @@ def _print_deleted(count: int) -> None:
     print_message(f"{count} letter{'' if count == 1 else 's'} deleted.")
 
 
-def _emit_rows(dlq: str, plan: TablePurge, output: Output, *, dry_run: bool) -> None:
-    row = _counts(plan.deleted)
-    names = [column.name for column in _COUNTS]
+def _emit_counts(dlq: str, plan: TablePurge, output: Output, *, dry_run: bool) -> None:
+    table = Table(_COUNTS, [_counts(plan.deleted)])
     emit(
         output,
-        document=lambda: {"dry_run": dry_run, "dlq": dlq, **dict(zip(names, row, strict=True))},
-        tables=lambda: [Table(_COUNTS, [row])],
+        document=lambda: {"dry_run": dry_run, "dlq": dlq, **table.documents[0]},
+        tables=lambda: [table],
     )
 
 
@@ -146,9 +145,4 @@ def _emit(dlq: str, plan: Sequence[Purge], queue: TopicQueue, output: Output, *,
         beginning = queue.beginnings[it.topic_partition]
         new = it.next_offset if it.deleted else beginning
         rows.append([it.topic_partition.partition, beginning, new, *_counts(it.deleted)])
-
-    def document() -> dict[str, Any]:
-        names = [column.name for column in _COLUMNS]
-        return {"dry_run": dry_run, "dlq": dlq, "partitions": [dict(zip(names, row, strict=True)) for row in rows]}
-
-    emit(output, document=document, tables=lambda: [Table(_COLUMNS, rows)])
+    emit_rows(output, "partitions", Table(_COLUMNS, rows), dry_run=dry_run, dlq=dlq)

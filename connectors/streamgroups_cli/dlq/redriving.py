@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -35,7 +35,7 @@ from streamgroups_cli.dlq.queue import (
 from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, print_message
+from streamgroups_cli.output import Output, OutputOption, emit_rows, print_message
 
 _COLUMNS = (Column("id"), Column("attempt", right=True), Column("state"), Column("to"), Column("repaired"))
 ExecuteOption = Annotated[
@@ -203,13 +203,8 @@ def _emit(dlq: str, plan: Sequence[Planned], output: Output, *, dry_run: bool) -
         ]
         for it in shown
     ]
-
-    def document() -> dict[str, Any]:
-        names = [column.name for column in _COLUMNS]
-        letters = [dict(zip(names, row, strict=True)) for row in rows]
-        return {"dry_run": dry_run, "dlq": dlq, "letters": letters, "redriven_before": len(plan) - len(shown)}
-
-    emit(output, document=document, tables=lambda: [Table(_COLUMNS, rows)])
+    redriven_before = len(plan) - len(shown)
+    emit_rows(output, "letters", Table(_COLUMNS, rows), dry_run=dry_run, dlq=dlq, redriven_before=redriven_before)
 
 
 def _differs(planned: Planned) -> bool:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,7 +24,7 @@ from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions
 from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import emit, print_message
+from streamgroups_cli.output import emit_rows, print_message
 
 _COLUMNS = (
     Column("group"),
@@ -51,12 +51,7 @@ def sweep(
         rows: list[Sequence[Cell]] = [
             [group, "delete" if verdict.is_unused else "keep", verdict.reason] for group, verdict in verdicts.items()
         ]
-
-        def document() -> dict[str, Any]:
-            named = [dict(zip([c.name for c in _COLUMNS], row, strict=True)) for row in rows]
-            return {"dry_run": not change.execute, "groups": named}
-
-        emit(change.output, document=document, tables=lambda: [Table(_COLUMNS, rows)])
+        emit_rows(change.output, "groups", Table(_COLUMNS, rows), dry_run=not change.execute)
         if not unused or not change.execute:
             print_message(ONLY_A_PLAN if unused else "There is nothing to delete.")
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,10 +28,10 @@ from streamgroups_admin.groups.applying import apply
 from streamgroups_admin.groups.undo_files import write_undo
 from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions, progress
+from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN, ApplyOptions, progress
 from streamgroups_cli.groups.scope import AllGroupsOption, GroupsArgument, all_groups_of, chosen_groups, group_ids
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, emit, print_message
+from streamgroups_cli.output import emit_rows, print_message
 
 _GROUPS = (Column("group"), Column("state"), Column("committed_partitions", right=True))
 _OFFSETS = (Column("group"), Column("topic"), Column("partition", right=True), Column("committed_offset", right=True))
@@ -55,16 +55,14 @@ def delete(
         there = [g for g in requested if g in ids or described[g].state != "Dead"]
         require_inactive([described[g] for g in there], doing="deleted")
         rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in there]
-        _emit("groups", _GROUPS, rows, change.output, dry_run=not change.execute)
+        emit_rows(change.output, "groups", Table(_GROUPS, rows), dry_run=not change.execute)
         metadata_groups = there[len(ids) :]
         if metadata_groups:
             print_message(
                 f"{', '.join(metadata_groups)}: metadata groups, deleted with their group; an import does not restore them."
             )
         if not ids or not change.execute:
-            print_message(
-                "Nothing was changed: this is the plan. --execute applies it." if ids else "There is nothing to do."
-            )
+            print_message(ONLY_A_PLAN if ids else NOTHING_TO_DO)
             return
         delete_groups(cluster, ids, there, committed, change.undo_file, why="before groups were deleted")
 
@@ -160,7 +158,7 @@ def delete_offsets(
                 group=group,
             )
         rows: list[Sequence[Cell]] = [[group, tp.topic, tp.partition, committed[group][tp].next_offset] for tp in found]
-        _emit("offsets", _OFFSETS, rows, change.output, dry_run=not change.execute)
+        emit_rows(change.output, "offsets", Table(_OFFSETS, rows), dry_run=not change.execute)
         if not change.execute:
             print_message(ONLY_A_PLAN)
             return
@@ -198,12 +196,3 @@ def _require_available(group: GroupDescription, topics: Sequence[str]) -> None:
 
 def _reasons(failures: Mapping[str, StreamGroupsError]) -> str:
     return " ".join(dict.fromkeys(error.what for _, error in sorted(failures.items())))
-
-
-def _emit(
-    name: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], output: Output, *, dry_run: bool
-) -> None:
-    def document() -> dict[str, Any]:
-        return {"dry_run": dry_run, name: [dict(zip([c.name for c in columns], row, strict=True)) for row in rows]}
-
-    emit(output, document=document, tables=lambda: [Table(columns, rows)])

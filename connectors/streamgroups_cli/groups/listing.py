@@ -50,10 +50,9 @@ def list_groups(
             if (not states or g.state.lower() in states) and (not types or g.type.lower() in types)
         ]
     rows: list[list[Cell]] = [[g.group_id, g.state, g.type, g.protocol_type, g.coordinator] for g in listed]
-    names = [column.name for column in _COLUMNS]
     emit(
         output,
-        document=lambda: {"groups": [dict(zip(names, row, strict=True)) for row in rows]},
+        document=lambda: {"groups": Table(_COLUMNS, rows).documents},
         tables=lambda: [Table(_COLUMNS, [[cell if cell != "" else None for cell in row] for row in rows])],
         flat=lambda: Table(_COLUMNS, rows),
     )

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from streamgroups.durations import duration
 from streamgroups.errors import GroupRejected
@@ -19,7 +18,7 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_admin.cluster import Cluster
 from streamgroups_admin.groups.plans import GroupPlan
-from streamgroups_cli.output import Output, emit, print_message
+from streamgroups_cli.output import Output, emit_rows, print_message
 
 _COLUMNS = (
     Column("group"),
@@ -83,12 +82,7 @@ def emit_plans(cluster: Cluster, plans: Sequence[GroupPlan], output: Output, *, 
     if any(p.states for p in plans):
         columns = [*columns[:-1], *_STATE_COLUMNS, columns[-1]]
         rows = [[*row[:-1], *_state_cells(state), row[-1]] for state, row in cells]
-    names = [c.name for c in columns]
-
-    def document() -> dict[str, Any]:
-        return {"dry_run": dry_run, "moves": [dict(zip(names, row, strict=True)) for row in rows]}
-
-    emit(output, document=document, tables=lambda: [Table(columns, rows)])
+    emit_rows(output, "moves", Table(columns, rows), dry_run=dry_run)
 
 
 def _cells(plan: GroupPlan, move: Move, times: _Times, *, human: bool) -> list[Cell]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.savepoints.store import ListedSavepoint, listed_savepoints
-from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_cli.output import Output, OutputOption, emit_rows
 from streamgroups_cli.savepoints.arguments import Location
 from streamgroups_cli.savepoints.record_tables import record_cells, record_columns
 
@@ -13,12 +13,7 @@ def list_savepoints(location: Location, output: OutputOption = Output.table) -> 
     """List the savepoints at a location. STATUS is 'incomplete' without a commit record: it cannot be restored."""
     columns = (*record_columns(), Column("status", style=lambda text: "" if text == "complete" else "red"))
     rows = [_cells(it) for it in listed_savepoints(location)]
-    names = [column.name for column in columns]
-    emit(
-        output,
-        document=lambda: {"savepoints": [dict(zip(names, row, strict=True)) for row in rows]},
-        tables=lambda: [Table(columns, rows)],
-    )
+    emit_rows(output, "savepoints", Table(columns, rows))
 
 
 def _cells(listed: ListedSavepoint) -> list[Cell]:

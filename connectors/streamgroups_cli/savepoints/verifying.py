@@ -7,7 +7,7 @@ import typer
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.savepoints.store import verify_savepoint
 from streamgroups_cli.exits import ExitCode
-from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_cli.output import Output, OutputOption, emit_rows
 from streamgroups_cli.savepoints.arguments import Location, SavepointId
 from streamgroups_operators.savepoints.directory import SavepointDirectory
 
@@ -18,11 +18,7 @@ def verify(location: Location, savepoint: SavepointId, output: OutputOption = Ou
     """Check the size and the checksum of each file of a savepoint. Exit code 1: a problem."""
     checked, problems = verify_savepoint(SavepointDirectory(location, savepoint))
     rows: list[list[Cell]] = [[it.operator, it.file, it.problem] for it in problems]
-    names = [column.name for column in _COLUMNS]
-    emit(
-        output,
-        document=lambda: {"files": checked, "problems": [dict(zip(names, row, strict=True)) for row in rows]},
-        tables=lambda: [Table(_COLUMNS, rows, heading=f"{checked} files, {len(rows)} problems")],
-    )
+    table = Table(_COLUMNS, rows, heading=f"{checked} files, {len(rows)} problems")
+    emit_rows(output, "problems", table, files=checked)
     if rows:
         raise typer.Exit(ExitCode.ERROR)

@@ -23,7 +23,7 @@ from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.groups.scope import positions_of
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit, print_message
+from streamgroups_cli.output import Output, OutputOption, emit_rows, print_message
 from streamgroups_cli.state.selection import Location, selected
 from streamgroups_operators.collection import Collectable, Collector
 from streamgroups_operators.shared_files import without_shared
@@ -77,12 +77,7 @@ def collect(
             plans.append((group_id, operator, collector, found))
     plans = _without_shared(plans)
     rows = [_cells(group_id, operator, found) for group_id, operator, _, found in plans]
-    columns = [column.name for column in _COLUMNS]
-    emit(
-        output,
-        document=lambda: {"dry_run": not execute, "states": [dict(zip(columns, row, strict=True)) for row in rows]},
-        tables=lambda: [Table(_COLUMNS, rows)],
-    )
+    emit_rows(output, "states", Table(_COLUMNS, rows), dry_run=not execute)
     count = sum(len(found.files) + len(found.unfinished) for *_, found in plans)
     if not count:
         print_message(NOTHING_TO_DO)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_cli.output import Output, OutputOption, emit_rows
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
 from streamgroups_operators.inspection import inspect
 
@@ -28,9 +28,4 @@ def list_states(location: Location, groups: GroupsArgument = None, output: Outpu
         oldest, newest = (utc(times[0]), utc(times[-1])) if times else (None, None)
         sizes = found.sizes.values()
         rows.append([group_id, operator, len(found.partitions), len(sizes), sum(sizes), oldest, newest])
-    names = [column.name for column in _COLUMNS]
-    emit(
-        output,
-        document=lambda: {"states": [dict(zip(names, row, strict=True)) for row in rows]},
-        tables=lambda: [Table(_COLUMNS, rows)],
-    )
+    emit_rows(output, "states", Table(_COLUMNS, rows))

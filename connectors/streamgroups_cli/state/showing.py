@@ -55,15 +55,15 @@ def show(
             states.append(_cells(group_id, operator, manifest, state))
             if rows:
                 contents += _rows(files, state)
-    names, row_names = ([column.name for column in columns] for columns in (_COLUMNS, _ROW_COLUMNS))
+    table, row_table = Table(_COLUMNS, states), Table(_ROW_COLUMNS, contents)
     emit(
         output,
         document=lambda: {
-            "states": [dict(zip(names, it, strict=True)) for it in states],
-            **({"rows": [dict(zip(row_names, it, strict=True)) for it in contents]} if rows else {}),
+            "states": table.documents,
+            **({"rows": row_table.documents} if rows else {}),
         },
         tables=lambda: [
-            Table(_COLUMNS, states),
+            table,
             *([Table(_ROW_COLUMNS, [[*it[:3], _text(it[3])] for it in contents])] if rows else []),
         ],
     )

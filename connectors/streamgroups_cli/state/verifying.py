@@ -6,7 +6,7 @@ import typer
 
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_cli.exits import ExitCode
-from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_cli.output import Output, OutputOption, emit_rows
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
 from streamgroups_operators.inspection import Inspection, inspect
 
@@ -21,12 +21,8 @@ def verify(location: Location, groups: GroupsArgument = None, output: OutputOpti
         found = inspect(files)
         checked += len(found.sizes)
         problems += [[group_id, operator, *problem] for problem in _problems(found)]
-    names = [column.name for column in _COLUMNS]
-    emit(
-        output,
-        document=lambda: {"files": checked, "problems": [dict(zip(names, it, strict=True)) for it in problems]},
-        tables=lambda: [Table(_COLUMNS, problems, heading=f"{checked} files, {len(problems)} problems")],
-    )
+    table = Table(_COLUMNS, problems, heading=f"{checked} files, {len(problems)} problems")
+    emit_rows(output, "problems", table, files=checked)
     if problems:
         raise typer.Exit(ExitCode.ERROR)
 

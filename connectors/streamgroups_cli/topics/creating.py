@@ -17,7 +17,7 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.options import with_options
-from streamgroups_cli.output import Output, OutputOption, emit
+from streamgroups_cli.output import Output, OutputOption, emit_rows
 
 _COLUMNS = (Column("topic"), Column("partitions", right=True), Column("replicas", right=True), Column("result"))
 
@@ -61,12 +61,7 @@ def create(
             if name not in existing and cluster.topics.create_topic(name, partitions, replication_factor, settings)
         }
         rows = _rows(cluster, names, created)
-    columns = [column.name for column in _COLUMNS]
-    emit(
-        output,
-        document=lambda: {"topics": [dict(zip(columns, row, strict=True)) for row in rows]},
-        tables=lambda: [Table(_COLUMNS, rows)],
-    )
+    emit_rows(output, "topics", Table(_COLUMNS, rows))
 
 
 def _settings(assignments: Sequence[str]) -> dict[str, str]:
