@@ -13,19 +13,10 @@ from typing import Annotated
 import typer
 
 from streamgroups.dlq.letter import DeadLetter
-from streamgroups.dlq.redrive import State, state_of
+from streamgroups.dlq.redrive import State
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.connection import Connect
-from streamgroups_cli.dlq.queue import (
-    DEFAULT_MAX_ATTEMPTS,
-    DlqArgument,
-    MaxAttemptsOption,
-    SelectOptions,
-    committed,
-    queue_of,
-)
-from streamgroups_cli.dlq.tables import TableOptions
+from streamgroups_cli.dlq.queue import DlqArgument, QueueOptions, SelectOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows
 
@@ -57,27 +48,23 @@ _FIELDS: Mapping[By, Callable[[DeadLetter], Cell]] = {
 
 @with_options
 def stats(
-    connect: Connect,
+    options: QueueOptions,
     select: SelectOptions,
-    table: TableOptions,
     dlq: DlqArgument,
     by: Annotated[
         list[By] | None, typer.Option("--by", help="A field to count by; repeatable. Default: step, error and topic.")
     ] = None,
-    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
     output: OutputOption = Output.table,
 ) -> None:
     """Count dead letters by step, error and topic, or by other fields."""
     fields = list(dict.fromkeys(by or (By.step, By.error, By.topic)))
     counts: defaultdict[tuple[Cell, ...], Counter[State]] = defaultdict(Counter)
     times: dict[tuple[Cell, ...], tuple[int, int]] = {}
-    with committed(connect)() as cluster:
-        queue = queue_of(cluster, dlq, table)
-        redriven = queue.redriven()
-        for stored in queue.letters(select.selection):
+    with options.queue(dlq) as queue:
+        for stored, state in queue.states(select.selection):
             letter = stored.letter
             key = tuple(_FIELDS[it](letter) for it in fields)
-            counts[key][state_of(letter, redriven, max_attempts)] += 1
+            counts[key][state] += 1
             first, last = times.get(key, (letter.failed_at_ms, letter.failed_at_ms))
             times[key] = min(first, letter.failed_at_ms), max(last, letter.failed_at_ms)
     columns = [*(Column(it.value) for it in fields), *(Column(name, right=True) for name in _NUMBERS), *_TIMES]

@@ -11,20 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from streamgroups.dlq.letter_files import document_of
-from streamgroups.dlq.redrive import State, state_of
+from streamgroups.dlq.redrive import State
 from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.connection import Connect
-from streamgroups_cli.dlq.queue import (
-    DEFAULT_MAX_ATTEMPTS,
-    DlqArgument,
-    MaxAttemptsOption,
-    SelectOptions,
-    committed,
-    queue_of,
-)
-from streamgroups_cli.dlq.tables import TableOptions
+from streamgroups_cli.dlq.queue import DlqArgument, QueueOptions, SelectOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
@@ -42,23 +33,18 @@ _CHARACTERS_SHOWN = 60
 
 @with_options
 def list_letters(
-    connect: Connect,
+    options: QueueOptions,
     select: SelectOptions,
-    table: TableOptions,
     dlq: DlqArgument,
     state: Annotated[list[State] | None, typer.Option("--state", help="The state of a letter; repeatable.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest N letters.")] = 100,
-    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
     output: OutputOption = Output.table,
 ) -> None:
     """List dead letters, the newest last."""
-    with committed(connect)() as cluster:
-        queue = queue_of(cluster, dlq, table)
-        redriven = queue.redriven()
+    with options.queue(dlq) as queue:
         count = 0
         kept: deque[tuple[AnyLetter, State]] = deque(maxlen=limit)
-        for letter in queue.letters(select.selection):
-            found = state_of(letter.letter, redriven, max_attempts)
+        for letter, found in queue.states(select.selection):
             if not state or found in state:
                 count += 1
                 kept.append((letter, found))

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.dlq.redrive import Purge, State, plan_purge, state_of
+from streamgroups.dlq.redrive import Purge, State, plan_purge
 from streamgroups.dlq.stored_letters import Selection, StoredLetter
 from streamgroups.dlq.table_letters import AnyLetter, TablePurge, plan_table_purge
 from streamgroups.errors import PartlyDone
@@ -20,20 +20,9 @@ from streamgroups.positions import parse_time_ms
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
-from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq import queue as queues
-from streamgroups_cli.dlq.queue import (
-    DEFAULT_MAX_ATTEMPTS,
-    DlqArgument,
-    MaxAttemptsOption,
-    Queue,
-    TableQueue,
-    TopicQueue,
-    committed,
-    queue_of,
-)
+from streamgroups_cli.dlq.queue import DlqArgument, Queue, QueueOptions, TableQueue, TopicQueue
 from streamgroups_cli.dlq.redriving import ExecuteOption
-from streamgroups_cli.dlq.tables import TableOptions
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, emit_rows, print_message
@@ -49,8 +38,7 @@ _COLUMNS = (
 
 @with_options
 def purge(
-    connect: Connect,
-    table: TableOptions,
+    options: QueueOptions,
     dlq: DlqArgument,
     before: Annotated[
         str | None, typer.Option("--before", metavar="TIME", help="Only letters that failed before this time.")
@@ -58,15 +46,13 @@ def purge(
     include_waiting: Annotated[
         bool, typer.Option("--include-waiting", help="Delete letters that were not redriven too.")
     ] = False,
-    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
     execute: ExecuteOption = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Delete redriven letters. In a topic, up to the first letter of each partition that must remain."""
     before_ms = None if before is None else parse_time_ms(before, option="--before")
-    with committed(connect)() as cluster:
-        queue = queue_of(cluster, dlq, table)
-        states = _states(queue, max_attempts)
+    with options.queue(dlq) as queue:
+        states = _states(queue)
         if isinstance(queue, TableQueue):
             letters = ((it.letter, state) for it, state in states)
             rows = plan_table_purge(letters, before_ms=before_ms, include_waiting=include_waiting)
@@ -82,15 +68,13 @@ def purge(
         _warn_of_kept(plan)
         due = {it.topic_partition: it.next_offset for it in plan if it.deleted}
         if _is_applied(due, execute):
-            _delete_before(cluster, due, connect.timeout)
+            _delete_before(queue.cluster, due, options.timeout)
             _print_deleted(sum(sum(it.deleted.values()) for it in plan))
 
 
-def _states(queue: Queue, max_attempts: int) -> Iterator[tuple[AnyLetter, State]]:
+def _states(queue: Queue) -> Iterator[tuple[AnyLetter, State]]:
     """All letters with their states. Their values can be large, and are left out."""
-    redriven = queue.redriven()
-    for stored in queue.letters(Selection()):
-        state = state_of(stored.letter, redriven, max_attempts)
+    for stored, state in queue.states(Selection()):
         yield replace(stored, letter=replace(stored.letter, key=None, value=None, headers=())), state
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
 
-from streamgroups.dlq.redrive import MAX_ATTEMPTS, Redrive, redriven_topic
+from streamgroups.dlq.redrive import MAX_ATTEMPTS, Redrive, State, redriven_topic, state_of
 from streamgroups.dlq.stored_letters import Foreign, Selection, StoredLetter, TableLetter, stored
 from streamgroups.dlq.table_letters import AnyForeign, AnyLetter, ForeignRow, LetterTable, letter_of
 from streamgroups.errors import NotAuthorized, StreamGroupsError
@@ -25,15 +25,11 @@ from streamgroups.partitions import TopicPartition
 from streamgroups.positions import parse_time_ms
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect, timeout_s
-from streamgroups_cli.dlq.tables import TableOptions
+from streamgroups_cli.dlq.tables import PostgresOption, table_of
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import print_message
 
 DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The topic or the table with the dead letters.")]
-MaxAttemptsOption = Annotated[
-    int, typer.Option("--max-attempts", min=1, metavar="N", help="A record that has failed N times is parked.")
-]
-DEFAULT_MAX_ATTEMPTS = MAX_ATTEMPTS
 
 
 def _repeatable(name: str, metavar: str, help_: str, *short: str) -> typer.models.OptionInfo:
@@ -88,11 +84,6 @@ class SelectOptions:
         )
 
 
-def committed(connect: Connect) -> Connect:
-    """Returns the connection with committed records only. Letters of an aborted batch do not exist."""
-    return replace(connect, kafka=["isolation.level=read_committed", *(connect.kafka or [])])
-
-
 class Queue(ABC):
     """A queue of dead letters.
 
@@ -100,16 +91,23 @@ class Queue(ABC):
         cluster: the cluster with the ids of redriven letters.
         dlq: its topic or its table, as the user has named it.
         name: its name in the topic of redriven ids.
+        max_attempts: a record that has failed this number of times is parked.
     """
 
-    def __init__(self, cluster: Cluster, dlq: str, name: str) -> None:
-        self._cluster, self.dlq, self.name = cluster, dlq, name
+    def __init__(self, cluster: Cluster, dlq: str, name: str, max_attempts: int) -> None:
+        self.cluster, self.dlq, self.name, self._max_attempts = cluster, dlq, name, max_attempts
         #: The records or rows that are no dead letters, as far as the queue was read.
         self.foreign: list[AnyForeign] = []
 
     @abstractmethod
     def letters(self, selection: Selection) -> Iterator[AnyLetter]:
         """Reads the selected letters."""
+
+    def states(self, selection: Selection) -> Iterator[tuple[AnyLetter, State]]:
+        """Reads the selected letters, each with its state."""
+        redriven = self.redriven()
+        for it in self.letters(selection):
+            yield it, state_of(it.letter, redriven, self._max_attempts)
 
     def redriven(self) -> frozenset[str]:
         """Reads the ids of redriven letters."""
@@ -120,14 +118,14 @@ class Queue(ABC):
     def _redriven_records(self) -> Iterator[Message]:
         topic = redriven_topic(self.name)
         try:
-            if topic not in self._cluster.topics.describe_topics([topic], operation="Read"):
+            if topic not in self.cluster.topics.describe_topics([topic], operation="Read"):
                 return
         except NotAuthorized as e:
             # A redrive has opened the topic before it reads the ids, so it sends no letter again.
             print_message(f"Redriven letters count as waiting, because their ids cannot be read. {e}")
             return
-        bounds = require_bounds(self._cluster.topics.bounds(partitions_of(self._cluster, {topic: None})))
-        yield from self._cluster.topics.read(
+        bounds = require_bounds(self.cluster.topics.bounds(partitions_of(self.cluster, {topic: None})))
+        yield from self.cluster.topics.read(
             {tp: it.beginning_offset for tp, it in bounds.items()}, {tp: it.end_offset for tp, it in bounds.items()}
         )
 
@@ -150,8 +148,8 @@ class TopicQueue(Queue):
         UnknownTopic: if the topic does not exist.
     """
 
-    def __init__(self, cluster: Cluster, dlq: str) -> None:
-        super().__init__(cluster, dlq, dlq)
+    def __init__(self, cluster: Cluster, dlq: str, max_attempts: int) -> None:
+        super().__init__(cluster, dlq, dlq, max_attempts)
         self._bounds = require_bounds(cluster.topics.bounds(partitions_of(cluster, {dlq: None})))
 
     @property
@@ -176,7 +174,7 @@ class TopicQueue(Queue):
     def letters(self, selection: Selection) -> Iterator[StoredLetter]:
         """See :meth:`Queue.letters`."""
         self.foreign.clear()
-        for record in self._cluster.topics.read(self.beginnings, self.ends):
+        for record in self.cluster.topics.read(self.beginnings, self.ends):
             found = stored(record)
             if isinstance(found, Foreign):
                 self.foreign.append(found)
@@ -193,8 +191,8 @@ class TableQueue(Queue):
         table: the table.
     """
 
-    def __init__(self, cluster: Cluster, dlq: str, table: LetterTable) -> None:
-        super().__init__(cluster, dlq, table.queue)
+    def __init__(self, cluster: Cluster, dlq: str, table: LetterTable, max_attempts: int) -> None:
+        super().__init__(cluster, dlq, table.queue, max_attempts)
         self.table = table
 
     def letters(self, selection: Selection) -> Iterator[TableLetter]:
@@ -208,19 +206,32 @@ class TableQueue(Queue):
                 yield found
 
 
-def queue_of(cluster: Cluster, dlq: str, where: TableOptions) -> TopicQueue | TableQueue:
-    """Finds a queue.
+@dataclass(frozen=True, slots=True)
+class QueueOptions(Connect):
+    """The options of each command about dead letters."""
 
-    Args:
-        cluster: the cluster of the queue, or of the ids of its redriven letters.
-        dlq: its topic or its table.
-        where: the database of the table.
+    postgres: PostgresOption = None
+    max_attempts: Annotated[
+        int, typer.Option("--max-attempts", min=1, metavar="N", help="A record that has failed N times is parked.")
+    ] = MAX_ATTEMPTS
 
-    Raises:
-        StreamGroupsError: if the queue does not exist or is not accessible.
-    """
-    table = where.find(dlq)
-    return TopicQueue(cluster, dlq) if table is None else TableQueue(cluster, dlq, table)
+    @contextmanager
+    def queue(self, dlq: str) -> Iterator[TopicQueue | TableQueue]:
+        """Connects, and finds a queue. The end of the ``with`` block closes the connection.
+
+        Args:
+            dlq: its topic or its table.
+
+        Raises:
+            StreamGroupsError: if the queue does not exist or is not accessible.
+        """
+        # Letters of an aborted batch do not exist.
+        connect = replace(self, kafka=["isolation.level=read_committed", *(self.kafka or [])])
+        with connect() as cluster:
+            if self.postgres is None:
+                yield TopicQueue(cluster, dlq, self.max_attempts)
+            else:
+                yield TableQueue(cluster, dlq, table_of(self.postgres, dlq), self.max_attempts)
 
 
 def open_redrive(cluster: Cluster, dlq: str, timeout: str) -> AbstractContextManager[Redrive]:

@@ -21,18 +21,8 @@ from streamgroups.errors import InvalidOption, PartlyDone, StreamGroupsError, Un
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
-from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq import queue as queues
-from streamgroups_cli.dlq.queue import (
-    DEFAULT_MAX_ATTEMPTS,
-    DlqArgument,
-    MaxAttemptsOption,
-    Queue,
-    SelectOptions,
-    committed,
-    queue_of,
-)
-from streamgroups_cli.dlq.tables import TableOptions
+from streamgroups_cli.dlq.queue import DlqArgument, Queue, QueueOptions, SelectOptions
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows, print_message
@@ -46,9 +36,8 @@ ExecuteOption = Annotated[
 
 @with_options
 def redrive(
-    connect: Connect,
+    options: QueueOptions,
     select: SelectOptions,
-    table: TableOptions,
     dlq: DlqArgument,
     to: Annotated[
         str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic. Default: the topic of each record.")
@@ -58,14 +47,12 @@ def redrive(
         typer.Option("--from-file", metavar="FILE", help="Send the letters of a file of 'export', with its values."),
     ] = None,
     include_parked: Annotated[bool, typer.Option("--include-parked", help="Send parked records too.")] = False,
-    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
     execute: ExecuteOption = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Send the records of dead letters to their topics again, each once only."""
     lines = None if from_file is None else _lines(from_file)
-    with committed(connect)() as cluster:
-        queue = queue_of(cluster, dlq, table)
+    with options.queue(dlq) as queue:
         _check_target(queue, to)
         redriven = queue.redriven()
         letters, repaired = _letters(queue, select.selection, lines, str(from_file))
@@ -73,13 +60,13 @@ def redrive(
             letters,
             redriven,
             to=to,
-            targets=None if to is not None else _targets(cluster, queue.name, letters, select.selection),
-            max_attempts=max_attempts,
+            targets=None if to is not None else _targets(queue, letters, select.selection),
+            max_attempts=options.max_attempts,
             include_parked=include_parked,
             repaired=repaired,
         )
         sent = [it for it in plan if it.topic is not None]
-        _check_topics(cluster, sorted({str(it.topic) for it in sent}))
+        _check_topics(queue.cluster, sorted({str(it.topic) for it in sent}))
         _emit(dlq, plan, output, dry_run=not execute)
         queue.warn_of_foreign()
         _warn(plan, to)
@@ -88,7 +75,7 @@ def redrive(
         elif not execute:
             print_message(ONLY_A_PLAN)
         else:
-            _send(cluster, queue, sent, connect.timeout)
+            _send(queue, sent, options.timeout)
 
 
 def _check_target(queue: Queue, to: str | None) -> None:
@@ -99,7 +86,7 @@ def _check_target(queue: Queue, to: str | None) -> None:
         )
 
 
-def _targets(cluster: Cluster, queue: str, letters: Sequence[AnyLetter], selection: Selection) -> Targets:
+def _targets(queue: Queue, letters: Sequence[AnyLetter], selection: Selection) -> Targets:
     """The topics to which records can return: those of ``--source``, and those that the groups of the letters read."""
     named = frozenset(selection.sources or ())
     others = {
@@ -111,9 +98,9 @@ def _targets(cluster: Cluster, queue: str, letters: Sequence[AnyLetter], selecti
     # A letter can name any group, and one that is invalid must not hide the others.
     for group_id in sorted(others):
         with suppress(StreamGroupsError):
-            committed_by = cluster.groups.committed_offsets([group_id])
+            committed_by = queue.cluster.groups.committed_offsets([group_id])
             read[group_id] = frozenset(tp.topic for tp in committed_by.get(group_id, {}))
-    return Targets(queue, named, read)
+    return Targets(queue.name, named, read)
 
 
 def _lines(file: Path) -> list[str]:
@@ -147,10 +134,10 @@ def _check_topics(cluster: Cluster, topics: Sequence[str]) -> None:
         )
 
 
-def _send(cluster: Cluster, queue: Queue, planned: Sequence[Planned], timeout: str) -> None:
+def _send(queue: Queue, planned: Sequence[Planned], timeout: str) -> None:
     sent = 0
     try:
-        with queues.open_redrive(cluster, queue.name, timeout) as running:
+        with queues.open_redrive(queue.cluster, queue.name, timeout) as running:
             # Only now no other redrive can add ids.
             for records in transactions(planned, queue.redriven()):
                 running.send(records)

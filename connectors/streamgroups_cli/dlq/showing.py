@@ -10,23 +10,15 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.dlq.redrive import State, state_of
+from streamgroups.dlq.redrive import State
 from streamgroups.dlq.stored_letters import Selection
 from streamgroups.dlq.table_letters import AnyLetter
 from streamgroups.errors import InvalidOption
 from streamgroups.printable import listed
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_cli.connection import Connect
 from streamgroups_cli.dlq.listing import document
-from streamgroups_cli.dlq.queue import (
-    DEFAULT_MAX_ATTEMPTS,
-    DlqArgument,
-    MaxAttemptsOption,
-    committed,
-    queue_of,
-)
-from streamgroups_cli.dlq.tables import TableOptions
+from streamgroups_cli.dlq.queue import DlqArgument, QueueOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.record_output import Show, ShowOption, words_of
@@ -37,27 +29,22 @@ _FLAT = (Column("id"), *_COLUMNS)
 
 @with_options
 def show_letters(
-    connect: Connect,
-    table: TableOptions,
+    options: QueueOptions,
     dlq: DlqArgument,
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="The ids of letters.")],
-    max_attempts: MaxAttemptsOption = DEFAULT_MAX_ATTEMPTS,
     show: ShowOption = Show.auto,
     output: OutputOption = Output.table,
 ) -> None:
     """Show letters with their keys, values and headers."""
-    with committed(connect)() as cluster:
-        queue = queue_of(cluster, dlq, table)
-        redriven = queue.redriven()
-        letters: list[AnyLetter] = list(queue.letters(Selection(ids=frozenset(ids))))
-    found: list[tuple[AnyLetter, State]] = [(it, state_of(it.letter, redriven, max_attempts)) for it in letters]
+    with options.queue(dlq) as queue:
+        found = list(queue.states(Selection(ids=frozenset(ids))))
     emit(
         output,
         document=lambda: {"dlq": dlq, "letters": [document(*it) for it in found]},
         tables=lambda: [Table(_COLUMNS, list(_rows(*it, show)), f"Letter {it[0].letter.id}") for it in found],
         flat=lambda: Table(_FLAT, [[it[0].letter.id, *row] for it in found for row in _rows(*it, show)]),
     )
-    missing = sorted(set(ids) - {it.letter.id for it in letters})
+    missing = sorted(set(ids) - {it.letter.id for it, _ in found})
     if missing:
         raise InvalidOption(
             f"'{dlq}' contains no letter {listed(missing)}.", remedy=f"See: streamgroups dlq list {dlq}."

@@ -7,7 +7,6 @@ The commands under ``dlq`` use it. psycopg is imported only when an option names
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -20,38 +19,35 @@ from streamgroups.extras import explained
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class TableOptions:
-    """The options for a queue that is a table of PostgreSQL."""
-
-    postgres: Annotated[
-        str | None,
-        typer.Option(
-            "--postgres",
-            metavar="NAME|CONNINFO",
-            help="The database, if DLQ is a table: a connection, or libpq's connection string, such as service=flights.",
-            rich_help_panel="PostgreSQL",
-        ),
-    ] = None
-
-    def find(self, dlq: str) -> LetterTable | None:
-        """Returns the table of a queue; ``None`` if the queue is a topic.
-
-        Raises:
-            StreamGroupsError: if the table is not accessible.
-        """
-        return None if self.postgres is None else find_table(_conninfo(self.postgres), dlq)
+PostgresOption = Annotated[
+    str | None,
+    typer.Option(
+        "--postgres",
+        metavar="NAME|CONNINFO",
+        help="The database, if DLQ is a table: a connection, or libpq's connection string, such as service=flights.",
+        rich_help_panel="PostgreSQL",
+    ),
+]
 
 
-def _conninfo(given: str) -> str:
-    """Returns a connection string. Each one contains an assignment or is a URL, and the name of a connection never is."""
+def table_of(given: str, dlq: str) -> LetterTable:
+    """Returns the table of a queue.
+
+    Args:
+        given: the value of :data:`PostgresOption`.
+        dlq: the table.
+
+    Raises:
+        StreamGroupsError: if the table is not accessible.
+    """
+    # A connection string contains an assignment or is a URL, and the name of a connection never is.
     if not _NAME.fullmatch(given):
-        return given
+        return find_table(given, dlq)
     try:
         from streamgroups_sinks.postgres.connected import conninfo_of
     except ImportError as e:
         raise explained(e, "--postgres") from e
-    return conninfo_of(connection_named(given, PostgresConnection), "")
+    return find_table(conninfo_of(connection_named(given, PostgresConnection), ""), dlq)
 
 
 def find_table(conninfo: str, table: str) -> LetterTable:
