@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgroups.errors import InvalidOption
+from streamgroups_cli.options import name_values
 
 if TYPE_CHECKING:
     from streamgroups_broker.embedded import EmbeddedKafka
@@ -42,7 +42,7 @@ def run(
     properties: Property = None,
 ) -> None:
     """Run a broker in the foreground, until Ctrl-C."""
-    settings = parse_properties(properties or [])
+    settings = dict(name_values("--property", properties, example="log.retention.hours=1"))
     from streamgroups_broker import DEFAULT_KAFKA_VERSION, EmbeddedKafka
     from streamgroups_broker.serving import serve
 
@@ -76,26 +76,6 @@ def tool(
     from streamgroups_broker.tool_process import become_tool
 
     become_tool(name, arguments or (), bootstrap_server, kafka_version or DEFAULT_KAFKA_VERSION)
-
-
-def parse_properties(assignments: list[str]) -> dict[str, str]:
-    """Parses properties from ``name=value`` texts.
-
-    Raises:
-        InvalidOption: if a text has no ``=`` or no name.
-
-    >>> parse_properties(["num.io.threads=8", "ssl.cipher.suites=a=b"])
-    {'num.io.threads': '8', 'ssl.cipher.suites': 'a=b'}
-    """
-    parsed = {}
-    for assignment in assignments:
-        name, separator, value = assignment.partition("=")
-        if not separator or not name.strip():
-            raise InvalidOption(
-                f"--property {assignment!r} is not NAME=VALUE.", remedy="Write it as log.retention.hours=1."
-            )
-        parsed[name.strip()] = value
-    return parsed
 
 
 def _announce(kafka: EmbeddedKafka) -> None:

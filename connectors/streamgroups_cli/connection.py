@@ -8,6 +8,7 @@ without a network.
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,25 +20,20 @@ import typer
 
 from streamgroups.connections.config_file import load_connections
 from streamgroups.connections.variants import KafkaConnection
-from streamgroups.contexts import Choice, Given, choose
+from streamgroups.contexts import Choice, choose
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
 from streamgroups_admin.cluster import Cluster, connected
+from streamgroups_cli.options import name_values
 from streamgroups_cli.output import print_message
 
 _OBJECTS_PER_COLLECTION = 200_000
 _MIN_TIMEOUT_MS = 100
 
+_SERVERS = "bootstrap.servers"
+#: The environment variables. The command line is stronger.
+_CONTEXT_VARIABLE, _BOOTSTRAP_VARIABLE = "STREAMGROUPS_CONTEXT", "STREAMGROUPS_BOOTSTRAP_SERVER"
 _SETTINGS_HELP = "A client setting by its Java or librdkafka name; repeatable. Overrides the file."
-
-
-class FromVariable(str):
-    """The value of an option that an environment variable has set. The command line is stronger."""
-
-
-def _with_source(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
-    source = context.get_parameter_source(parameter.name or "")
-    return FromVariable(value) if value is not None and source is not None and source.name == "ENVIRONMENT" else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +60,8 @@ class ClusterOptions:
         typer.Option(
             "--context",
             metavar="NAME",
-            envvar="STREAMGROUPS_CONTEXT",
-            callback=_with_source,
-            help="A connection of type kafka (streamgroups connections), instead of --bootstrap-server.",
+            help="A connection of type kafka (streamgroups connections), instead of --bootstrap-server. Default: "
+            f"{_CONTEXT_VARIABLE}.",
             rich_help_panel="Cluster",
         ),
     ] = None
@@ -76,9 +71,7 @@ class ClusterOptions:
             "--bootstrap-server",
             "-b",
             metavar="HOST:PORT",
-            envvar="STREAMGROUPS_BOOTSTRAP_SERVER",
-            callback=_with_source,
-            help="One or more brokers of the cluster, separated by commas.",
+            help=f"One or more brokers of the cluster, separated by commas. Default: {_BOOTSTRAP_VARIABLE}.",
             rich_help_panel="Cluster",
         ),
     ] = None
@@ -97,8 +90,9 @@ class ClusterOptions:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings of ``--kafka``; see :func:`parse_settings`."""
-        return parse_settings(self.kafka or [])
+        """The settings of ``--kafka``."""
+        pairs = name_values("--kafka", self.kafka, example="security.protocol=SSL")
+        return {name.removeprefix("kafka."): value for name, value in pairs}
 
     def connection(self) -> Connection:
         """Applies the context that :func:`streamgroups.contexts.choose` names. ``--kafka`` overrides its settings.
@@ -107,33 +101,33 @@ class ClusterOptions:
             InvalidOption: if options contradict each other, or the context does not exist.
         """
         settings = self.settings
-        context, context_variable = _by_source(self.context)
-        bootstrap_server, bootstrap_variable = _by_source(self.bootstrap_server)
+        bootstrap_variable = os.environ.get(_BOOTSTRAP_VARIABLE)
+        named_by = {
+            "--bootstrap-server": self.bootstrap_server is not None,
+            "--command-config": self.command_config is not None,
+            f"--kafka {_SERVERS}": _SERVERS in map(str.lower, settings),
+        }
         chosen = choose(
-            Given(
-                context,
-                bootstrap_server,
-                self.command_config is not None,
-                frozenset(map(str.lower, settings)),
-                context_variable,
-                bootstrap_variable,
-            )
+            self.context,
+            [option for option, is_given in named_by.items() if is_given],
+            context_variable=os.environ.get(_CONTEXT_VARIABLE),
+            bootstrap_variable=bootstrap_variable,
         )
         if chosen is not Choice.NONE:
             connections = load_connections()
             name = connections.current if isinstance(chosen, Choice) else chosen
             if name is not None:
-                if context is None:
+                if self.context is None:
                     print_message(f"Context: {name}")
                 return _connection(connections.typed(name, KafkaConnection), settings)
-        return Connection(self.bootstrap_server, self.command_config, settings)
+        return Connection(self.bootstrap_server or bootstrap_variable, self.command_config, settings)
 
 
 def _connection(found: KafkaConnection, settings: Mapping[str, str]) -> Connection:
     from streamgroups_kafka.client.connected import connected_settings
 
     values = connected_settings(found, {}).values
-    return Connection(values.pop("bootstrap.servers", None), None, {**values, **settings})
+    return Connection(values.pop(_SERVERS, None), None, {**values, **settings})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +178,6 @@ def connect_to(name: str, timeout_s: float) -> Iterator[Cluster]:
         yield cluster
 
 
-def _by_source(value: str | None) -> tuple[str | None, str | None]:
-    """Returns the value of an option as that of the command line, and as that of its environment variable."""
-    return (None, str(value)) if isinstance(value, FromVariable) else (value, None)
-
-
 def _print_duration(requests: Mapping[str, int], elapsed_s: float) -> None:
     each = ", ".join(f"{name} {count}" for name, count in sorted(requests.items()))
     count = sum(requests.values())
@@ -220,26 +209,3 @@ def timeout_s(text: str) -> float:
     if timeout_ms < _MIN_TIMEOUT_MS:
         raise InvalidOption(f"Option '--timeout' is '{text}'.", remedy=f"It must be at least {_MIN_TIMEOUT_MS}ms.")
     return timeout_ms / 1_000
-
-
-def parse_settings(assignments: list[str]) -> dict[str, str]:
-    """Parses client settings from ``name=value`` texts.
-
-    Raises:
-        InvalidOption: if a text has no ``=`` or no name. The error does not contain the text, which can be a secret.
-
-    >>> parse_settings(["security.protocol=SSL", "sasl.password=a=b"])
-    {'security.protocol': 'SSL', 'sasl.password': 'a=b'}
-    >>> parse_settings(["hunter2"])
-    Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: A --kafka option is not NAME=VALUE. Write it as --kafka security.protocol=SSL.
-    """
-    parsed = {}
-    for assignment in assignments:
-        name, separator, value = assignment.partition("=")
-        if not separator or not name.strip():
-            raise InvalidOption(
-                "A --kafka option is not NAME=VALUE.", remedy="Write it as --kafka security.protocol=SSL."
-            )
-        parsed[name.strip().removeprefix("kafka.")] = value
-    return parsed

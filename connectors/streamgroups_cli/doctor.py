@@ -22,7 +22,7 @@ from streamgroups_cli.check_results import emit_results
 from streamgroups_cli.connection import ClusterOptions
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption
-from streamgroups_cli.spark_settings import spark_settings
+from streamgroups_cli.spark_settings import Conf, Master, spark_settings
 
 if TYPE_CHECKING:
     from streamgroups_kafka.client.config import ClientConfig
@@ -32,20 +32,14 @@ if TYPE_CHECKING:
 def doctor(
     cluster: ClusterOptions,
     executors: Annotated[
-        bool, typer.Option("--executors", help="Start a Spark application, and check the Python of every executor.")
-    ] = False,
-    master: Annotated[
-        str | None,
+        bool,
         typer.Option(
-            metavar="URL",
-            help="With --executors: Spark's master. Default: that of spark-submit and spark-defaults.conf.",
-            show_default=False,
+            "--executors",
+            help="Start a Spark application with --master and --conf, and check the Python of every executor.",
         ),
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", metavar="NAME=VALUE", help="With --executors: a setting of Spark; repeatable."),
-    ] = None,
+    ] = False,
+    master: Master = None,
+    conf: Conf = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Show the versions in use, and the problems.

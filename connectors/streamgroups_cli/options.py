@@ -7,9 +7,18 @@ function only.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from streamgroups.errors import InvalidOption
+
+ExecuteOption = Annotated[
+    bool,
+    typer.Option("--execute/--dry-run", help="Apply the plan; otherwise only print it.", show_default="dry-run"),
+]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -46,3 +55,26 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def name_values(option: str, assignments: Iterable[str] | None, *, example: str) -> list[tuple[str, str]]:
+    """Parses the values of a repeatable option of the form ``NAME=VALUE``.
+
+    Args:
+        option: the name of the option.
+        assignments: its values.
+        example: a valid value.
+
+    Raises:
+        InvalidOption: if a value has no ``=`` or no name. The error does not contain it, because it can be a secret.
+
+    >>> name_values("--conf", ["spark.cores.max=4", "a=b=c"], example="a=b")
+    [('spark.cores.max', '4'), ('a', 'b=c')]
+    >>> name_values("--conf", ["hunter2"], example="spark.cores.max=4")
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: A --conf option is not NAME=VALUE. Write it as --conf spark.cores.max=4.
+    """
+    parts = [assignment.partition("=") for assignment in assignments or ()]
+    if not all(separator and name.strip() for name, separator, _ in parts):
+        raise InvalidOption(f"A {option} option is not NAME=VALUE.", remedy=f"Write it as {option} {example}.")
+    return [(name.strip(), value) for name, _, value in parts]

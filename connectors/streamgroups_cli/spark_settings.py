@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamgroups.errors import InvalidOption
+from streamgroups_cli.options import name_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,21 +36,13 @@ def spark_settings(master: str | None, assignments: Iterable[str] | None) -> dic
         assignments: the values of ``--conf``.
 
     Raises:
-        InvalidOption: if one is no assignment. The error does not contain it, because it can be a secret.
+        InvalidOption: if one is no assignment.
 
     >>> spark_settings("local[2]", ["spark.cores.max=4"])
     {'spark.master': 'local[2]', 'spark.cores.max': '4'}
-    >>> spark_settings(None, ["secret"])
-    Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: A --conf option is not NAME=VALUE. Write it as --conf spark.cores.max=4.
     """
     settings = {} if master is None else {"spark.master": master}
-    for assignment in assignments or ():
-        name, separator, value = assignment.partition("=")
-        if not separator or not name.strip():
-            raise InvalidOption("A --conf option is not NAME=VALUE.", remedy="Write it as --conf spark.cores.max=4.")
-        settings[name.strip()] = value
-    return settings
+    return settings | dict(name_values("--conf", assignments, example="spark.cores.max=4"))
 
 
 @contextmanager

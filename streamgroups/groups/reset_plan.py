@@ -211,3 +211,13 @@ def parse_scope(texts: Iterable[str]) -> dict[str, frozenset[int] | None]:
         else:
             scope[topic] = earlier | {int(n) for n in numbers}
     return scope
+
+
+def is_in_scope(tp: TopicPartition, scope: Mapping[str, frozenset[int] | None]) -> bool:
+    """Whether the result of :func:`parse_scope` contains a partition. An empty one contains all partitions.
+
+    >>> [is_in_scope(TopicPartition("flights", 1), parse_scope(texts)) for texts in ([], ["flights"], ["flights:0,2"])]
+    [True, True, False]
+    """
+    numbers = scope.get(tp.topic, frozenset()) if scope else None
+    return numbers is None or tp.partition in numbers

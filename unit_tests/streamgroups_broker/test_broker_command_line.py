@@ -27,7 +27,7 @@ def test_a_malformed_option_is_one_line_and_exit_code_2(
 ) -> None:
     assert run(monkeypatch, "broker", "run", "--property", "nonsense") == 2
     assert capsys.readouterr().err == (
-        "Error: --property 'nonsense' is not NAME=VALUE. Write it as log.retention.hours=1.\n"
+        "Error: A --property option is not NAME=VALUE. Write it as --property log.retention.hours=1.\n"
     )
 
 

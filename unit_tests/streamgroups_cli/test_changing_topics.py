@@ -91,7 +91,7 @@ def test_an_existing_topic_is_accepted_with_the_same_numbers(cli: CommandLine) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["flights", "--config", "retention.ms"], "--config retention.ms is not NAME=VALUE"),
+        (["flights", "--config", "retention.ms"], "A --config option is not NAME=VALUE"),
         (["flights", "--partitions", "0"], "--partitions"),
         (["flights", "--replication-factor", "9"], "could not be created"),
     ],

@@ -31,7 +31,7 @@ from streamgroups_cli.checkpoint.moving import at_positions, explain_state, plan
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.scope import TopicsOption
 from streamgroups_cli.groups.targets import OPTIONS, TargetOptions, only
-from streamgroups_cli.options import with_options
+from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 from streamgroups_kafka.client.clock import now_ms
 
@@ -78,12 +78,7 @@ def copy(
     allow_running: Annotated[
         bool, typer.Option("--allow-running", help="Copy although the query has written within the last minute.")
     ] = False,
-    execute: Annotated[
-        bool,
-        typer.Option(
-            "--execute/--dry-run", help="Write the copy; otherwise only print its plan.", show_default="dry-run"
-        ),
-    ] = False,
+    execute: ExecuteOption = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Copy a checkpoint at one committed batch: positions, watermark and state. The copy has a new query id.

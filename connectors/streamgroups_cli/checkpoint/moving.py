@@ -12,7 +12,7 @@ from streamgroups.checkpoints.spark_batches import SourceKind
 from streamgroups.checkpoints.spark_copy import with_positions
 from streamgroups.checkpoints.spark_logs import Operator
 from streamgroups.errors import CheckpointRejected, InvalidOption
-from streamgroups.groups.reset_plan import Facts, Move, plan, require_bounds
+from streamgroups.groups.reset_plan import Facts, Move, is_in_scope, plan, require_bounds
 from streamgroups.positions import AtTime
 from streamgroups.printable import listed
 from streamgroups.times import utc
@@ -44,7 +44,7 @@ def plan_moves(
         for source in batch.sources
         if source.kind is SourceKind.KAFKA
         for tp, it in source.ranges.items()
-        if not scope or (tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition}))
+        if is_in_scope(tp, scope)
     }
     if not positions:
         groups = sorted({it.group_id for it in batch.sources if it.group_id is not None})

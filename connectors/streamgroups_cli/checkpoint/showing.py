@@ -22,7 +22,7 @@ from streamgroups_admin.checkpoints.batches import Batch, query_id, read_batch, 
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, require_checkpoint, translated
 from streamgroups_admin.checkpoints.foreign_checkpoint import last_batches
 from streamgroups_cli.checkpoint.arguments import BatchOption, Location
-from streamgroups_cli.connection import Connect, FromVariable
+from streamgroups_cli.connection import Connect
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 
@@ -104,7 +104,7 @@ def show(
 
     With -b or --context: also the committed offsets of the group, and the bounds of the topics.
     """
-    is_connected = any(it is not None and not isinstance(it, FromVariable) for it in _cluster_options(connect))
+    is_connected = (connect.bootstrap_server, connect.context, connect.command_config) != (None, None, None)
     if source is not None and not as_options:
         raise InvalidOption("--source needs --as-options.", remedy="Omit it: all sources are shown.")
     if group is not None and not is_connected:
@@ -126,10 +126,6 @@ def show(
         tables=lambda: _tables(content),
         flat=lambda: _partitions(content),
     )
-
-
-def _cluster_options(connect: Connect) -> tuple[object, ...]:
-    return connect.bootstrap_server, connect.context, connect.command_config
 
 
 def _batches(files: CheckpointFiles, batch_id: int | None) -> list[Batch]:

@@ -39,6 +39,7 @@ from streamgroups.connections.variants import (
 from streamgroups.errors import InvalidOption
 from streamgroups_cli.connections.shown import DryRunOption, emit_connections
 from streamgroups_cli.connections_file import changed_connections, connections_in
+from streamgroups_cli.options import name_values
 from streamgroups_cli.output import Output, OutputOption, print_message
 
 #: The type of connection that has a key.
@@ -153,14 +154,8 @@ def _check_type(name: str, existing: str, of_type: str | None, given: Mapping[st
 def _settings(plain: Sequence[str], variables: Sequence[str], files: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for option, assignments in (("--setting", plain), ("--env", variables), ("--file", files)):
-        for assignment in assignments:
-            name, separator, value = assignment.partition("=")
-            # The text can be a secret.
-            if not separator or not name.strip():
-                raise InvalidOption(
-                    f"A {option} option is not NAME=VALUE.", remedy=f"Write it as {option} sasl.username=me."
-                )
-            name = name.strip().removeprefix("kafka.")
+        for given, value in name_values(option, assignments, example="sasl.username=me"):
+            name = given.removeprefix("kafka.")
             if name in found:
                 raise InvalidOption(f"Setting '{name}' is given twice.", remedy="Pass it once.")
             found[name] = {"--setting": value, "--env": {ENVIRONMENT: value}, "--file": {FILE: value}}[option]

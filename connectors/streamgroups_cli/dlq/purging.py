@@ -22,9 +22,8 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq.queue import DlqArgument, Queue, QueueOptions, TableQueue, TopicQueue
-from streamgroups_cli.dlq.redriving import ExecuteOption
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
-from streamgroups_cli.options import with_options
+from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import Output, OutputOption, emit, emit_rows, print_message
 
 _COUNTS = (Column("deleted", right=True), *(Column(state.name.lower(), right=True) for state in State))

@@ -24,14 +24,10 @@ from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.dlq import queue as queues
 from streamgroups_cli.dlq.queue import DlqArgument, Queue, QueueOptions, SelectOptions
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
-from streamgroups_cli.options import with_options
+from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows, print_message
 
 _COLUMNS = (Column("id"), Column("attempt", right=True), Column("state"), Column("to"), Column("repaired"))
-ExecuteOption = Annotated[
-    bool,
-    typer.Option("--execute/--dry-run", help="Apply the plan; otherwise only print it.", show_default="dry-run"),
-]
 
 
 @with_options

@@ -26,6 +26,7 @@ from streamgroups_admin.groups.undo_files import Changes, write_undo
 from streamgroups_cli.groups.plan_tables import emit_plans, warn_of_clamping
 from streamgroups_cli.groups.reset_states import require_states, with_states
 from streamgroups_cli.groups.scope import StateLocationOption
+from streamgroups_cli.options import ExecuteOption
 from streamgroups_cli.output import Output, OutputOption, print_message
 
 NOTHING_TO_DO = "There is nothing to do."
@@ -36,10 +37,7 @@ ONLY_A_PLAN = "Nothing was changed: this is the plan. --execute applies it."
 class ApplyOptions:
     """The options of each command that changes committed offsets."""
 
-    execute: Annotated[
-        bool,
-        typer.Option("--execute/--dry-run", help="Apply the plan; otherwise only print it.", show_default="dry-run"),
-    ] = False
+    execute: ExecuteOption = False
     undo_file: Annotated[
         Path | None,
         typer.Option(

@@ -16,7 +16,7 @@ from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup
 from streamgroups.groups.commit_metadata import mark_of, position_of
 from streamgroups.groups.offset_files import FiledOffset
-from streamgroups.groups.reset_plan import parse_scope
+from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.identity import UNKNOWN
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.ports import Committed
@@ -64,11 +64,7 @@ def copy(
     scope = parse_scope(topic or [])
     with connect() as cluster:
         committed = cluster.groups.committed_offsets([source, target])
-        filed = {
-            tp: _without_metadata(it)
-            for tp, it in committed[source].items()
-            if not scope or (tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition}))
-        }
+        filed = {tp: _without_metadata(it) for tp, it in committed[source].items() if is_in_scope(tp, scope)}
         if not filed:
             of_topics = f" of {', '.join(map(repr, scope))}" if scope else ""
             raise UnknownGroup(

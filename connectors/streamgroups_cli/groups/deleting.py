@@ -17,7 +17,7 @@ from streamgroups.acls import grant
 from streamgroups.coordination.reset_protocol import group_of, is_metadata_group, metadata_groups_of, resets_group_of
 from streamgroups.errors import GroupRejected, PartlyDone, StreamGroupsError, UnknownGroup, UnknownTopic
 from streamgroups.groups.description import GroupDescription, require_inactive
-from streamgroups.groups.reset_plan import parse_scope
+from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -147,9 +147,7 @@ def delete_offsets(
         committed = cluster.groups.committed_offsets([group])
         _require_known(cluster, described, committed)
         _require_available(described[group], list(scope))
-        found = sorted(
-            tp for tp in committed[group] if tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition})
-        )
+        found = sorted(tp for tp in committed[group] if is_in_scope(tp, scope))
         missing = [name for name in scope if name not in {tp.topic for tp in found}]
         if missing:
             raise UnknownTopic(

@@ -16,7 +16,7 @@ from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.durations import duration
 from streamgroups.errors import GroupRejected, InvalidOption, UnknownGroup, UnknownTopic
 from streamgroups.groups.description import is_active, require_inactive
-from streamgroups.groups.reset_plan import Facts, Move, ToListed, out_of_range, plan, require_bounds
+from streamgroups.groups.reset_plan import Facts, Move, ToListed, is_in_scope, out_of_range, plan, require_bounds
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.printable import listed, printable
@@ -63,7 +63,7 @@ def plan_from_checkpoint(
         )
     checkpoint = read_checkpoint(location)
     positions = kafka_positions(checkpoint, sources)
-    next_offsets = {tp: n for tp, n in positions.next_offsets.items() if not scope or _is_in(tp, scope)}
+    next_offsets = {tp: n for tp, n in positions.next_offsets.items() if is_in_scope(tp, scope)}
     if not next_offsets:
         raise InvalidOption(
             f"The checkpoint '{checkpoint.location}' has no position of the partitions of --topic.",
@@ -86,13 +86,6 @@ def plan_from_checkpoint(
             f"Warning: the checkpoint was written {duration(age_ms)} ago. Stop its query first, or records are read twice."
         )
     return GroupPlan(group_id, moves)
-
-
-def _is_in(tp: TopicPartition, scope: Mapping[str, frozenset[int] | None]) -> bool:
-    if tp.topic not in scope:
-        return False
-    numbers = scope[tp.topic]
-    return numbers is None or tp.partition in numbers
 
 
 def _bounds(
@@ -167,7 +160,7 @@ def print_spark_options(
     if any(numbers is not None for numbers in scope.values()):
         raise InvalidOption("--to-spark-options exports whole topics.", remedy="Omit the partitions of --topic.")
     committed = cluster.groups.committed_offsets([group_id])[group_id]
-    next_offsets = {tp: it.next_offset for tp, it in committed.items() if not scope or tp.topic in scope}
+    next_offsets = {tp: it.next_offset for tp, it in committed.items() if is_in_scope(tp, scope)}
     if not next_offsets:
         raise UnknownGroup(
             f"Group '{group_id}' has no committed offsets{' of these topics' if scope else ''}.",

@@ -14,7 +14,7 @@ import typer
 
 from streamgroups.errors import InvalidOption, UnknownGroup
 from streamgroups.groups.offset_files import FiledOffset, to_csv, to_json
-from streamgroups.groups.reset_plan import parse_scope
+from streamgroups.groups.reset_plan import is_in_scope, parse_scope
 from streamgroups.monitoring.group_tables import see_groups
 from streamgroups.printable import printable
 from streamgroups.times import utc
@@ -90,11 +90,7 @@ def export(
             group=unknown[0] if len(unknown) == 1 else None,
         )
     filed = {
-        g: {
-            tp: FiledOffset(c.next_offset, c.metadata)
-            for tp, c in offsets.items()
-            if not scope or (tp.topic in scope and tp.partition in (scope[tp.topic] or {tp.partition}))
-        }
+        g: {tp: FiledOffset(c.next_offset, c.metadata) for tp, c in offsets.items() if is_in_scope(tp, scope)}
         for g, offsets in committed.items()
     }
     by_name = Output.json if file is not None and file.suffix == ".json" else Output.csv

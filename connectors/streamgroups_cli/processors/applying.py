@@ -21,7 +21,7 @@ from streamgroups.printable import listed
 from streamgroups.processors.problems import check
 from streamgroups.tables import Column, Table
 from streamgroups_cli.instance_log import InstanceOptions, open_instance
-from streamgroups_cli.options import with_options
+from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 from streamgroups_cli.processors.files import read_files
 
@@ -48,10 +48,7 @@ def apply(
             show_default=False,
         ),
     ],
-    execute: Annotated[
-        bool,
-        typer.Option("--execute/--dry-run", help="Apply the plan; otherwise only print it.", show_default="dry-run"),
-    ] = False,
+    execute: ExecuteOption = False,
     prune: Annotated[
         bool, typer.Option("--prune", help="Drop the stopped processors of the instance that no file declares.")
     ] = False,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from streamgroups.instances.entries import group_of
 from streamgroups.instances.requests import dropped
 from streamgroups_cli.instance_log import InstanceOptions, open_instance, require_defined
-from streamgroups_cli.options import with_options
+from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.processors.starting import Names
 
@@ -18,10 +14,7 @@ from streamgroups_cli.processors.starting import Names
 def drop(
     options: InstanceOptions,
     names: Names,
-    execute: Annotated[
-        bool,
-        typer.Option("--execute/--dry-run", help="Drop them; otherwise only show them.", show_default="dry-run"),
-    ] = False,
+    execute: ExecuteOption = False,
 ) -> None:
     """Drop stopped processors. Their groups and states stay: 'streamgroups groups delete' deletes a group.
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from streamgroups.errors import SavepointDamaged, UnknownSavepoint
 from streamgroups_admin.savepoints.store import require_exists
 from streamgroups_cli.groups.apply import ONLY_A_PLAN
+from streamgroups_cli.options import ExecuteOption
 from streamgroups_cli.output import print_message
 from streamgroups_cli.savepoints.arguments import Location, SavepointId
 from streamgroups_operators.savepoints.directory import SavepointDirectory
@@ -17,10 +14,7 @@ from streamgroups_operators.savepoints.directory import SavepointDirectory
 def delete(
     location: Location,
     savepoint: SavepointId,
-    execute: Annotated[
-        bool,
-        typer.Option("--execute/--dry-run", help="Delete it; otherwise only show it.", show_default="dry-run"),
-    ] = False,
+    execute: ExecuteOption = False,
 ) -> None:
     """Delete a savepoint, which cannot be undone."""
     directory = SavepointDirectory(location, savepoint)

@@ -22,7 +22,7 @@ from streamgroups_admin.shell_quoting import names
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import NOTHING_TO_DO, ONLY_A_PLAN
 from streamgroups_cli.groups.scope import positions_of
-from streamgroups_cli.options import with_options
+from streamgroups_cli.options import ExecuteOption, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows, print_message
 from streamgroups_cli.state.selection import Location, selected
 from streamgroups_operators.collection import Collectable, Collector
@@ -52,12 +52,7 @@ def collect(
             help="How far back a reset keeps its state: the option 'stateRetention' of the queries.",
         ),
     ] = "1h",
-    execute: Annotated[
-        bool,
-        typer.Option(
-            "--execute/--dry-run", help="Delete the files; otherwise only count them.", show_default="dry-run"
-        ),
-    ] = False,
+    execute: ExecuteOption = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Delete the state files that no committed offset and no reset within the retention needs.

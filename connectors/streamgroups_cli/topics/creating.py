@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.errors import GroupRejected
 from streamgroups.partitions import TopicDescription
 from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.options import with_options
+from streamgroups_cli.options import name_values, with_options
 from streamgroups_cli.output import Output, OutputOption, emit_rows
 
 _COLUMNS = (Column("topic"), Column("partitions", right=True), Column("replicas", right=True), Column("result"))
@@ -51,7 +51,7 @@ def create(
 ) -> None:
     """Create topics. An existing topic is an error, and stays as it is."""
     names = list(dict.fromkeys(topics))
-    settings = _settings(config or [])
+    settings = dict(name_values("--config", config, example="retention.ms=3600000"))
     with connect() as cluster:
         existing = cluster.topics.describe_topics(names)
         _check(existing, partitions, replication_factor, settings, accepts=if_not_exists)
@@ -62,18 +62,6 @@ def create(
         }
         rows = _rows(cluster, names, created)
     emit_rows(output, "topics", Table(_COLUMNS, rows))
-
-
-def _settings(assignments: Sequence[str]) -> dict[str, str]:
-    settings = {}
-    for assignment in assignments:
-        name, separator, value = assignment.partition("=")
-        if not separator or not name.strip():
-            raise InvalidOption(
-                f"--config {assignment} is not NAME=VALUE.", remedy="Write it as --config retention.ms=3600000."
-            )
-        settings[name.strip()] = value
-    return settings
 
 
 def _check(
