@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamgroups._lazy import loaded, places
+from streamgroups._lazy import accessors, places
 from streamgroups._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -82,11 +82,13 @@ _PLACES = places(
     }
 )
 
+_get, _ = accessors(__name__, _PLACES)
+
 __all__ = ["__version__", *_MODULES, *_PLACES]
 
 
 def __getattr__(name: str) -> Any:
-    return import_module(f"streamgroups.{name}") if name in _MODULES else loaded(__name__, name, _PLACES)
+    return import_module(f"streamgroups.{name}") if name in _MODULES else _get(name)
 
 
 def __dir__() -> list[str]:

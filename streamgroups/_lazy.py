@@ -6,7 +6,7 @@ Source: PEP 562.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -22,22 +22,22 @@ def places(names: Mapping[str, str]) -> dict[str, str]:
     return {name: place for place, of_place in names.items() for name in of_place.split()}
 
 
-def loaded(module: str, name: str, of: Mapping[str, str]) -> Any:
-    """Returns a public name of a module.
+def accessors(module: str, of: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns ``__getattr__`` and ``__dir__`` of a module with public names.
 
     Args:
         module: the module, for example ``streamgroups.shapes``.
-        name: the name.
         of: see :func:`places`.
-
-    Raises:
-        AttributeError: if the module has no such name.
-        MissingExtra: if a package of an extra is missing.
     """
-    if name not in of:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    from streamgroups.extras import load
+    api = "sg" + module.removeprefix("streamgroups") if f"{module}.".startswith("streamgroups.") else module
 
-    place, _, holder = of[name].partition(":")
-    found = load(place, needed_by=f"{module.replace('streamgroups', 'sg', 1)}.{name}")
-    return getattr(getattr(found, holder) if holder else found, name)
+    def get(name: str) -> Any:
+        if name not in of:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        from streamgroups.extras import load
+
+        place, _, holder = of[name].partition(":")
+        found = load(place, needed_by=f"{api}.{name}")
+        return getattr(getattr(found, holder) if holder else found, name)
+
+    return get, lambda: sorted(of)

@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamgroups._lazy import accessors, places
+
 if TYPE_CHECKING:
-    from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
-    from streamgroups_broker.embedded import EmbeddedKafka
+    from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION as DEFAULT_KAFKA_VERSION
+    from streamgroups_broker.embedded import EmbeddedKafka as EmbeddedKafka
 
-__all__ = ["DEFAULT_KAFKA_VERSION", "EmbeddedKafka"]
-
-
-def __getattr__(name: str) -> object:
-    if name == "EmbeddedKafka":
-        from streamgroups_broker.embedded import EmbeddedKafka
-
-        return EmbeddedKafka
-    if name == "DEFAULT_KAFKA_VERSION":
-        from streamgroups_broker._releases import DEFAULT_KAFKA_VERSION
-
-        return DEFAULT_KAFKA_VERSION
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_PLACES = places(
+    {"streamgroups_broker._releases": "DEFAULT_KAFKA_VERSION", "streamgroups_broker.embedded": "EmbeddedKafka"}
+)
+__all__ = sorted(_PLACES)
+__getattr__, __dir__ = accessors(__name__, _PLACES)

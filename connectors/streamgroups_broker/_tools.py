@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption, StreamGroupsError
 
@@ -74,11 +74,29 @@ def tool_command(tool: str, args: Sequence[str], bootstrap_servers: str) -> list
     return [TOOLS[name], *address, *args]
 
 
+_Cluster = TypeVar("_Cluster", bound="RunsTools")
+
+
 class RunsTools(ABC):
     """A cluster that supports Kafka's command line tools."""
 
     #: The error for a tool that exceeds its timeout.
     tool_error: ClassVar[type[StreamGroupsError]] = EmbeddedBrokerError
+
+    def __enter__(self: _Cluster) -> _Cluster:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Starts the cluster. Does nothing if it is already started."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stops the cluster. Can be called repeatedly."""
 
     def run_tool(
         self, tool: str, *args: str, timeout_s: float = 60.0, stdin: str | None = None

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 from streamgroups_broker import _ivy
@@ -97,15 +96,6 @@ class EmbeddedKafka(RunsTools):
         self._nodes: tuple[Node, ...] = ()
         self._java: Java | None = None
         self._jars: KafkaJars | None = None
-
-    def __enter__(self) -> EmbeddedKafka:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Starts all nodes and waits until each serves requests. Does nothing if they are already started.

@@ -6,10 +6,12 @@ at their first use, so a test needs only the packages of the tools that it uses.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from streamgroups._lazy import accessors, places
 
 if TYPE_CHECKING:
-    # For type checkers, which do not call __getattr__; a test compares these imports with _NAMES.
+    # For type checkers, which do not call __getattr__; a test compares these imports with _PLACES.
     from streamgroups_broker import EmbeddedKafka as EmbeddedKafka
     from streamgroups_testkit.broker import BROKER_PROPERTIES as BROKER_PROPERTIES
     from streamgroups_testkit.broker import Broker as Broker
@@ -36,33 +38,21 @@ if TYPE_CHECKING:
     from streamgroups_testkit.spark_sessions import session_builder as session_builder
     from streamgroups_testkit.waits import wait_until as wait_until
 
-#: The names by the module that defines them.
-_NAMES = {
-    "streamgroups_broker": "EmbeddedKafka",
-    "streamgroups_testkit.broker": "BROKER_PROPERTIES Broker",
-    "streamgroups_testkit.clocks": "ControlledClock controlled_clock",
-    "streamgroups_testkit.containers": "ContainerKafka",
-    "streamgroups_testkit.postgres": "PostgresServer",
-    "streamgroups_testkit.producing": "Load produce recreate_topic",
-    "streamgroups_testkit.queries": "QueryProcess all_records arrived_records exclusive_options shared_options",
-    "streamgroups_testkit.reading": "ConsumedRecord committed_offsets describe_group end_offsets read_committed "
-    "wait_until_group_is_empty",
-    "streamgroups_testkit.session_queries": "QueryInSession running_query",
-    "streamgroups_testkit.spark_sessions": "session_builder",
-    "streamgroups_testkit.waits": "wait_until",
-}
-_PLACES = {name: place for place, names in _NAMES.items() for name in names.split()}
-
+_PLACES = places(
+    {
+        "streamgroups_broker": "EmbeddedKafka",
+        "streamgroups_testkit.broker": "BROKER_PROPERTIES Broker",
+        "streamgroups_testkit.clocks": "ControlledClock controlled_clock",
+        "streamgroups_testkit.containers": "ContainerKafka",
+        "streamgroups_testkit.postgres": "PostgresServer",
+        "streamgroups_testkit.producing": "Load produce recreate_topic",
+        "streamgroups_testkit.queries": "QueryProcess all_records arrived_records exclusive_options shared_options",
+        "streamgroups_testkit.reading": "ConsumedRecord committed_offsets describe_group end_offsets read_committed "
+        "wait_until_group_is_empty",
+        "streamgroups_testkit.session_queries": "QueryInSession running_query",
+        "streamgroups_testkit.spark_sessions": "session_builder",
+        "streamgroups_testkit.waits": "wait_until",
+    }
+)
 __all__ = [*_PLACES]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'streamgroups_testkit' has no attribute '{name}'")
-    from streamgroups.extras import load
-
-    return getattr(load(_PLACES[name], needed_by=f"streamgroups_testkit.{name}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = accessors(__name__, _PLACES)

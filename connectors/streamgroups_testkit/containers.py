@@ -22,7 +22,6 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from testcontainers.core.config import testcontainers_config
@@ -218,15 +217,6 @@ class ContainerKafka(RunsTools):
         self._guard: subprocess.Popen[bytes] | None = None
         self._bootstrap_servers = ""
         self._inputs = itertools.count(1)
-
-    def __enter__(self) -> ContainerKafka:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start the container and wait until the broker serves requests. Does nothing if it is already started.

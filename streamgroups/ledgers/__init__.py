@@ -30,9 +30,9 @@ Users import the names below as ``sg.ledgers``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamgroups._lazy import loaded, places
+from streamgroups._lazy import accessors, places
 
 if TYPE_CHECKING:
     from streamgroups_spark.sinks.foreach_ledger import BatchLedger as BatchLedger
@@ -49,11 +49,4 @@ _PLACES = places(
 )
 
 __all__ = sorted(_PLACES)
-
-
-def __getattr__(name: str) -> Any:
-    return loaded(__name__, name, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = accessors(__name__, _PLACES)

@@ -5,9 +5,9 @@ Users import the names below as ``sg.supervision``. Source: SEMANTICS P5.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from streamgroups._lazy import loaded, places
+from streamgroups._lazy import accessors, places
 
 if TYPE_CHECKING:
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
@@ -25,11 +25,4 @@ _PLACES = places(
 )
 
 __all__ = sorted(_PLACES)
-
-
-def __getattr__(name: str) -> Any:
-    return loaded(__name__, name, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = accessors(__name__, _PLACES)

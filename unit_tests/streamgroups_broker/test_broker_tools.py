@@ -15,6 +15,10 @@ from streamgroups_broker._tools import RunsTools
 class Here(RunsTools):
     """A cluster whose tools are Python programs: the main class is the program."""
 
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
     def _address_for_tools(self) -> str:
         return "127.0.0.1:9092"
 
