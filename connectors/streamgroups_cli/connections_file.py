@@ -10,10 +10,9 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamgroups.connections.config_file import checked, config_path
+from streamgroups.connections.config_file import checked, config_path, read_document
 from streamgroups.connections.named import Connections
 from streamgroups.errors import InvalidOption
 
@@ -40,10 +39,14 @@ def changed_connections(*, dry_run: bool = False) -> Iterator[TOMLDocument]:
     Raises:
         InvalidOption: if the file or the change is invalid, or the file cannot be written. Nothing was changed.
     """
-    from tomlkit import document, dumps
+    from tomlkit import document, dumps, parse
 
     path = config_path()
-    found = _read(path) if path.exists() else document()
+    found = document()
+    if path.exists():
+        # It rejects an invalid text: an error of tomlkit can contain a part of a line, which can be a secret.
+        text, _ = read_document(path)
+        found = parse(text)
     yield found
     connections_in(found)
     if dry_run:
@@ -59,20 +62,3 @@ def changed_connections(*, dry_run: bool = False) -> Iterator[TOMLDocument]:
         raise InvalidOption(
             f"{path} cannot be written: {e.strerror}.", remedy="Set STREAMGROUPS_CONFIG to a file that you can write."
         ) from e
-
-
-def _read(path: Path) -> TOMLDocument:
-    from tomlkit import parse
-    from tomlkit.exceptions import TOMLKitError
-
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise InvalidOption(f"{path} cannot be read: {e.strerror}.", remedy="Check its permissions.") from e
-    except UnicodeDecodeError:
-        what = f"{path} is not UTF-8 text."
-    except (TOMLKitError, ValueError) as e:
-        # The text of the error can contain a part of the line, which can be a secret.
-        place = f": line {e.line}, column {e.col}" if hasattr(e, "line") and hasattr(e, "col") else ""
-        what = f"{path} is not TOML{place}."
-    raise InvalidOption(what, remedy="Correct the file.")

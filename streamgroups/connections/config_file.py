@@ -51,7 +51,7 @@ def load_connections(path: str | None = None) -> Connections:
     file = config_path() if path is None else Path(path)
     if not file.exists():
         return Connections(path=str(file))
-    return checked(file, _read_document(file))
+    return checked(file, read_document(file)[1])
 
 
 def connection_named(name: str, variant: type[_Variant], path: str | None = None) -> _Variant:
@@ -107,10 +107,15 @@ def _read_secrets(path: str) -> Mapping[str, Any]:
     if not file.exists():
         return {}
     _check_mode(file)
-    return _read_document(file)
+    return read_document(file)[1]
 
 
-def _read_document(file: Path) -> Mapping[str, Any]:
+def read_document(file: Path) -> tuple[str, Mapping[str, Any]]:
+    """Reads the file. Returns its text, and the document in it.
+
+    Raises:
+        InvalidOption: if it cannot be read, or is not TOML. The error contains no part of it.
+    """
     # Most processes of Spark have no connection, so they do not load the parser.
     if sys.version_info >= (3, 11):
         import tomllib
@@ -118,8 +123,8 @@ def _read_document(file: Path) -> Mapping[str, Any]:
         import tomli as tomllib
 
     try:
-        document: Mapping[str, Any] = tomllib.loads(_read_text(str(file)))
-        return document
+        text = _read_text(str(file))
+        return text, tomllib.loads(text)
     except OSError as e:
         raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Check its permissions.") from e
     except UnicodeDecodeError:

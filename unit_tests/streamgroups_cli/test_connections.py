@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -276,13 +278,13 @@ def test_use_and_delete_read_the_file_once(cli: CommandLine, config: Path, monke
     """Between two reads another command could change the file, and the second one would not be checked."""
     assert cli("connections", "set", "prod", "-b", "kafka1:9092").code == 0
     reads = []
-    read = connections_file._read
+    read = connections_file.read_document
 
-    def counted(path: Path) -> object:
+    def counted(path: Path) -> tuple[str, Mapping[str, Any]]:
         reads.append(path)
         return read(path)
 
-    monkeypatch.setattr(connections_file, "_read", counted)
+    monkeypatch.setattr(connections_file, "read_document", counted)
     assert cli("connections", "use", "prod").code == 0
     assert cli("connections", "delete", "prod").code == 0
     assert reads == [config, config], "one for each command"
