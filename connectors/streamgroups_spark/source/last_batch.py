@@ -145,7 +145,7 @@ class LastBatch:
                 f"The watermark of group '{group_id}' cannot be read from the checkpoint '{redacted(self._checkpoint, ())}': "
                 f"{redacted(str(e), ())}.",
                 remedy="Use a checkpoint that the driver can read, a path or a URI, without asynchronous progress tracking. Or "
-            "leave out includeWatermark.",
+                "leave out includeWatermark.",
                 group=group_id,
             ) from None
 
