@@ -18,7 +18,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamgroups.errors import GroupRejected, InvalidOption
+from streamgroups.errors import GroupRejected, InvalidOption, StreamGroupsError
 from streamgroups.processors.processor import DEFAULT_INSTANCE, Processor
 from streamgroups.retry import comes_true
 from streamgroups.supervision.policy import RestartPolicy
@@ -44,6 +44,7 @@ def run_processor(
     instance: str = DEFAULT_INSTANCE,
     member: int = 0,
     policy: RestartPolicy | None = None,
+    is_placed: bool = False,
     stop: threading.Event | None = None,
     started: Callable[[StreamingQuery], None] | None = None,
 ) -> Outcome:
@@ -57,12 +58,14 @@ def run_processor(
         instance: see :func:`~streamgroups_spark.processors.building.processor`.
         member: see :func:`~streamgroups_spark.processors.building.processor`.
         policy: the rules for restarts.
+        is_placed: whether the manager of an instance has placed this member here. An earlier run of it then ends, however
+            late, and this one waits for it. Otherwise a live run of this member is an error.
         stop: another thread sets it to stop the processor.
         started: called with the query of each run.
 
     Raises:
         InvalidOption: if the processor has no sink, or no such member.
-        GroupRejected: if this member runs already.
+        GroupRejected: if this member runs already, and is not placed here.
         QueryGivenUp: if the query failed permanently, or too often.
     """
     if declared.sink is None and declared.repartition is None:
@@ -70,7 +73,12 @@ def run_processor(
             f"Processor '{declared.name}' has no sink.", remedy="Add 'sink', or show its rows with --preview 20."
         )
     declared.check_member(member)
-    _reject_second_run(declared, instance, member)
+    stop = stop or threading.Event()
+    earlier = _EarlierRun(declared, instance, member)
+    if is_placed:
+        earlier.wait(stop)
+    else:
+        earlier.reject()
     prefix = f"{_client_prefix(declared, instance, member)}{platform.node()}-{os.getpid()}"
     with _checkpoint(declared, instance) as checkpoint:
 
@@ -107,29 +115,54 @@ def _client_prefix(declared: Processor, instance: str, member: int) -> str:
     return f"streamgroups-{declared.group_id(instance)}-{member}-"
 
 
-def _reject_second_run(declared: Processor, instance: str, member: int) -> None:
-    """Waits until the group has removed a killed run of this member, and rejects a live one.
+class _EarlierRun:
+    """An earlier run of a member, as its group shows it. Two live runs of one member would fence each other.
 
-    Two live runs of one member would fence each other.
+    Args:
+        declared: the processor.
+        instance: its instance.
+        member: the member.
     """
-    source = declared.source
-    group_id, prefix = declared.group_id(instance), _client_prefix(declared, instance, member)
-    topics = {"subscribe": ",".join(source.topics)} if source.repartitioned is not None else {}
-    given = {**source.options, **topics, "connection": source.connection, "group.id": group_id}
-    cluster = cluster_of(parse(given, streaming=True))
-    found: list[str] = []
 
-    def is_free() -> bool:
-        members = cluster.describe(group_id).members
-        found[:] = [f"{it.client_id} ({it.host})" for it in members if it.client_id.startswith(prefix)]
+    def __init__(self, declared: Processor, instance: str, member: int) -> None:
+        source = declared.source
+        self._group_id, self._member = declared.group_id(instance), member
+        self._prefix = _client_prefix(declared, instance, member)
+        topics = {"subscribe": ",".join(source.topics)} if source.repartitioned is not None else {}
+        given = {**source.options, **topics, "connection": source.connection, "group.id": self._group_id}
+        self._cluster = cluster_of(parse(given, streaming=True))
+        self._found: list[str] = []
+
+    def reject(self) -> None:
+        """Waits until the group has removed a killed run, and rejects a live one."""
+        if not self._has_ended() and not comes_true(self._has_ended, _REMOVED_WITHIN_S, every_s=_AGAIN_S):
+            raise GroupRejected(
+                f"Member {self._member} of group '{self._group_id}' runs already: {', '.join(self._found)}.",
+                remedy="Stop it first. To run several members, set 'replicas', and give each run its own --member.",
+                group=self._group_id,
+            )
+
+    def wait(self, stop: threading.Event) -> None:
+        """Waits until the group has removed it, or the event is set.
+
+        A worker whose driver is frozen keeps its members: Spark and the source continue without the driver. It stops them
+        when it continues. An outage of the brokers is no end either.
+        """
+        while not stop.is_set():
+            try:
+                if self._has_ended():
+                    return
+            except StreamGroupsError as e:
+                if not e.retriable:
+                    raise
+                logger.warning("The members of group %s cannot be read, and are read again: %s", self._group_id, e)
+            stop.wait(_AGAIN_S)
+
+    def _has_ended(self) -> bool:
+        members = self._cluster.describe(self._group_id).members
+        found = [f"{it.client_id} ({it.host})" for it in members if it.client_id.startswith(self._prefix)]
+        if found and found != self._found:
+            message = "Member %d of group %s is still in it: %s. Waiting until it has ended."
+            logger.warning(message, self._member, self._group_id, found[0])
+        self._found = found
         return not found
-
-    if is_free():
-        return
-    logger.warning("Member %d of group %s is still in it: %s. Waiting until it has ended.", member, group_id, found[0])
-    if not comes_true(is_free, _REMOVED_WITHIN_S, every_s=_AGAIN_S):
-        raise GroupRejected(
-            f"Member {member} of group '{group_id}' runs already: {', '.join(found)}.",
-            remedy="Stop it first. To run several members, set 'replicas', and give each run its own --member.",
-            group=group_id,
-        )

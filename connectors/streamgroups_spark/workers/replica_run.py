@@ -56,7 +56,9 @@ def declared_replica(instance: str) -> RunReplica:
     ) -> object:
         declared = processor_of(json.loads(definition.document))
         member = placement.replica.index
-        return run_processor(declared, session, instance=instance, member=member, stop=stop, started=started)
+        return run_processor(
+            declared, session, instance=instance, member=member, is_placed=True, stop=stop, started=started
+        )
 
     return run
 

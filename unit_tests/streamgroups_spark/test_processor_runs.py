@@ -1,0 +1,87 @@
+"""P2: a placed replica waits for the end of its earlier run, and a run in the foreground is rejected."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized
+from streamgroups.processors.reading import processor_of
+from streamgroups_spark.ops.supervise import Outcome
+from streamgroups_spark.processors import running
+
+DECLARED = processor_of(
+    {"name": "late", "source": {"connection": "prod", "subscribe": "flights"}, "sink": {"format": "noop"}}
+)
+EARLIER = SimpleNamespace(client_id="streamgroups-board.late-0-host-7-abcd", host="/127.0.0.1")
+#: The other member of the group.
+OTHER = SimpleNamespace(client_id="streamgroups-board.late-1-host-8-abcd", host="/127.0.0.1")
+UNREACHABLE = BrokerUnreachable("No broker responds.", remedy="Check the brokers.")
+
+
+class Cluster:
+    """Returns members, or raises errors, in the order of the requests."""
+
+    def __init__(self, *found: Any) -> None:
+        self._found: Iterator[Any] = iter(found)
+        self.requests = 0
+
+    def describe(self, group_id: str) -> Any:
+        assert group_id == "board.late"
+        self.requests += 1
+        found = next(self._found)
+        if isinstance(found, Exception):
+            raise found
+        return SimpleNamespace(members=found)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
+    def run_with(cluster: Cluster, **more: Any) -> Outcome:
+        monkeypatch.setattr(running, "cluster_of", lambda _: cluster)
+        monkeypatch.setattr(running, "parse", lambda given, streaming: given)
+        monkeypatch.setattr(running, "supervise", lambda start, policy, stop: Outcome(stop.is_set(), 0))
+        monkeypatch.setattr(running, "_AGAIN_S", 0.001)
+        monkeypatch.setattr(running, "_REMOVED_WITHIN_S", 0.01)
+        monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path))
+        return running.run_processor(DECLARED, None, instance="board", **more)  # type: ignore[arg-type]
+
+    return run_with
+
+
+def test_a_placed_replica_waits_as_long_as_its_earlier_run_lives(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(*[[EARLIER, OTHER]] * 100, [OTHER])
+    assert run(cluster, is_placed=True) == Outcome(False, 0)
+    assert cluster.requests == 101
+    assert caplog.text.count("Member 0 of group board.late is still in it") == 1
+
+
+def test_a_placed_replica_waits_for_the_brokers(run: Any) -> None:
+    assert run(Cluster(UNREACHABLE, [EARLIER], UNREACHABLE, []), is_placed=True) == Outcome(False, 0)
+    with pytest.raises(NotAuthorized):
+        run(Cluster(NotAuthorized("No.", remedy="Log in.")), is_placed=True)
+
+
+def test_a_placed_replica_that_waits_can_be_stopped(run: Any) -> None:
+    stop = threading.Event()
+
+    class Stopping(Cluster):
+        def describe(self, group_id: str) -> Any:
+            stop.set()
+            return SimpleNamespace(members=[EARLIER])
+
+    assert run(Stopping(), is_placed=True, stop=stop) == Outcome(True, 0)
+
+
+def test_a_run_in_the_foreground_is_rejected_after_a_while(run: Any) -> None:
+    assert run(Cluster([EARLIER], [])) == Outcome(False, 0)
+    with pytest.raises(
+        GroupRejected, match=r"Member 0 of group 'board.late' runs already: streamgroups-board.late-0-host-7"
+    ):
+        run(Cluster(*[[EARLIER]] * 1_000))
+    with pytest.raises(BrokerUnreachable):
+        run(Cluster(UNREACHABLE))
