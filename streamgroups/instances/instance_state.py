@@ -54,9 +54,27 @@ class InstanceState:
         return tuple(Replica(processor, i) for i in range(definition.replicas)) if definition is not None else ()
 
     def current(self, replica: Replica) -> Observation | None:
-        """The observed state of a replica, if it belongs to the current request of its processor; otherwise ``None``."""
+        """The observed state of a replica, if it belongs to its last placement and to the current request of its processor;
+        otherwise ``None``. A worker that was frozen can observe the end of a query that runs elsewhere by then.
+        """
         seen, desired = self.observed.get(replica), self.desired.get(replica.processor)
-        return seen if seen is not None and desired is not None and seen.placement.request == desired.request else None
+        if seen is None or desired is None or seen.placement.request != desired.request:
+            return None
+        return None if self.is_outdated(seen.placement) else seen
+
+    def is_outdated(self, placement: Placement) -> bool:
+        """Whether a replica was placed again later.
+
+        >>> state = InstanceState(placements={Replica("late", 0): Placement(Replica("late", 0), "w2", 8, 1)})
+        >>> state.is_outdated(Placement(Replica("late", 0), "w1", 7, 1))
+        True
+        """
+        last = self.placements.get(placement.replica)
+        if last is not None:
+            return last.number > placement.number
+        # Its slot is free again: the later query has failed or completed.
+        seen = self.observed.get(placement.replica)
+        return seen is not None and seen.placement.number > placement.number
 
     def is_required(self, replica: Replica) -> bool:
         """Whether a replica should run: its processor is defined and started, and it has neither failed nor completed."""

@@ -143,16 +143,33 @@ def test_P2_a_worker_runs_its_placements_and_ends_in_an_orderly_way() -> None:
     assert any(isinstance(it, Worker) for it in process.entries())
 
 
-@pytest.mark.parametrize(
-    "entry", [Removed("placement", LATE), Desired("late", False, 1), replace(PLACED, worker="w2", number=8)]
-)
-def test_an_outdated_placement_stops(entry: Entry) -> None:
+@pytest.mark.parametrize("entry", [Removed("placement", LATE), Desired("late", False, 1)])
+def test_a_removed_placement_stops(entry: Entry) -> None:
     process = Process()
     with process.running():
         process.wait(lambda: process.queries, "it runs")
         process.write(entry)
         process.wait(lambda: Observed.STOPPED in process.states(), "it stops")
     assert len(process.queries) == 1
+
+
+def test_an_outdated_placement_stops_and_does_not_replace_the_state_of_the_next_one() -> None:
+    process = Process()
+    elsewhere = replace(PLACED, worker="w2", number=8)
+    with process.running():
+        process.wait(lambda: Observed.RUNNING in process.states(), "it runs")
+        process.log.records += records_of(elsewhere, Observation(elsewhere, Observed.RUNNING, 0))
+        process.wait(lambda: process.queries[0].is_stopping, "it stops")
+    assert len(process.queries) == 1
+    assert Observed.STOPPED not in process.states()
+
+
+def test_a_state_that_an_earlier_worker_has_replaced_is_written_again() -> None:
+    process = Process()
+    with process.running():
+        process.wait(lambda: Observed.RUNNING in process.states(), "it runs")
+        process.write(Observation(replace(PLACED, worker="w0", number=6), Observed.STOPPED, 0))
+        process.wait(lambda: process.states()[-1:] == [Observed.RUNNING], "it is written again")
 
 
 def test_a_worker_without_a_lease_stops_its_queries_and_starts_them_again() -> None:

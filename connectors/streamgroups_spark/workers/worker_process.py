@@ -121,6 +121,13 @@ class WorkerProcess:
     def _follow(self, entries: list[Entry]) -> None:
         if Removed("worker", self.worker.id) in entries:
             self._is_removed = True
+        for entry in entries:
+            if isinstance(entry, Observation) and entry.placement != self._placement(entry.placement.replica):
+                # An earlier worker of this replica has replaced its state.
+                self._written.pop(entry.placement.replica, None)
+
+    def _placement(self, replica: Replica) -> Placement | None:
+        return self._runs[replica].placement if replica in self._runs else None
 
     def _renew(self) -> None:
         now = self.clock()
@@ -136,7 +143,8 @@ class WorkerProcess:
             # In this order: a query that ends in between has its last state in the next call.
             has_ended, seen = run.has_ended, run.observation()
             shown = replace(seen, progress=None if seen.state.has_ended else self._progress.get(replica))
-            if self._written.get(replica) != shown and not run.has_lost_spark:
+            is_outdated = self.reader.state.is_outdated(run.placement)
+            if self._written.get(replica) != shown and not run.has_lost_spark and not is_outdated:
                 self._written[replica] = shown
                 self._queue.put(shown)
             if has_ended:

@@ -322,6 +322,22 @@ def test_an_entry_of_another_writer_does_not_decrease_the_next_number() -> None:
     assert instance.state.next_number == number
 
 
+@pytest.mark.parametrize("last", [Observed.FAILED, Observed.COMPLETED, Observed.STOPPED])
+def test_the_last_state_of_a_frozen_worker_does_not_end_the_query_that_runs_elsewhere(last: Observed) -> None:
+    instance = running(1)
+    replica = Replica("proc01", 0)
+    old = instance.state.placements[replica]
+    instance.frozen.add(old.worker)
+    instance.settle(3_000, 6)
+    new = instance.state.placements[replica]
+    assert new.worker != old.worker
+    # Such as a query that was fenced when the process continued.
+    instance.write(Observation(old, last, instance.now_ms, error_code="group_rejected", error="It runs elsewhere."))
+    instance.settle()
+    assert instance.state.placements[replica] == new
+    assert replica in instance.runs[new.worker]
+
+
 def test_entries_of_others_do_not_end_a_manager() -> None:
     # Each principal with Write can write them.
     instance = running(1)
