@@ -45,6 +45,7 @@ class Query:
     state: Observed = Observed.RUNNING
     is_stopping: bool = False
     has_lost_spark: bool = False
+    stops_at_once: bool = True
 
     @property
     def has_ended(self) -> bool:
@@ -52,7 +53,9 @@ class Query:
 
     def stop(self, reason: str) -> None:
         assert reason
-        self.is_stopping, self.state = True, Observed.STOPPED
+        self.is_stopping = True
+        if self.stops_at_once:
+            self.state = Observed.STOPPED
 
     def join(self, timeout_s: float) -> bool:
         return timeout_s >= 0
@@ -197,6 +200,19 @@ def test_a_worker_that_was_declared_dead_in_a_pause_writes_no_heartbeat() -> Non
     assert process.queries[0].is_stopping
     later = process.entries()[process.entries().index(Removed("worker", "w1")) :]
     assert not any(isinstance(it, Worker) for it in later)
+
+
+def test_a_worker_that_was_declared_dead_is_no_place_for_a_processor_while_its_queries_stop() -> None:
+    process = Process()
+    with process.running():
+        process.wait(lambda: Observed.RUNNING in process.states(), "it runs")
+        process.queries[0].stops_at_once = False
+        # A heartbeat that was on its way reaches the topic after the decision of the manager.
+        process.log.records += records_of(Removed("worker", "w1"), Worker("w1", 2, 0, 7, 0, 6_000))
+        process.clock.advance(60_000)
+        process.wait(lambda: process.queries[0].is_stopping, "it stops")
+        process.wait(lambda: process.entries().count(Removed("worker", "w1")) == 2, "its lease is removed")
+        process.queries[0].state = Observed.STOPPED
 
 
 def records_of(*entries: Entry) -> list[tuple[bytes | None, bytes | None]]:

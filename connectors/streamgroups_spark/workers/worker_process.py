@@ -182,6 +182,9 @@ class WorkerProcess:
         """Stops all replicas, writes their last states, and removes the lease."""
         logger.info("Worker %s ends: %s.", self.worker.id, reason)
         self._act(f"its worker ends: {reason}")
+        if self._is_removed:
+            # A heartbeat that was on its way during a pause can have renewed the lease: nothing must be placed here.
+            self._queue.put(Removed("worker", self.worker.id))
         until_s = time.monotonic() + self.end_timeout_s
         while self._runs and time.monotonic() < until_s:
             for run in list(self._runs.values()):
