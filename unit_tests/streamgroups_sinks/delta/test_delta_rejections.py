@@ -106,7 +106,7 @@ def test_a_commit_that_fails_for_the_store_may_have_been_done() -> None:
     [
         (Demands(["rowTracking"], {}, {}), "the feature 'rowTracking'"),
         (Demands([], {"delta.constraints.positive": "n > 0"}, {}), "the constraint 'positive'"),
-        (Demands([], {}, {}, ["n"]), "an invariant on column 'n'"),
+        (Demands([], {}, {"n": {"delta.invariants": "{}"}}), "an invariant on column 'n'"),
         (Demands([], {}, {"n": {"delta.generationExpression": "m + 1"}}), "the generated column 'n'"),
         (Demands([], {}, {"n": {"delta.identity.start": 1}}), "the generated column 'n'"),
         (Demands(["columnMapping"], {"delta.columnMapping.mode": "name"}, {}), "column mapping"),
