@@ -238,7 +238,7 @@ def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
         (lambda df: df.withColumn("key", F.expr("'a' COLLATE UTF8_LCASE")), {}, "COLLATE UTF8_BINARY"),
         (lambda df: df.drop("timestamp"), {}, "Column 'timestamp' does not exist.*set 'on'"),
         (lambda df: df, {"on": "offset"}, "'offset' is of type bigint"),
-        (lambda df: df.selectExpr("*", "key"), {}, "Several columns have the name 'key'"),
+        (lambda df: df.selectExpr("*", "key"), {}, "2 columns have the name 'key'"),
         (lambda df: df.withColumn("id_high", F.lit(1)), {}, "uses the column name 'id_high' itself"),
         (lambda df: df, {"horizon": "0s"}, "'horizon' is 0"),
         (lambda df: df, {"horizon": "an hour"}, "'horizon' is 'an hour', which is not a duration"),

@@ -37,14 +37,12 @@ from streamgroups_spark.messages.batch import (
 )
 from streamgroups_spark.messages.query import (
     DurationRequest,
-    FinishedIn,
     FinishedRequest,
     QueryFacts,
     QueryRequest,
     ReportedStates,
 )
 from streamgroups_spark.messages.time import (
-    Explanation,
     ExplanationRequest,
     Observations,
     ObservationsRequest,
@@ -101,7 +99,7 @@ def test_requests(message: Any) -> None:
         ),
         BatchFacts({}, "g", "m", (), (), (), None, MembershipMode.EXCLUSIVE, False),
         BatchFlight("g", "m", None, 1, 2),
-        FinishedIn(1_500),
+        1_500,
         QueryStates("g", "m", BatchFigures({P0: StateSize(3, 120, 2)}, TaskFigures(1, 900, 0.25, 2, 400, 0.5, 30))),
         WaitingPartitions("g", "m", {P0: 5, TopicPartition("flights", 1): None}),
         CommittedReply({TopicPartition("flights", 0): 7}),
@@ -119,9 +117,7 @@ def test_requests(message: Any) -> None:
         ),
         TimeReply("m", STATE, SETTINGS, 5),
         TimeReply("m", SourceTime(), SETTINGS, 5),
-        Explanation(
-            StreamExplanation("board", "alice", (PartitionExplanation(P0, 5, None, "ahead"),), 3, imported="It is.")
-        ),
+        StreamExplanation("board", "alice", (PartitionExplanation(P0, 5, None, "ahead"),), 3, imported="It is."),
         True,
         False,
         None,

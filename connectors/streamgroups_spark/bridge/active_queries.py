@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from streamgroups_spark.bridge.plan import FORMAT, ReadStream, is_data_source, read_streams
 from streamgroups_spark.bridge.punctuation_options import stream_time
 from streamgroups_spark.internals.private_spark import PYTHON_SINK, PrivateFields, active_queries, qualified_path
-from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest, QueryFacts, QueryRequest
+from streamgroups_spark.messages.query import DurationRequest, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import StreamTime
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class ActiveQueries:
         #: Queries and sources by the process ids of requests. Spark removes a query before its sources have ended.
         self._answered: dict[frozenset[int], tuple[Any, Any]] = {}
 
-    def answer(self, request: Any) -> QueryFacts | FinishedIn | bool | None:
+    def answer(self, request: Any) -> QueryFacts | int | None:
         """Returns the reply to a source. ``None`` if no query of this application matches the request."""
         if isinstance(request, QueryRequest):
             return self._facts(request)
@@ -61,7 +61,7 @@ class ActiveQueries:
         committed = query.committedOffsets().get(source)
         return bool(committed.isDefined() and json.loads(committed.get().json()) == request.end)
 
-    def _finished_in(self, request: DurationRequest) -> FinishedIn | None:
+    def _finished_in(self, request: DurationRequest) -> int | None:
         """Returns the duration of the last batch; ``None`` if Spark has not reported this batch."""
         query, _ = self._answered.get(request.process_ids, (None, None))
         progress = None if query is None else query.lastProgress()
@@ -188,15 +188,15 @@ def kafka_output(options: Mapping[str, str]) -> str:
     return f"kafka:{given.get('topic') or 'the column topic'}"
 
 
-def finished_in(progress: str, end: Mapping[str, Any]) -> FinishedIn | None:
-    """Returns the duration of a batch from the plan to the end; ``None`` if the progress is that of another batch.
+def finished_in(progress: str, end: Mapping[str, Any]) -> int | None:
+    """Returns the milliseconds of a batch from the plan to the end; ``None`` if the progress is that of another batch.
 
     Args:
         progress: the JSON of the progress.
         end: the end offset of a source in the batch.
 
     >>> finished_in('{"sources": [{"endOffset": {"n": 7}}], "durationMs": {"triggerExecution": 900, "latestOffset": 100}}', {"n": 7})
-    FinishedIn(duration_ms=800)
+    800
     """
     found = json.loads(progress)
     ends = [it.get("endOffset") for it in found.get("sources") or ()]
@@ -204,7 +204,7 @@ def finished_in(progress: str, end: Mapping[str, Any]) -> FinishedIn | None:
     # Spark writes an offset as JSON, or as a text that contains JSON.
     if "triggerExecution" not in phases_ms or end not in [json.loads(it) if isinstance(it, str) else it for it in ends]:
         return None
-    return FinishedIn(phases_ms["triggerExecution"] - phases_ms.get("latestOffset", 0))
+    return int(phases_ms["triggerExecution"] - phases_ms.get("latestOffset", 0))
 
 
 def _time_of(stream: ReadStream) -> StreamTime | None:

@@ -12,11 +12,11 @@ from pyspark.sql.types import DataType
 
 from streamgroups.decoding.formats import Avro
 from streamgroups.decoding.registry import RegisteredSchema, SchemaRegistry
-from streamgroups.errors import InvalidOption, SchemaRejected
-from streamgroups_kafka.schema_registry.client import RegistryClient, client_of
+from streamgroups.errors import SchemaRejected
+from streamgroups_kafka.schema_registry.client import client_of
 from streamgroups_schemas.avro_types import arrow_type
 from streamgroups_schemas.avro_values import AVRO, check_reader, decode_avro, encode_avro
-from streamgroups_spark.decoding.python_values import Codec, check_encodable
+from streamgroups_spark.decoding.python_values import Codec, check_encodable, latest_schema
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.private_spark import from_arrow_type
 
@@ -98,17 +98,7 @@ def encoder(avro: Avro, type_: DataType) -> Codec:
 def _schema(avro: Avro) -> RegisteredSchema:
     if avro.schema is not None:
         return RegisteredSchema(0, AVRO, avro.schema)
-    assert avro.registry is not None
-    assert avro.subject is not None
-    # The client of this process has cached the latest schema of an earlier query.
-    with RegistryClient(avro.registry) as client:
-        latest = client.latest(avro.subject, AVRO)
-    if latest.type != AVRO:
-        raise InvalidOption(
-            f"The latest schema of subject '{avro.subject}' has the type {latest.type}, and not {AVRO}.",
-            remedy="Correct 'subject', or use the format of the subject.",
-        )
-    return latest
+    return latest_schema(avro, AVRO)
 
 
 def _type(schema: RegisteredSchema) -> DataType:

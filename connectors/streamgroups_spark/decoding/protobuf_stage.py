@@ -13,10 +13,10 @@ from pyspark.sql.types import DataType
 from streamgroups.decoding.formats import Protobuf
 from streamgroups.decoding.registry import SchemaRegistry
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.schema_registry.client import RegistryClient, client_of
+from streamgroups_kafka.schema_registry.client import client_of
 from streamgroups_schemas.protobuf_types import arrow_type
 from streamgroups_schemas.protobuf_values import PROTOBUF, MessageSchema, decode_protobuf, encode_protobuf
-from streamgroups_spark.decoding.python_values import Codec, check_encodable
+from streamgroups_spark.decoding.python_values import Codec, check_encodable, latest_schema
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.private_spark import from_arrow_type
 
@@ -54,7 +54,7 @@ def decoder(protobuf: Protobuf) -> tuple[Codec, DataType]:
     if protobuf.descriptor_set is not None:
         reader = MessageSchema(protobuf.message, protobuf.descriptor_set)
     else:
-        reader = _latest(protobuf)
+        reader = MessageSchema(protobuf.message, registered=latest_schema(protobuf, PROTOBUF))
     return ProtobufDecoder(reader, protobuf.registry), _type(reader)
 
 
@@ -73,23 +73,9 @@ def encoder(protobuf: Protobuf, type_: DataType) -> Codec:
             remedy="Remove 'descriptor_set'.",
         )
     else:
-        schema = _latest(protobuf)
+        schema = MessageSchema(protobuf.message, registered=latest_schema(protobuf, PROTOBUF))
     check_encodable(type_, _type(schema))
     return ProtobufEncoder(schema)
-
-
-def _latest(protobuf: Protobuf) -> MessageSchema:
-    assert protobuf.registry is not None
-    assert protobuf.subject is not None
-    # The client of this process has cached the latest schema of an earlier query.
-    with RegistryClient(protobuf.registry) as client:
-        registered = client.latest(protobuf.subject, PROTOBUF)
-    if registered.type != PROTOBUF:
-        raise InvalidOption(
-            f"The latest schema of subject '{protobuf.subject}' has the type {registered.type}, and not {PROTOBUF}.",
-            remedy="Correct 'subject', or use the format of the subject.",
-        )
-    return MessageSchema(protobuf.message, registered=registered)
 
 
 def _type(schema: MessageSchema) -> DataType:

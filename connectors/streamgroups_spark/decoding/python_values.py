@@ -14,8 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, DataType, DayTimeIntervalType, MapType, StructField, StructType
 
+from streamgroups.decoding.formats import Avro, Protobuf
+from streamgroups.decoding.registry import RegisteredSchema
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
+from streamgroups_kafka.schema_registry.client import RegistryClient
 from streamgroups_schemas.results import PROBLEM
 from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
 from streamgroups_spark.frames.columns import column
@@ -78,6 +81,30 @@ def _function(codec: Codec, returned: StructType) -> Any:
     made = arrow_function(decode_values, returned)
     # Otherwise Spark evaluates it again for each filter on its results.
     return made.asNondeterministic()
+
+
+def latest_schema(format_: Avro | Protobuf, type_: str) -> RegisteredSchema:
+    """Requests the latest schema of the subject of a format.
+
+    Args:
+        format_: a format with a registry.
+        type_: the name of the type in the registry.
+
+    Raises:
+        InvalidOption: if the schema has another type.
+        StreamGroupsError: if the registry does not answer, or does not have the subject.
+    """
+    assert format_.registry is not None
+    assert format_.subject is not None
+    # The client of this process has cached the latest schema of an earlier query.
+    with RegistryClient(format_.registry) as client:
+        latest = client.latest(format_.subject, type_)
+    if latest.type != type_:
+        raise InvalidOption(
+            f"The latest schema of subject '{format_.subject}' has the type {latest.type}, and not {type_}.",
+            remedy="Correct 'subject', or use the format of the subject.",
+        )
+    return latest
 
 
 def check_encodable(given: DataType, expected: DataType, path: str = "") -> None:

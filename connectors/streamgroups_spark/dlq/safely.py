@@ -7,11 +7,9 @@ SEMANTICS P4.
 from __future__ import annotations
 
 import importlib.util
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
@@ -23,6 +21,7 @@ from streamgroups.printable import listed
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, check_letters, source_columns
 from streamgroups_spark.dlq.safe_stage import SafeStage
 from streamgroups_spark.dlq.user_functions import FUNCTIONS
+from streamgroups_spark.frames.columns import check_distinct, columns_of
 from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.internals.private_spark import type_of
 from streamgroups_spark.internals.spark_api import arrow_schema, stored_schema
@@ -101,25 +100,17 @@ def safely(
 
 
 def _columns(ddl: str) -> StructType:
-    remedy = "Write columns with their types, as in 'price double, currency string'."
-    try:
-        columns = StructType.fromDDL(ddl)
-    except PySparkException as e:
-        raise InvalidOption(
-            f"Option 'output' is '{ddl}', which Spark cannot parse ({e.getCondition()}).", remedy=remedy
-        ) from None
-    if not isinstance(columns, StructType) or not columns.fields:
-        raise InvalidOption(f"Option 'output' is '{ddl}', which names no columns.", remedy=remedy)
+    columns = columns_of(ddl, "output", "price double, currency string")
     if COLUMN in map(str.lower, columns.names):
         raise InvalidOption(
             f"Option 'output' contains the column '{COLUMN}', which sg.safely adds itself.", remedy="Rename it."
         )
-    _check_distinct(columns.names)
+    check_distinct(map(str.lower, columns.names))
     return StructType([StructField(it.name, it.dataType) for it in columns])
 
 
 def _given(df: DataFrame, columns: Sequence[str] | None) -> list[str]:
-    _check_distinct(df.columns)
+    check_distinct(map(str.lower, df.columns))
     if isinstance(columns, str):
         raise InvalidOption(f"Option 'columns' is the text '{columns}'.", remedy=f"Pass a list: ['{columns}'].")
     given = [it for it in df.columns if it != COLUMN] if columns is None else list(columns)
@@ -163,9 +154,3 @@ def _classes(fail_on: type[Exception] | Sequence[type[Exception]]) -> ErrorClass
             remedy="Pass the classes of errors that are not about a record.",
         )
     return classes
-
-
-def _check_distinct(columns: Sequence[str]) -> None:
-    for name, times in Counter(it.lower() for it in columns).items():
-        if times > 1:
-            raise InvalidOption(f"{times} columns have the name '{name}'.", remedy="Rename one of them.")

@@ -67,8 +67,7 @@ def _of_streams(progress: Mapping[str, Any]) -> Iterator[StreamExplanation]:
 
 def _of_states(progress: Mapping[str, Any]) -> Iterator[StreamExplanation]:
     for group_id in sorted(set(readers_in(progress))):
-        for reply in request_all(SESSION, ExplanationRequest(group_id)):
-            yield reply.stream
+        yield from request_all(SESSION, ExplanationRequest(group_id))
 
 
 def groups_of(progress: Mapping[str, Any]) -> Iterator[str]:

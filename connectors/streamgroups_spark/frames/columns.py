@@ -5,9 +5,13 @@ Called by the functions of the API on the driver. Source: Spark's "Identifiers";
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from streamgroups.errors import InvalidOption
 
@@ -18,6 +22,40 @@ WATERMARK = "spark.watermarkDelayMs"
 def column(name: str) -> Column:
     """Returns a column, also if its name contains dots or backquotes."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def columns_of(ddl: str, option: str, example: str) -> StructType:
+    """Parses columns with their types, as Spark's SQL declares them.
+
+    Args:
+        ddl: the columns.
+        option: the name of the option of the user, for errors.
+        example: the columns of an example, for errors.
+
+    Raises:
+        InvalidOption: if Spark cannot parse them, or they name no columns.
+    """
+    remedy = f"Write columns with their types, as in '{example}'."
+    try:
+        columns = StructType.fromDDL(ddl)
+    except PySparkException as e:
+        raise InvalidOption(
+            f"Option '{option}' is '{ddl}', which Spark cannot parse ({e.getCondition()}).", remedy=remedy
+        ) from None
+    if not isinstance(columns, StructType) or not columns.fields:
+        raise InvalidOption(f"Option '{option}' is '{ddl}', which names no columns.", remedy=remedy)
+    return columns
+
+
+def check_distinct(names: Iterable[str]) -> None:
+    """Checks that no two columns have the same name.
+
+    Raises:
+        InvalidOption: for the first such name.
+    """
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise InvalidOption(f"{times} columns have the name '{name}'.", remedy="Rename one of them.")
 
 
 def delay_ms_of(df: DataFrame, on: str) -> int | None:

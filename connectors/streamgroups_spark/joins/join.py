@@ -22,7 +22,7 @@ from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups_operators.joins.join_definition import JoinOperator, parse_how
 from streamgroups_spark.dlq.failure_column import passes_letters
 from streamgroups_spark.dlq.late_letters import late_failure
-from streamgroups_spark.frames.columns import check_timestamp, column, delay_ms_of
+from streamgroups_spark.frames.columns import check_distinct, check_timestamp, column, delay_ms_of
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_values, key_column
 from streamgroups_spark.internals.spark_api import stored_schema
 from streamgroups_spark.source.read_options import have_producers
@@ -161,10 +161,8 @@ def _letter(rows: DataFrame, by: Sequence[str]) -> Column:
 def _check_names(df: DataFrame, by: Sequence[str]) -> None:
     if not by:
         raise InvalidOption("Option 'by' is empty.", remedy="Pass the key columns, such as ['key'].")
-    names = [*_OUTPUT_NAMES, *by]
-    for name in (*names, *df.columns):
-        if names.count(name) > 1 or df.columns.count(name) > 1:
-            raise InvalidOption(f"Two columns have the name '{name}'.", remedy="Rename one of them.")
+    check_distinct([*_OUTPUT_NAMES, *by])
+    check_distinct(df.columns)
     if "topic" not in df.columns:
         raise InvalidOption(
             f"The DataFrame has no column 'topic', by which {_CALLED} finds the side of a record.",

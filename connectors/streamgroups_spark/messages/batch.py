@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from streamgroups.groups.description import GroupDescription
@@ -218,60 +217,37 @@ def confirmed_by(group: GroupDescription, snapshot: MemberSnapshot) -> MemberSna
 
 
 def facts_of(
-    end: Mapping[str, Any],
+    source: BatchFacts,
     run: InFlight,
     snapshot: MemberSnapshot,
     written: InFlight,
-    *,
-    group_id: str,
-    member: str,
-    mode: MembershipMode,
-    joins: bool,
-    states_run_id: str | None = None,
-    owned: Mapping[TopicPartition, Owned] = MappingProxyType({}),
-    form: str = "",
-    query_id: str | None = None,
+    owned: Mapping[TopicPartition, Owned],
 ) -> BatchFacts:
-    """Builds the facts of the batch that Spark runs.
+    """Completes the facts of the batch that Spark runs.
 
     Args:
-        end: the end offset.
+        source: the facts without ranges.
         run: the number of the batch, and all ranges that it reads.
         snapshot: the ranges in flight and the group metadata of the member at one moment.
         written: the batch that was already written, completely or partly, when the query was restarted.
-        group_id: the group of the source.
-        member: the name of the source in the group.
-        mode: the membership of the source.
-        joins: whether the source joins the group.
-        states_run_id: the run under which tasks report states. ``None`` if the query has no operator with state in the
-            stage that reads.
         owned: the partitions of the member when the batch was planned.
-        form: the form of the program of the source.
-        query_id: Spark's id of the query. ``None`` if the source does not have it.
 
     >>> from streamgroups.partitions import TopicPartition
     >>> r = OffsetRange(TopicPartition("flights", 0), 10, 20)
-    >>> facts = facts_of({}, InFlight(3, (r,)), MemberSnapshot(InFlight(3, ()), None), InFlight(0, ()),
-    ...                  group_id="board", member="a", mode=MembershipMode.SHARED, joins=True)
+    >>> source = BatchFacts({}, "board", "a", (), (), (), None, MembershipMode.SHARED, joins=True)
+    >>> facts = facts_of(source, InFlight(3, (r,)), MemberSnapshot(InFlight(3, ()), None), InFlight(0, ()), {})
     >>> facts.ranges == (r,), facts.held
     (True, ())
     """
     # After a finished batch Spark runs a no-data batch to advance the watermark.
     is_in_flight = snapshot.in_flight is not None and snapshot.in_flight.number == run.number
     planned = run.ranges if is_in_flight else ()
-    return BatchFacts(
-        end=end,
-        group_id=group_id,
-        member=member,
+    return replace(
+        source,
         ranges=planned,
         held=snapshot.in_flight.ranges if snapshot.in_flight is not None and planned else (),
         written=tuple(r for r in planned if r in written.ranges) if written.number == run.number else (),
         group_metadata=snapshot.group_metadata,
-        mode=mode,
-        joins=joins,
-        states_run_id=states_run_id,
         owned={r.topic_partition: owned[r.topic_partition] for r in planned if r.topic_partition in owned},
-        form=form,
         marks=snapshot.marks if planned else {},
-        query_id=query_id,
     )

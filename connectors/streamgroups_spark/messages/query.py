@@ -47,7 +47,8 @@ class FinishedRequest:
 
 @dataclass(frozen=True, slots=True)
 class DurationRequest:
-    """Requests the duration of the finished batch with this end offset. The reply is :class:`FinishedIn`.
+    """Requests the duration of the finished batch with this end offset. The reply is the time from its plan to
+    its end, in milliseconds.
 
     A source with ``targetBatchTime`` sends it for each batch: the time between two calls of a source also contains the
     wait for the trigger.
@@ -59,17 +60,6 @@ class DurationRequest:
 
     process_ids: frozenset[int]
     end: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedIn:
-    """The duration of a batch.
-
-    Args:
-        duration_ms: the time from its plan to its end, in milliseconds.
-    """
-
-    duration_ms: int
 
 
 @dataclass(frozen=True, slots=True)

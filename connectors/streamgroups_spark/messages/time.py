@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.event_time.imported_watermark import ImportStatus
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.settings import TimeSettings
@@ -100,21 +99,11 @@ class TimeReply:
 
 @dataclass(frozen=True, slots=True)
 class ExplanationRequest:
-    """Requests the event time of windows of partitions. The reply is an :class:`Explanation`.
+    """Requests the event time of windows of partitions. The reply is a
+    :class:`~streamgroups.event_time.explanation.StreamExplanation`.
 
     Args:
         group_id: the group of the source.
     """
 
     group_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The event time of windows of partitions.
-
-    Args:
-        stream: the event time of the stream of the source.
-    """
-
-    stream: StreamExplanation

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from streamgroups.event_time.explanation import StreamExplanation
 from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
 from streamgroups_spark.messages.batch import (
     BatchFacts,
@@ -23,7 +24,6 @@ from streamgroups_spark.messages.batch import (
 )
 from streamgroups_spark.messages.query import (
     DurationRequest,
-    FinishedIn,
     FinishedRequest,
     QueryFacts,
     QueryRequest,
@@ -31,7 +31,6 @@ from streamgroups_spark.messages.query import (
     StateReportsRequest,
 )
 from streamgroups_spark.messages.time import (
-    Explanation,
     ExplanationRequest,
     Observations,
     ObservationsRequest,
@@ -60,14 +59,14 @@ Reply: TypeAlias = (
     BatchFacts
     | BatchFlight
     | CommittedReply
-    | Explanation
-    | FinishedIn
     | LedgerReply
     | Observations
     | QueryFacts
     | QueryStates
     | ReportedStates
+    | StreamExplanation
     | TimeReply
     | WaitingPartitions
     | bool
+    | int
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -24,7 +23,7 @@ from streamgroups.option_values import KAFKA
 from streamgroups.query.position_options import STARTING
 from streamgroups_kafka.client.java_settings import connection_settings
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
-from streamgroups_spark.frames.columns import column
+from streamgroups_spark.frames.columns import check_distinct, column, columns_of
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_types, marked, record_key
 from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
 from streamgroups_spark.internals.connect import reject_in_flow
@@ -155,7 +154,7 @@ def read_repartitioned(
         worst = sg.windows(delays.withWatermark("timestamp", "10 seconds"), on="timestamp", by=["airport"],
                            window=sg.shapes.tumbling("5 minutes"), aggregate={"worst": "max(delay)"})
     """
-    schema = columns if isinstance(columns, StructType) else _parsed(columns)
+    schema = columns if isinstance(columns, StructType) else columns_of(columns, "columns", "airport string, delay int")
     _check(schema, by)
     reader = spark.readStream.format(FORMAT).options(**_reading(topic, options))
     value = F.coalesce(F.col("value").cast("string"), F.raise_error(F.lit(_foreign(topic, "has no value"))))
@@ -191,9 +190,7 @@ def _check(schema: StructType, by: Sequence[str]) -> None:
     if times > 1:
         raise InvalidOption(f"Option 'by' contains '{name}' {times} times.", remedy="Pass each column once.")
     # Spark resolves names without their case.
-    [(name, times)] = Counter(map(str.lower, schema.names)).most_common(1)
-    if times > 1:
-        raise InvalidOption(f"{times} columns have the name '{name}'.", remedy="Rename one of them.")
+    check_distinct(map(str.lower, schema.names))
     old = [it for it in schema.names if it.lower() in map(str.lower, _PLACE) and [it, *by] != ["key", "key"]]
     if old:
         raise InvalidOption(
@@ -238,18 +235,3 @@ def _reading(topic: str, options: Mapping[str, str]) -> dict[str, str]:
     # The earlier records belong to the state too.
     start = {} if any(name.lower() in given for name in STARTING) else {"startingOffsets": "earliest"}
     return {**start, **options, isolation or "kafka.isolation.level": "read_committed", "subscribe": topic}
-
-
-def _parsed(columns: str) -> StructType:
-    try:
-        schema = StructType.fromDDL(columns)
-    except PySparkException as e:
-        schema, reason = None, f" ({e.getCondition()})"
-    else:
-        reason = ""
-    if not isinstance(schema, StructType) or not schema.fields:
-        raise InvalidOption(
-            f"Option 'columns' is '{columns}', which Spark cannot parse{reason}.",
-            remedy="Write columns with their types, as in 'airport string, delay int'.",
-        )
-    return schema

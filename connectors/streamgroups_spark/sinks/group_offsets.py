@@ -1,6 +1,6 @@
 """Adds offsets of a group to a transaction, with the consumer group metadata of the member that reads.
 
-Used by ``sinks.kafka`` for the end of a batch, and by ``sinks.letters.of_batch.before_output`` for its unchanged start. The broker rejects the
+Used by ``sinks.kafka`` for the end of a batch, and by ``sinks.letters.before_output`` for its unchanged start. The broker rejects the
 metadata of a member or a generation that it has replaced. Source: KIP-447; SEMANTICS X2, X3, X9.
 """
 

@@ -20,7 +20,7 @@ from streamgroups.errors import QueryUnknown, StateUnreachable, StreamGroupsErro
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_user
-from streamgroups_spark.messages.query import DurationRequest, FinishedIn, FinishedRequest
+from streamgroups_spark.messages.query import DurationRequest, FinishedRequest
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +54,11 @@ class LastBatch:
         """Returns the duration of the finished batch with this end offset; ``None`` if it is unknown."""
         request = DurationRequest(self._process_ids, offset)
         try:
-            found: FinishedIn | None = request_user(self._session, request)
+            found: int | None = request_user(self._session, request)
         except StreamGroupsError as e:
             logger.debug("The process that started the query does not report the duration of a batch: %s", e)
             return None
-        return None if found is None else found.duration_ms
+        return found
 
     def has_finished(self, offset: Mapping[str, Any]) -> bool:
         """Returns whether the batch with this end offset is finished.

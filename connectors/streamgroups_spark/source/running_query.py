@@ -67,14 +67,13 @@ from streamgroups_spark.messages.batch import (
 )
 from streamgroups_spark.messages.query import QueryFacts, QueryRequest
 from streamgroups_spark.messages.time import (
-    Explanation,
     ExplanationRequest,
     Observations,
     ObservationsRequest,
     StreamTime,
-    TimeReply,
     TimeRequest,
 )
+from streamgroups_spark.messages.unions import Reply
 from streamgroups_spark.source.background import SerialJobs, import_partition_sizes, in_background
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
 from streamgroups_spark.source.query_checks import check_drift, check_state, direct_columns, form_of_query
@@ -380,23 +379,7 @@ class RunningQuery:
             return None
         return WaitingPartitions(self._group_id, self.name, self.micro_batches.waiting)
 
-    def _explanation(self, question: ExplanationRequest) -> Explanation | None:
-        stream = self._states.explain(self.name) if question.group_id == self._group_id else None
-        return None if stream is None else Explanation(stream)
-
-    def _answer(
-        self, question: Any
-    ) -> (
-        BatchFacts
-        | BatchFlight
-        | CommittedReply
-        | QueryStates
-        | WaitingPartitions
-        | TimeReply
-        | Explanation
-        | bool
-        | None
-    ):
+    def _answer(self, question: Any) -> Reply | None:
         if isinstance(question, InFlightRequest):
             return self._flight()
         if isinstance(question, StatesRequest):
@@ -404,7 +387,7 @@ class RunningQuery:
         if isinstance(question, WaitingRequest):
             return self._waiting()
         if isinstance(question, ExplanationRequest):
-            return self._explanation(question)
+            return self._states.explain(self.name) if question.group_id == self._group_id else None
         if isinstance(question, TimeRequest):
             return None if self._time is None else self._time.reply_to(question)
         if isinstance(question, CommittedRequest):
@@ -418,21 +401,23 @@ class RunningQuery:
             if self._member is not None:
                 self._member.written(run.number)
             return True
-        return facts_of(
+        source = BatchFacts(
             question.end,
-            run,
-            # While it warms up, a query has no member yet and reads nothing.
-            self._snapshot(to_commit=question.to_commit, confirmed=question.confirmed),
-            self.micro_batches.written,
-            group_id=self._group_id,
-            member=self.name,
+            self._group_id,
+            self.name,
+            ranges=(),
+            held=(),
+            written=(),
+            group_metadata=None,
             mode=self._options.mode,
             joins=not isinstance(self._options.subscription, Partitions),
             states_run_id=self._states_run_id,
-            owned=self.micro_batches.owned_before,
             form=self._form,
             query_id=None if self.facts is None else self.facts.query_id,
         )
+        # While it warms up, a query has no member yet and reads nothing.
+        snapshot = self._snapshot(to_commit=question.to_commit, confirmed=question.confirmed)
+        return facts_of(source, run, snapshot, self.micro_batches.written, self.micro_batches.owned_before)
 
 
 def _now_ms() -> int:

@@ -1,6 +1,7 @@
 """``sg.side_effects.stable_batches(effect, ...)``: runs a side effect in ``foreachBatch`` with records that a replay does not change.
 
-Called by users on the driver; Spark calls the result for each batch:
+Called by users on the driver; Spark calls the result for each batch. A batch that cannot be pinned is rejected, before
+anything changes:
 
 1. Request the ranges of the batch from its source, and read the pins. :mod:`streamgroups.stable_input.pins` decides which
    ranges are pinned.
@@ -24,7 +25,7 @@ from functools import partial
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, StreamGroupsError
@@ -32,20 +33,24 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pin_retention import Retention
-from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment, cover
+from streamgroups.stable_input.pins import Pin, PinFile, PinnedPart, RecordSegment, cover
 from streamgroups_operators.pin_store import PinStore, check_location, check_writable, pin_files, record_files
+from streamgroups_operators.pinned_records import SOURCE
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.messages.batch import CommittedRequest
 from streamgroups_spark.session import SESSION
 from streamgroups_spark.sinks.batch_info import BatchInfo, batch_info, logged_batch
-from streamgroups_spark.stable_input.batch_checks import check_columns, check_ordinary, check_pinned_columns
 from streamgroups_spark.stable_input.tasks import REPORT, Attempts, Effect, ReadRecords, WriteRecords, segments_in
 
 logger = logging.getLogger(__name__)
 
 #: A collection lists all files.
 _EVERY_S = 60.0
+_TYPES = (StringType, IntegerType, LongType)
+_OTHER_QUERY = (
+    "Write the output to a topic with sg.exactly_once, and read this topic with another query that has the side effect."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +230,67 @@ class StableBatches:
 def _committed(group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     replies = request_all(SESSION, CommittedRequest(group_id, tuple(sorted(partitions))))
     return dict(replies[0].next_offsets) if replies else {}
+
+
+def check_columns(rows: DataFrame) -> None:
+    """Rejects a batch whose rows cannot be attributed to records of the source.
+
+    Raises:
+        InvalidOption: if a column is missing, has another type, or has the name of the column of the keys.
+    """
+    names = rows.columns
+    missing = [name for name in SOURCE if name not in names]
+    if missing:
+        raise InvalidOption(
+            f"The batch has no column {', '.join(map(repr, missing))}, so its rows cannot be attributed to records.",
+            remedy="Keep the columns 'topic', 'partition' and 'offset' of the source in each select. Rows behind an "
+            f"aggregation have no offset: {_OTHER_QUERY}",
+        )
+    for name, of in zip(SOURCE, _TYPES, strict=True):
+        found = [field.dataType for field in rows.schema.fields if field.name == name]
+        if len(found) != 1 or not isinstance(found[0], of):
+            raise InvalidOption(
+                f"The column '{name}' has the type {found[0].simpleString()}" + (", twice." if len(found) > 1 else "."),
+                remedy="The columns 'topic', 'partition' and 'offset' must be those of the source: do not replace them.",
+            )
+    if idempotency.COLUMN in names:
+        raise InvalidOption(
+            f"The batch already has a column '{idempotency.COLUMN}'.", remedy="Rename it: this column is added."
+        )
+
+
+def check_ordinary(info: BatchInfo, *, has_state: bool) -> str:
+    """Returns the group of a batch that can be pinned.
+
+    Raises:
+        InvalidOption: if it reads for several groups, or its query has an operator with state.
+    """
+    groups = sorted({source.group_id for source in info.sources})
+    if len(groups) > 1:
+        raise InvalidOption(
+            f"The query reads for the groups {', '.join(groups)}, but a stable batch belongs to one group.",
+            remedy="Read all topics with one source ('subscribe' accepts several).",
+        )
+    if has_state or any(source.states_run_id is not None for source in info.sources):
+        # A pinned batch is not computed again, but its state would have to be.
+        raise InvalidOption(
+            f"The query of group '{groups[0]}' has an operator with state, so its batches cannot be pinned.",
+            remedy=_OTHER_QUERY,
+        )
+    return groups[0]
+
+
+def check_pinned_columns(pinned: Collection[PinnedPart], schema: StructType, name: str) -> None:
+    """Rejects pinned records with other columns than those of the batch.
+
+    Raises:
+        InvalidOption: if the columns differ: the program has changed since the records were pinned.
+    """
+    for part in pinned:
+        if part.pin.segments and part.origin.columns != schema.simpleString():
+            raise InvalidOption(
+                f"The pinned records of {part.range} have the columns {part.origin.columns}, and those of the batch are "
+                f"{schema.simpleString()}.",
+                remedy="Let the previous version of the program finish these records. Or set another 'name' than "
+                f"'{name}': the records are then computed again, and have the same keys.",
+            )

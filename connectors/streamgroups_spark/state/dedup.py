@@ -19,7 +19,7 @@ from streamgroups.monitoring.query_progress import DEDUP_COUNTS
 from streamgroups_operators.dedup.dedup_operator import COUNTS, TIME, DedupOperator
 from streamgroups_operators.dedup.ids import HIGH, LOW
 from streamgroups_spark.dlq.failure_column import passes_letters
-from streamgroups_spark.frames.columns import check_timestamp, column
+from streamgroups_spark.frames.columns import check_distinct, check_timestamp, column
 from streamgroups_spark.frames.key_columns import NESTED, has_collation, is_partitioned_by
 from streamgroups_spark.frames.record_values import check_value_types
 from streamgroups_spark.internals.spark_api import arrow_schema
@@ -139,9 +139,8 @@ def _check_names(df: DataFrame, ids: Sequence[str], on: str) -> None:
             remedy="Keep the column 'timestamp' of the source, or set 'on' to another column of type timestamp.",
         )
     id_columns = {HIGH, LOW, TIME, *COUNTS}
+    check_distinct(df.columns)
     for name in df.columns:
-        if df.columns.count(name) > 1:
-            raise InvalidOption(f"Several columns have the name '{name}'.", remedy="Rename them.")
         if name in id_columns:
             raise InvalidOption(f"{_CALLED} uses the column name '{name}' itself.", remedy="Rename the column.")
 

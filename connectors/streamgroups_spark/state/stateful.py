@@ -6,10 +6,8 @@ in the stage that reads. Source: SEMANTICS S9, S10, W17.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -17,6 +15,7 @@ from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups_operators.function_operator import UPDATED, FunctionOperator, MigrateFunction, StateFunction
 from streamgroups_spark.dlq.failure_column import passes_letters
+from streamgroups_spark.frames.columns import check_distinct, columns_of
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_values, with_key_values
 from streamgroups_spark.internals.spark_api import arrow_schema, stored_schema
 from streamgroups_spark.state.chains import operator_before
@@ -29,6 +28,7 @@ from streamgroups_spark.state.operator_plan import (
 )
 
 _CALLED = "sg.stateful"
+_EXAMPLE = "n bigint, total double"
 
 
 @passes_letters
@@ -117,10 +117,10 @@ def stateful(
                 f"Option 'migrate' has {earlier!r}: {convert!r}.",
                 remedy=f"Pass a function for each earlier version, from 1 to {version - 1}.",
             )
-    rows = StructType([df.schema[key] for key in by] + _columns("state", state).fields)
-    emitted = _columns("output", output)
+    rows = StructType([df.schema[key] for key in by] + columns_of(state, "state", _EXAMPLE).fields)
+    emitted = columns_of(output, "output", _EXAMPLE)
     for columns in (df.columns, [*rows.names, UPDATED], emitted.names):
-        _check_names(columns)
+        check_distinct(columns)
     df = with_key_values(df, by)
     spark = df.sparkSession
     operator = FunctionOperator(
@@ -137,28 +137,6 @@ def stateful(
     if not df.isStreaming:
         return over_bounded_data(df, operator, emitted)
     return in_reading_stage(df, operator, emitted, _CALLED, upstream=upstream)
-
-
-def _columns(option: str, ddl: str) -> StructType:
-    try:
-        columns = StructType.fromDDL(ddl)
-    except PySparkException as e:
-        raise InvalidOption(
-            f"Option '{option}' is '{ddl}', which Spark cannot parse ({e.getCondition()}).",
-            remedy="Write columns with their types, as in 'n bigint, total double'.",
-        ) from None
-    if not isinstance(columns, StructType) or not columns.fields:
-        raise InvalidOption(
-            f"Option '{option}' is '{ddl}', which names no columns.",
-            remedy="Write columns with their types, as in 'n bigint, total double'.",
-        )
-    return columns
-
-
-def _check_names(columns: Sequence[str]) -> None:
-    [(name, times)] = Counter(columns).most_common(1)
-    if times > 1:
-        raise InvalidOption(f"{times} columns have the name '{name}'.", remedy="Rename one of them.")
 
 
 def _expiry_ms(expire_after: str | None) -> int | None:

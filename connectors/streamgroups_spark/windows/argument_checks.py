@@ -16,7 +16,7 @@ from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups.extras import load
-from streamgroups_spark.frames.columns import check_timestamp, delay_ms_of
+from streamgroups_spark.frames.columns import check_distinct, check_timestamp, delay_ms_of
 from streamgroups_spark.frames.key_columns import check_key_columns
 from streamgroups_spark.source.read_options import has_event_time, have_producers, read_options
 
@@ -41,10 +41,7 @@ def check_windows(
     check_key_columns(df.schema, by, [] if on is None else [on])
     if isinstance(windowing.boundary, EventTime):
         _check_time(df, on)
-    names = [*_OUTPUT_NAMES, *by, *aggregate]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidOption(f"Two output columns have the name '{name}'.", remedy="Rename one of them.")
+    check_distinct([*_OUTPUT_NAMES, *by, *aggregate])
     if not aggregate:
         raise InvalidOption(
             "Option 'aggregate' is empty.", remedy='Pass the aggregates to compute, such as {"records": "count(*)"}.'

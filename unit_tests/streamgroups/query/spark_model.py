@@ -248,16 +248,13 @@ class Run:
         group_metadata = (
             None if held is None else ConsumerGroupMetadata("airline", held.generation, str(held.member_id))
         )
+        source = BatchFacts(self._end, "airline", self.name, (), (), (), None, self.settings.mode, joins=True)
         return facts_of(
-            self._end,
+            source,
             run,
             MemberSnapshot(snapshot.in_flight, group_metadata),
             self.source.written,
-            group_id="airline",
-            member=self.name,
-            mode=self.settings.mode,
-            joins=True,
-            owned=self.source.owned_before,
+            self.source.owned_before,
         )
 
     @property
