@@ -19,8 +19,6 @@ from streamgroups.errors import InvalidOption
 from streamgroups_schemas.avro_guards import guarded
 from streamgroups_schemas.avro_parts import check_cost, flat, is_recursive
 
-#: The types without parts and names.
-PRIMITIVE = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 #: Logical types that are decoded, and their types. Any other is ignored, and so is one of another type.
 _LOGICAL = {
     "decimal": ("bytes", "fixed"),

@@ -6,8 +6,8 @@ import json
 import re
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,7 +35,7 @@ from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups_cli.metrics import dashboard_json
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.bridge.task_reports import OutputCounter, UnreadableCounts
-from streamgroups_spark.messages.batch import InFlightRequest, OutputWritten, StatesRequest, WaitingRequest
+from streamgroups_spark.messages.batch import Figures, FiguresRequest, OutputWritten
 from streamgroups_spark.ops import metrics_listener
 from streamgroups_spark.ops.cluster_poller import Connection
 from streamgroups_spark.ops.processor_names import PROCESSORS
@@ -170,7 +170,7 @@ def test_P2_all_series_of_a_processor_have_its_label(monkeypatch: pytest.MonkeyP
     reported = ListenerWithEvents()
     for query in ("flight-board", "windows", "bad"):
         reported.send_events(query, 4)
-    with flying(BatchFlight("board", member_of(reported), 5_000, 240_000, None)), retaining(STATES):
+    with reporting(Figures(BatchFlight("board", member_of(reported), 5_000, 240_000, None), STATES)):
         families = list(text_string_to_metric_families(generate_latest(reported.registry).decode()))
     found = [sample.labels for family in families for sample in family.samples if "query" in sample.labels]
     labels = {(it["query"], it["processor"]) for it in found}
@@ -290,13 +290,9 @@ def member_of(reported: ListenerWithEvents) -> str:
     return member
 
 
-@contextmanager
-def flying(flight: BatchFlight) -> Iterator[None]:
+def reporting(it: Figures) -> closing[SessionServer]:
     """A source of this session that answers so."""
-    with closing(
-        SessionServer(SESSION, f"{id(flight):x}", lambda q: flight if isinstance(q, InFlightRequest) else None)
-    ):
-        yield
+    return closing(SessionServer(SESSION, f"{id(it):x}", lambda q: it if isinstance(q, FiguresRequest) else None))
 
 
 def test_a_batch_that_hangs_is_detected_without_an_event_of_spark() -> None:
@@ -304,8 +300,8 @@ def test_a_batch_that_hangs_is_detected_without_an_event_of_spark() -> None:
     reported.send_events("flight-board", 4)
     member = member_of(reported)
     with (
-        flying(BatchFlight("board", member, 151_000, 240_000, None)),
-        flying(BatchFlight("board", "new", None, 240_000, 60_000)),
+        reporting(Figures(BatchFlight("board", member, 151_000, 240_000, None))),
+        reporting(Figures(BatchFlight("board", "new", None, 240_000, 60_000))),
     ):
         samples = reported.scrape()
     assert {labels: v for (name, labels), v in samples.items() if name == "query_batch_in_flight_seconds"} == {
@@ -330,18 +326,12 @@ STATES = QueryStates(
 )
 
 
-@contextmanager
-def retaining(states: QueryStates) -> Iterator[None]:
-    """A source of this session whose query keeps state."""
-    with closing(SessionServer(SESSION, f"{id(states):x}", lambda q: states if isinstance(q, StatesRequest) else None)):
-        yield
-
-
 def test_S10_the_states_of_a_query_have_metrics_per_partition_and_per_batch() -> None:
     reported = ListenerWithEvents()
     reported.send_events("flight-board", 4)
     member = member_of(reported)
-    with retaining(replace(STATES, member=member)), retaining(replace(STATES, group_id="new", member="new")):
+    known, new = replace(STATES, member=member), replace(STATES, group_id="new", member="new")
+    with reporting(Figures(states=known)), reporting(Figures(states=new)):
         samples = reported.scrape()
     of_states = {(name, labels): value for (name, labels), value in samples.items() if "_state_" in name}
     for name, first, second in (("rows", 30, 5), ("bytes", 1_200, 200), ("files", 4, 1)):
@@ -362,16 +352,12 @@ def test_S10_the_states_of_a_query_have_metrics_per_partition_and_per_batch() ->
     assert not [name for name, _ in reported.scrape() if name.startswith("partition_state_")]
 
 
-def waiting(it: WaitingPartitions) -> closing[SessionServer]:
-    """A source of this session with ``maxDrift``."""
-    return closing(SessionServer(SESSION, f"{id(it):x}", lambda q: it if isinstance(q, WaitingRequest) else None))
-
-
 def test_W16_partitions_that_wait_have_metrics() -> None:
     reported = ListenerWithEvents()
     reported.send_events("flight-board", 4)
     ahead_ms = {TopicPartition("flights", 0): 90_500, TopicPartition("flights", 1): None}
-    with waiting(WaitingPartitions("board", member_of(reported), ahead_ms)), waiting(WaitingPartitions("new", "m", {})):
+    known, new = WaitingPartitions("board", member_of(reported), ahead_ms), WaitingPartitions("new", "m", {})
+    with reporting(Figures(waiting=known)), reporting(Figures(waiting=new)):
         samples = reported.scrape()
     assert {labels: v for (name, labels), v in samples.items() if name == "query_waiting_partitions"} == {
         ("board", member_of(reported), "flight-board"): 2,
@@ -409,11 +395,11 @@ def test_the_dashboard_shows_all_exported_metrics_and_no_others(
     monkeypatch.setattr(metrics_listener, "OUTPUT", output := OutputCounter())
     (query_id,) = {q.query_id for q in reported.listener._recorded.now()[0].watched(0) if q.name == "flight-board"}
     output.add(OutputWritten(query_id, {"decode": 2}, {"rows": 7}))
-    with (
-        flying(BatchFlight("board", "carol", 5_000, 240_000, 3_600_000)),
-        retaining(STATES),
-        waiting(WaitingPartitions("board", "carol", {p0: 5})),
-    ):
+    flight, waiting = (
+        BatchFlight("board", "carol", 5_000, 240_000, 3_600_000),
+        WaitingPartitions("board", "carol", {p0: 5}),
+    )
+    with reporting(Figures(flight, STATES, waiting)):
         names = {f"streamgroups_{name}" for name, _ in reported.scrape()}
     shown = set()
     for panel in json.loads(dashboard_json())["panels"]:

@@ -117,8 +117,6 @@ OutputWritten         sinks.base                                                
 CommittedRequest      stable_input.batches                                                     source.running_query
 TimeRequest           event_time.punctuation_source, event_time.explain, event_time.recorder   source.running_query
 ExplanationRequest    event_time.explain                                                       source.running_query
-InFlightRequest       ops.metrics_listener                                                     source.running_query
-StatesRequest         ops.metrics_listener                                                     source.running_query
-WaitingRequest        ops.metrics_listener                                                     source.running_query
+FiguresRequest        ops.metrics_listener                                                     source.running_query
 ===================== ======================================================================== =========================
 """

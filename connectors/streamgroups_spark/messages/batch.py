@@ -14,6 +14,7 @@ from typing import Any
 from streamgroups.groups.description import GroupDescription
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned, States
+from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.member_state import MemberSnapshot
@@ -118,29 +119,26 @@ class LedgerReply:
 
 
 @dataclass(frozen=True, slots=True)
-class InFlightRequest:
-    """Requests how long a batch has been in flight.
+class FiguresRequest:
+    """Requests the figures of a query for metrics. The reply is :class:`Figures`.
 
-    ``ops.metrics_listener`` sends it, and each source returns a :class:`~streamgroups.monitoring.metrics.BatchFlight`.
+    ``ops.metrics_listener`` sends it to all sources.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class StatesRequest:
-    """Requests the figures of the states of a query.
+class Figures:
+    """The figures of a query that Spark does not report, or only after a batch.
 
-    ``ops.metrics_listener`` sends it, and each source of a query with such an operator returns
-    :class:`~streamgroups.monitoring.member_reports.QueryStates`.
+    Args:
+        flight: how long its batch has been in flight. ``None`` before it has a member, and with the option ``assign``.
+        states: the figures of its operators with state, if it has some.
+        waiting: the partitions that wait by ``maxDrift``, if it has this option.
     """
 
-
-@dataclass(frozen=True, slots=True)
-class WaitingRequest:
-    """Requests the partitions of a query that wait by ``maxDrift``.
-
-    ``ops.metrics_listener`` sends it, and each source with this option returns
-    :class:`~streamgroups.monitoring.member_reports.WaitingPartitions`.
-    """
+    flight: BatchFlight | None = None
+    states: QueryStates | None = None
+    waiting: WaitingPartitions | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from streamgroups.event_time.explanation import StreamExplanation
-from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
 from streamgroups_spark.messages.batch import (
     BatchFacts,
     BatchRequest,
     BatchWritten,
     CommittedReply,
     CommittedRequest,
-    InFlightRequest,
+    Figures,
+    FiguresRequest,
     LedgerReply,
     LedgerRequest,
     OutputWritten,
-    StatesRequest,
-    WaitingRequest,
 )
 from streamgroups_spark.messages.query import (
     DurationRequest,
@@ -44,29 +42,25 @@ Request: TypeAlias = (
     | CommittedRequest
     | DurationRequest
     | ExplanationRequest
+    | FiguresRequest
     | FinishedRequest
-    | InFlightRequest
     | LedgerRequest
     | OutputWritten
     | ObservationsRequest
     | QueryRequest
     | StateReportsRequest
-    | StatesRequest
     | TimeRequest
-    | WaitingRequest
 )
 Reply: TypeAlias = (
     BatchFacts
-    | BatchFlight
     | CommittedReply
+    | Figures
     | LedgerReply
     | Observations
     | QueryFacts
-    | QueryStates
     | ReportedStates
     | StreamExplanation
     | TimeReply
-    | WaitingPartitions
     | bool
     | int
 )

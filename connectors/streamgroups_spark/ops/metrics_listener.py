@@ -42,7 +42,7 @@ from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_spark.bridge.rpc import request_all
 from streamgroups_spark.bridge.user_process import OUTPUT, UNREADABLE
-from streamgroups_spark.messages.batch import InFlightRequest, StatesRequest, WaitingRequest
+from streamgroups_spark.messages.batch import Figures, FiguresRequest
 from streamgroups_spark.ops.cluster_poller import ClusterPoller, connect
 from streamgroups_spark.ops.processor_names import PROCESSORS
 from streamgroups_spark.session import SESSION
@@ -242,9 +242,10 @@ class _QueryCollector(Collector):
         groups = [query_group(q, g, polled.get(g.group_id)) for q in queries for g in q.groups]
         yield from query_metrics(queries, recorded.failures)
         yield from output_metrics(OUTPUT.letters(), OUTPUT.statements(), queries)
-        yield from flight_metrics(_from_sources(InFlightRequest()), queries)
-        yield from state_metrics(_from_sources(StatesRequest()), queries)
-        yield from waiting_metrics(_from_sources(WaitingRequest()), queries)
+        figures = _figures_of_sources()
+        yield from flight_metrics([it.flight for it in figures if it.flight is not None], queries)
+        yield from state_metrics([it.states for it in figures if it.states is not None], queries)
+        yield from waiting_metrics([it.waiting for it in figures if it.waiting is not None], queries)
         yield from unreadable_metrics(UNREADABLE.all(), queries)
         yield from group_metrics(groups, QUERY_GROUP_LABELS)
         yield from partition_metrics(groups, QUERY_GROUP_LABELS)
@@ -256,10 +257,9 @@ class _QueryCollector(Collector):
             yield from self._polls.metrics()
 
 
-def _from_sources(request: InFlightRequest | StatesRequest | WaitingRequest) -> list[Any]:
-    """Returns the replies of the sources of this session, for facts that Spark does not report, or only after a batch."""
+def _figures_of_sources() -> list[Figures]:
     try:
-        return request_all(SESSION, request)
+        return request_all(SESSION, FiguresRequest())
     except (StreamGroupsError, OSError) as e:
-        logger.debug("The sources do not answer %s: %s", type(request).__name__, e)
+        logger.debug("The sources do not report their figures: %s", e)
         return []

@@ -41,10 +41,9 @@ from streamgroups_spark.dlq.failure_column import check_letters
 from streamgroups_spark.internals.pickle_checks import shipped_class
 from streamgroups_spark.session import SESSION, parallelism_of, require_registered
 from streamgroups_spark.sinks.batch_info import query_id_of
-from streamgroups_spark.sinks.kafka import transactional_id_of
+from streamgroups_spark.sinks.kafka import KafkaLettersDataSource, transactional_id_of
 from streamgroups_spark.sinks.ledger_registry import keep
 from streamgroups_spark.sinks.ledger_writer import AnySink, LedgerDataSource
-from streamgroups_spark.sinks.letters.kafka_format import KafkaLettersDataSource
 from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
 from streamgroups_spark.sinks.letters.of_batch import (
     LetterOutput,

@@ -19,9 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
 from streamgroups.checkpoints.offset import decode
 from streamgroups.dlq.letter import DeadLetter
@@ -41,6 +44,8 @@ from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.task_output import OutputSettings
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_spark.bridge.rpc import request_source
+from streamgroups_spark.internals.python_worker import prepare_python_worker
+from streamgroups_spark.internals.spark_api import DataSourceStreamArrowWriter
 from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
 from streamgroups_spark.sinks.base import ExactlyOnceWriter, TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, reported_states
@@ -49,7 +54,7 @@ from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write
 from streamgroups_spark.sinks.letters.before_output import finish, write_first
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, write_to_topic
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
-from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions
+from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions, parse_sink
 
 logger = logging.getLogger(__name__)
 
@@ -278,3 +283,27 @@ def _abort(transactions: Transactions, transaction: OpenTransaction) -> None:
         transactions.abort(transaction)
     except StreamGroupsError as e:
         logger.warning("A transaction stays open until the next one begins or until it times out: %s", e)
+
+
+class KafkaLettersDataSource(DataSource):
+    """The format of a query with dead letters. ``exactly_once`` creates and registers a subclass for each query.
+
+    The sink of the dead letters travels with the class, so its credentials appear in no option and no plan (SEMANTICS X9).
+    """
+
+    format_name: ClassVar[str] = "streamgroups-letters"
+    session: ClassVar[str] = "alone"
+    parallelism: ClassVar[int] = 1
+    connections_file: ClassVar[str | None] = None
+    dead_letters: ClassVar[LetterOutput]
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return cls.format_name
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Returns the writer of a streaming query. Spark creates it in two processes for each batch."""
+        prepare_python_worker()
+        options = parse_sink(self.options, connections_file=self.connections_file)
+        return KafkaStreamWriter(options, self.session, self.parallelism, self.dead_letters)

@@ -57,11 +57,10 @@ from streamgroups_spark.messages.batch import (
     BatchWritten,
     CommittedReply,
     CommittedRequest,
-    InFlightRequest,
+    Figures,
+    FiguresRequest,
     LedgerReply,
     LedgerRequest,
-    StatesRequest,
-    WaitingRequest,
     confirmed_by,
     facts_of,
 )
@@ -364,28 +363,20 @@ class RunningQuery:
         committed = self._cluster.committed(self._group_id, question.partitions)
         return CommittedReply({tp: it.next_offset for tp, it in committed.items()})
 
-    def _flight(self) -> BatchFlight | None:
-        if self._member is None or isinstance(self._options.subscription, Partitions):
-            return None
-        lease = self._lease
-        return BatchFlight(self._group_id, self.name, self._member.batch_ms, lease.handover_ms, lease.lease_timeout_ms)
-
-    def _query_states(self) -> QueryStates | None:
-        figures = self._states.figures
-        return None if figures is None else QueryStates(self._group_id, self.name, figures)
-
-    def _waiting(self) -> WaitingPartitions | None:
-        if self._options.limits.max_drift_ms is None:
-            return None
-        return WaitingPartitions(self._group_id, self.name, self.micro_batches.waiting)
+    def _figures(self) -> Figures:
+        flight, states, waiting = None, self._states.figures, None
+        if self._member is not None and not isinstance(self._options.subscription, Partitions):
+            lease = self._lease
+            flight = BatchFlight(
+                self._group_id, self.name, self._member.batch_ms, lease.handover_ms, lease.lease_timeout_ms
+            )
+        if self._options.limits.max_drift_ms is not None:
+            waiting = WaitingPartitions(self._group_id, self.name, self.micro_batches.waiting)
+        return Figures(flight, None if states is None else QueryStates(self._group_id, self.name, states), waiting)
 
     def _answer(self, question: Any) -> Reply | None:
-        if isinstance(question, InFlightRequest):
-            return self._flight()
-        if isinstance(question, StatesRequest):
-            return self._query_states()
-        if isinstance(question, WaitingRequest):
-            return self._waiting()
+        if isinstance(question, FiguresRequest):
+            return self._figures()
         if isinstance(question, ExplanationRequest):
             return self._states.explain(self.name) if question.group_id == self._group_id else None
         if isinstance(question, TimeRequest):
