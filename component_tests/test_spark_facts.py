@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from component_tests.tiny_source import NAME, ROWS, TinySource, attempt_id
-from streamgroups.checkpoints.spark_logs import time_in
+from streamgroups.checkpoints.spark_logs import parse_offsets
 from streamgroups_spark.bridge import direct, plan
 from streamgroups_spark.bridge.active_queries import ActiveQueries
 from streamgroups_spark.bridge.channel import Channel
@@ -269,7 +269,7 @@ def logs_of_a_checkpoint(ran: Ran) -> None:
     assert log.query_id() == ran.query.id
     assert log.has_finished({"next": ROWS})
     assert not log.has_state()
-    assert abs(time_in(log.offsets(0)) - dt.datetime.now().timestamp() * 1_000) < 3_600_000
+    assert abs(parse_offsets(log.offsets(0)).time_ms - dt.datetime.now().timestamp() * 1_000) < 3_600_000
 
 
 # ---- processes ---------------------------------------------------------------------------------------------------------

@@ -174,42 +174,6 @@ def lines_of_sources(log: str) -> dict[str, str]:
     return {name: end for name, _, end in split}
 
 
-def watermark_in(log: str) -> int:
-    """Parses the watermark of a batch from a file of Spark's offset log.
-
-    Args:
-        log: the content of the file.
-
-    Returns:
-        The watermark in milliseconds since the epoch. 0 before the first one.
-
-    Raises:
-        ValueError: if the content has another format.
-
-    >>> watermark_in('v1\\n{"batchWatermarkMs":1357016400000,"batchTimestampMs":1,"conf":{}}\\n-')
-    1357016400000
-    """
-    return _time(log, "batchWatermarkMs", "watermark")
-
-
-def time_in(log: str) -> int:
-    """Parses the time of a batch from a file of Spark's offset log.
-
-    Args:
-        log: the content of the file.
-
-    Returns:
-        When Spark planned the batch, in milliseconds since the epoch.
-
-    Raises:
-        ValueError: if the content has another format.
-
-    >>> time_in('v1\\n{"batchWatermarkMs":0,"batchTimestampMs":1357016400000,"conf":{}}\\n-')
-    1357016400000
-    """
-    return _time(log, "batchTimestampMs", "time")
-
-
 def parse_offsets(log: str) -> OffsetEntry:
     """Parses a file of Spark's offset log.
 
@@ -225,13 +189,13 @@ def parse_offsets(log: str) -> OffsetEntry:
     """
     ends = ends_in(log)
     first, metadata, *_ = log.split("\n")
-    conf = items(read_json(metadata).get("conf") or {})
+    found = dict(items(read_json(metadata)))
     return OffsetEntry(
         _version(first, "offset log"),
-        watermark_in(log),
-        time_in(log),
+        _time(found, "batchWatermarkMs", "watermark"),
+        _time(found, "batchTimestampMs", "time"),
         ends,
-        {name: value for name, value in conf if isinstance(value, str)},
+        {name: value for name, value in items(found.get("conf") or {}) if isinstance(value, str)},
     )
 
 
@@ -324,10 +288,8 @@ def _version(line: str, log: str) -> int:
     return int(version[1])
 
 
-def _time(log: str, name: str, what: str) -> int:
-    _version, metadata, *_ends = log.split("\n")
-    found = read_json(metadata)
-    time_ms = found.get(name) if isinstance(found, dict) else None
+def _time(found: Mapping[str, Any], name: str, what: str) -> int:
+    time_ms = found.get(name)
     if type(time_ms) is not int:
         raise ValueError(f"its metadata contains no {what}")
     return time_ms

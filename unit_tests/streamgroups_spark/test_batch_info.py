@@ -60,7 +60,11 @@ def checkpoint(tmp_path: Path) -> Callable[..., str]:
         (directory / "offsets").mkdir(parents=True)
         (directory / "metadata").write_text('{"id":"5f2c"}')
         for i, end in enumerate(ends):
-            lines = ["v1", '{"batchTimestampMs":7}', *("-" if e is None else json.dumps(e) for e in end)]
+            lines = [
+                "v1",
+                '{"batchWatermarkMs":0,"batchTimestampMs":7}',
+                *("-" if e is None else json.dumps(e) for e in end),
+            ]
             (directory / "offsets" / str(i)).write_text("\n".join(lines))
         if state:
             (directory / "state").mkdir()
@@ -165,7 +169,7 @@ def test_a_checkpoint_that_cannot_be_read(session: str, tmp_path: Path, checkpoi
     with pytest.raises(SinkUnreachable, match=r"cannot be read"):
         info(str(tmp_path / "nowhere"), session)
     location = checkpoint([END])
-    (Path(location) / "offsets" / "0").write_text('v1\n{"batchTimestampMs":7}\n{not json')
+    (Path(location) / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":7}\n{not json')
     with pytest.raises(SinkUnreachable, match=r"cannot be read"):
         info(location, session)
 

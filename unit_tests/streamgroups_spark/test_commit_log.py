@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 
 from streamgroups.checkpoints.offset import decode
-from streamgroups.checkpoints.spark_logs import ends_in, watermark_in
+from streamgroups.checkpoints.spark_logs import ends_in, parse_offsets
 from streamgroups.errors import OffsetFormat, QueryUnknown, StateUnreachable
 from streamgroups.query.query_ports import CommitLog as CommitLogPort
 from streamgroups_spark.bridge.checkpoint_log import CommitLog
@@ -219,7 +219,7 @@ class TestTheWatermarkForLateRows:
 
     @pytest.mark.parametrize("version", ["v1", "v2", "v2-named"])
     def test_spark_4_2_writes_it(self, version: str) -> None:
-        assert watermark_in((GOLDEN / f"spark_offsets_4.2_{version}").read_text()) == 0
+        assert parse_offsets((GOLDEN / f"spark_offsets_4.2_{version}").read_text()).watermark_ms == 0
 
     def test_an_unknown_checkpoint_is_an_error(self) -> None:
         with pytest.raises(QueryUnknown, match=r"group 'board' is unknown.*sg.register"):

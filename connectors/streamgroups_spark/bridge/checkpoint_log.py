@@ -19,7 +19,7 @@ from typing import Any
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
 
-from streamgroups.checkpoints.spark_logs import ends_in, parse_query_id, watermark_in
+from streamgroups.checkpoints.spark_logs import ends_in, parse_offsets, parse_query_id
 from streamgroups.errors import StreamGroupsError
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.locations import open_location
@@ -109,7 +109,7 @@ class CommitLog:
         newest = self.newest()
         if newest is None or end not in self.ends(newest).values():
             raise ValueError(f"its newest batch is {newest}, which has other offsets")
-        return 0 if newest == 0 else watermark_in(self.offsets(newest - 1))
+        return 0 if newest == 0 else parse_offsets(self.offsets(newest - 1)).watermark_ms
 
     def query_id(self) -> str | None:
         """Returns the query id, which Spark creates with the checkpoint and keeps. ``None`` for a new checkpoint.

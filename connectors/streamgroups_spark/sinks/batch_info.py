@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamgroups.checkpoints.offset import decode
-from streamgroups.checkpoints.spark_logs import ends_in, time_in
+from streamgroups.checkpoints.spark_logs import parse_offsets
 from streamgroups.errors import FencedBatch, FencedMember, InvalidOption, SinkUnreachable
 from streamgroups.groups.membership import InFlight, States
 from streamgroups.identity import TopicIdentity
@@ -144,9 +144,9 @@ def logged_batch(checkpoint: str, batch_id: int | None = None) -> LoggedBatch:
     with _reading(checkpoint):
         if batch_id is None and (batch_id := log.newest()) is None:
             return LoggedBatch(-1)
-        entry, before = log.offsets(batch_id), _ends_before(log, batch_id)
-        time_ms, logged = time_in(entry), ends_in(entry).items()
-    reads = {name: end for name, end in logged if end is not None and group_in(end) is None}
+        text, before = log.offsets(batch_id), _ends_before(log, batch_id)
+        entry = parse_offsets(text)
+    reads = {name: end for name, end in entry.ends.items() if end is not None and group_in(end) is None}
     for end in reads.values():
         _reject_other(end, batch_id)
     offsets = {name: decode(end) for name, end in reads.items()}
@@ -159,9 +159,9 @@ def logged_batch(checkpoint: str, batch_id: int | None = None) -> LoggedBatch:
     moved = [end for i, end in enumerate(moved) if end not in moved[:i]]
     with _reading(checkpoint):
         # A stateless query has no output without input.
-        no_data_batch = None if moved or not log.has_state() else NoDataBatch.logged(_query_id(log), batch_id, entry)
+        no_data_batch = None if moved or not log.has_state() else NoDataBatch.logged(_query_id(log), batch_id, text)
     partitions = {tp for offset in offsets.values() for tp in offset.next_offsets}
-    return LoggedBatch(batch_id, tuple(moved), no_data_batch, tuple(sorted(partitions)), time_ms)
+    return LoggedBatch(batch_id, tuple(moved), no_data_batch, tuple(sorted(partitions)), entry.time_ms)
 
 
 def batch_info(batch: LoggedBatch, session: str, *, to_commit: bool = False, confirmed: bool = False) -> BatchInfo:

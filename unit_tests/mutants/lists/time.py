@@ -681,8 +681,8 @@ MUTANTS = (
         "LR1",
         "event-time",
         "connectors/streamgroups_spark/bridge/checkpoint_log.py",
-        "watermark_in(self.offsets(newest - 1))",
-        "watermark_in(self.offsets(newest))",
+        "parse_offsets(self.offsets(newest - 1)).watermark_ms",
+        "parse_offsets(self.offsets(newest)).watermark_ms",
         "rows are late by the watermark of their own batch, and not of the batch before",
     ),
     Mutant(
