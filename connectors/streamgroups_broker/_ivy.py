@@ -55,10 +55,8 @@ def fill(directory: Path, version: str, java: Java) -> None:
     Raises:
         EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain the release.
     """
-    printed = _retrieve(directory, ivy_module(version), java)
-    missing = [name for name in ("kafka_2.13", "kafka-tools") if not (directory / f"{name}-{version}.jar").is_file()]
-    if printed.returncode != 0 or missing:
-        raise could_not_fetch(version, printed.stdout + printed.stderr)
+    files = [f"{name}-{version}.jar" for name in ("kafka_2.13", "kafka-tools")]
+    _retrieve(directory, ivy_module(version), java, files, f"Kafka {version}")
     _write_bootstrap_checkpoint(directory, version, java)
 
 
@@ -74,13 +72,9 @@ def fetch_exactly(directory: Path, coordinates: Sequence[str], java: Java) -> No
         EmbeddedBrokerError: if PySpark has no Ivy, the repository is unreachable, or it does not contain a jar.
     """
     required = [coordinate.split(":") for coordinate in coordinates]
-    printed = _retrieve(directory, _ivy_document(required, "default->master", transitive=False), java)
-    missing = [name for _, name, version in required if not (directory / f"{name}-{version}.jar").is_file()]
-    if printed.returncode != 0 or missing:
-        raise EmbeddedBrokerError(
-            f"{', '.join(coordinates)} could not be downloaded: {_problems(printed.stdout + printed.stderr)}.",
-            remedy=f"Set {MIRROR_VARIABLE} to the URL of a reachable Maven repository.",
-        )
+    files = [f"{name}-{version}.jar" for _, name, version in required]
+    document = _ivy_document(required, "default->master", transitive=False)
+    _retrieve(directory, document, java, files, ", ".join(coordinates))
 
 
 def retrieve_archive(directory: Path, coordinate: str, java: Java) -> Path:
@@ -102,20 +96,21 @@ def retrieve_archive(directory: Path, coordinate: str, java: Java) -> Path:
         f'<artifact name="{name}" type="{type_}" ext="{type_}" m:classifier="{classifier}"/>'
         "</dependency></dependencies></ivy-module>\n"
     )
-    printed = _retrieve(directory, document, java, types=(type_,))
     archive = directory / f"{name}-{revision}-{classifier}.{type_}"
-    if printed.returncode != 0 or not archive.is_file():
-        raise EmbeddedBrokerError(
-            f"{coordinate} could not be downloaded: {_problems(printed.stdout + printed.stderr)}.",
-            remedy=f"Set {MIRROR_VARIABLE} to the URL of a reachable Maven repository.",
-        )
+    _retrieve(directory, document, java, [archive.name], coordinate, types=(type_,))
     return archive
 
 
 def _retrieve(
-    directory: Path, document: str, java: Java, *, types: tuple[str, ...] = ("jar", "bundle")
-) -> subprocess.CompletedProcess[str]:
-    """Runs Ivy, which downloads the dependencies of an Ivy file into the directory."""
+    directory: Path,
+    document: str,
+    java: Java,
+    files: Iterable[str],
+    what: str,
+    *,
+    types: tuple[str, ...] = ("jar", "bundle"),
+) -> None:
+    """Runs Ivy, which downloads the dependencies of an Ivy file into the directory. Checks that these files exist."""
     with tempfile.TemporaryDirectory(prefix="streamgroups-ivy-") as work:
         settings, module = Path(work, "ivysettings.xml"), Path(work, "ivy.xml")
         mirror, has_poms = os.environ.get(MIRROR_VARIABLE), "jar" in types
@@ -123,7 +118,9 @@ def _retrieve(
         module.write_text(document, encoding="utf-8")
         pattern = f"{directory}/[artifact]-[revision](-[classifier]).[ext]"
         ivy = [java.executable, "-jar", str(_ivy_jar()), "-settings", str(settings), "-ivy", str(module)]
-        return _run([*ivy, "-retrieve", pattern, "-types", *types], _RESOLVE_TIMEOUT_S)
+        printed = _run([*ivy, "-retrieve", pattern, "-types", *types], _RESOLVE_TIMEOUT_S)
+    if printed.returncode != 0 or not all((directory / name).is_file() for name in files):
+        raise could_not_fetch(what, printed.stdout + printed.stderr)
 
 
 def ivy_settings(mirror: str | None, ivy_cache: Path, *, has_poms: bool = True) -> str:
@@ -185,18 +182,18 @@ def _ivy_document(
     )
 
 
-def could_not_fetch(version: str, printed: str) -> EmbeddedBrokerError:
+def could_not_fetch(what: str, printed: str) -> EmbeddedBrokerError:
     """Creates the error of a failed resolution, with the missing modules.
 
-    >>> error = could_not_fetch("4.1.2", ":: org.apache.kafka#kafka_2.13;4.1.2: not found")
+    >>> error = could_not_fetch("Kafka 4.1.2", ":: org.apache.kafka#kafka_2.13;4.1.2: not found")
     >>> error.what
     'Kafka 4.1.2 could not be fetched: org.apache.kafka#kafka_2.13;4.1.2: not found.'
     """
     return EmbeddedBrokerError(
-        f"Kafka {version} could not be fetched: {_problems(printed)}.",
+        f"{what} could not be fetched: {_problems(printed)}.",
         remedy=(
             f"The first use needs a Maven repository: set {MIRROR_VARIABLE} to the URL of one you can reach, "
-            f"or copy {cache_root() / f'kafka-{version}'} from a machine that has it."
+            f"or copy {cache_root()} from a machine that has it."
         ),
     )
 

@@ -10,6 +10,7 @@ import pytest
 
 from streamgroups.errors import EmbeddedBrokerError, InvalidOption
 from streamgroups_broker import EmbeddedKafka
+from streamgroups_broker._cache import cache_root
 from streamgroups_broker._data_dir import Cluster, DataDir
 from streamgroups_broker._ivy import could_not_fetch, ivy_module, ivy_settings
 from streamgroups_broker._node import port_in_use
@@ -99,10 +100,10 @@ def test_ivy_files_are_xml_and_the_mirror_is_escaped() -> None:
 
 def test_a_failed_fetch_names_what_and_how_to_help() -> None:
     printed = "\t\t::          UNRESOLVED DEPENDENCIES\n\t\t:: org.apache.kafka#kafka_2.13;9.9.9: not found\n"
-    error = could_not_fetch("9.9.9", printed)
+    error = could_not_fetch("Kafka 9.9.9", printed)
     assert "org.apache.kafka#kafka_2.13;9.9.9: not found" in error.what
     assert "STREAMGROUPS_MAVEN_REPOSITORY" in error.remedy
-    assert "kafka-9.9.9" in error.remedy
+    assert str(cache_root()) in error.remedy
 
 
 def test_a_port_in_use_is_named() -> None:
