@@ -139,18 +139,6 @@ class Isolated:
     rejected: tuple[RejectedRow, ...]
 
 
-class DividingLedger(Protocol):
-    """A ledger of a sink that writes a batch in several statements, if its target cannot write it at once."""
-
-    @property
-    def statements(self) -> Mapping[str, int]:
-        """The number of statements of the last transaction that wrote a divided batch, by the way of division.
-
-        Empty if the target has written the batch at once.
-        """
-        ...
-
-
 class IsolatingSink(Protocol):
     """A sink that can find the rows that its target rejects in the transaction of the ledger."""
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -24,18 +23,10 @@ from streamgroups_cli.output import print_message
 
 if TYPE_CHECKING:
     from streamgroups_kafka.client.config import ClientConfig
+    from streamgroups_kafka.write.record_producer import RecordProducer
 
 
-class Writer(Protocol):
-    """Writes records; see :class:`streamgroups_kafka.write.record_producer.RecordProducer`."""
-
-    written: Counter[int]
-
-    def write(self, record: NewRecord) -> None: ...
-    def flush(self) -> None: ...
-
-
-def open_writer(config: ClientConfig, topic: str, timeout_s: float) -> Writer:
+def open_writer(config: ClientConfig, topic: str, timeout_s: float) -> RecordProducer:
     """Creates a producer for a real cluster. Tests replace this function."""
     from streamgroups_kafka.write.record_producer import RecordProducer
 
@@ -121,7 +112,7 @@ def _paced(records: Iterator[NewRecord], rate: float | None) -> Iterator[NewReco
         yield record
 
 
-def _write(writer: Writer, topic: str, partitions: int, records: Iterator[NewRecord]) -> None:
+def _write(writer: RecordProducer, topic: str, partitions: int, records: Iterator[NewRecord]) -> None:
     error: StreamGroupsError | None = None
     try:
         for record in records:

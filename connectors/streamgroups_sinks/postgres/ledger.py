@@ -71,7 +71,7 @@ class PostgresLedger:
         self._lock_ms, self._idle_ms = lock_ms, idle_ms
         self._doing = f"The ledger {table} of group '{group_id}'"
         self._kept: psycopg.Connection | None = None
-        #: See :attr:`streamgroups.ledgers.staging.DividingLedger.statements`.
+        #: The number of statements of the last transaction that wrote a divided batch, by the way of division.
         self.statements: Counter[str] = Counter()
 
     def open(self) -> None:

@@ -84,7 +84,8 @@ class OutputWritten:
     Args:
         query_id: the id of the query.
         letters: the number of dead letters of each step.
-        statements: see :class:`streamgroups.ledgers.staging.DividingLedger`.
+        statements: the number of statements that have written a divided batch, by the way of division; empty if the
+            target has written it at once.
     """
 
     query_id: str

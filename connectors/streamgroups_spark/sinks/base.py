@@ -150,7 +150,7 @@ class ExactlyOnceWriter(BegunOnPickle, DataSourceStreamArrowWriter):
         Args:
             batch: the batch.
             letters: its dead letters.
-            statements: see :class:`streamgroups.ledgers.staging.DividingLedger`.
+            statements: see :class:`streamgroups_spark.messages.batch.OutputWritten`.
         """
         try:
             query_id = self._query_id(batch) if letters or statements else None
