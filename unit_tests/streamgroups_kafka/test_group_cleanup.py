@@ -13,6 +13,7 @@ from streamgroups.coordination.reset_protocol import MemberEntry, members_group_
 from streamgroups.errors import NotAuthorized, StreamGroupsError, UnknownTopic
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster, FakeGroup, FakeMember
 from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.admin import topic_changes
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import group_cleanup
 
@@ -48,15 +49,15 @@ def retention(monkeypatch: pytest.MonkeyPatch) -> group_cleanup.GroupRetention:
 
 
 def test_without_the_right_to_read_settings_nothing_is_swept(
-    retention: group_cleanup.GroupRetention, caplog: pytest.LogCaptureFixture
+    retention: group_cleanup.GroupRetention, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retention._admin = Rejecting(KafkaError.TOPIC_AUTHORIZATION_FAILED)  # type: ignore[assignment]
+    monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Rejecting(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     assert retention.sweep("flights", "billing") == []
     assert "DescribeConfigs" in caplog.text
 
 
-def test_other_errors_are_reported(retention: group_cleanup.GroupRetention) -> None:
-    retention._admin = Rejecting(KafkaError.UNKNOWN_TOPIC_OR_PART)  # type: ignore[assignment]
+def test_other_errors_are_reported(retention: group_cleanup.GroupRetention, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Rejecting(KafkaError.UNKNOWN_TOPIC_OR_PART))
     with pytest.raises(UnknownTopic):
         retention.sweep("flights", "billing")
 
@@ -64,7 +65,7 @@ def test_other_errors_are_reported(retention: group_cleanup.GroupRetention) -> N
 def test_G17_a_metadata_group_that_remains_is_reported(
     retention: group_cleanup.GroupRetention, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retention._admin = Retention()  # type: ignore[assignment]
+    monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Retention())
     delete = FakeAdmin.delete_groups
 
     def reject(admin: FakeAdmin, group_ids: list[str]) -> dict[str, StreamGroupsError]:
@@ -103,7 +104,7 @@ def test_a_clock_that_is_ahead_deletes_no_group_with_members(joins: str, monkeyp
     retention = group_cleanup.GroupRetention(
         ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), ahead, most=50
     )
-    retention._admin = Retention()  # type: ignore[assignment]
+    monkeypatch.setattr(topic_changes, "AdminClient", lambda _: Retention())
     cluster.commit("billing", {tp: 3})
     cluster.commit(members_group_of("billing"), {tp: 3}, MemberEntry("w", "w", 999_000, 1_000_000).encode())
 

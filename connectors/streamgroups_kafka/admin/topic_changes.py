@@ -1,4 +1,4 @@
-"""Creates topics, through librdkafka's admin API.
+"""Creates topics, and reads their settings, through librdkafka's admin API.
 
 Called by :mod:`streamgroups_kafka.admin.topics` for ``streamgroups topics``, and by ``streamgroups_spark.repartition`` on
 the driver, before a query starts. Source: KIP-4 (CreateTopics), KIP-464 (the defaults of the broker).
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from streamgroups.errors import BrokerUnreachable, InvalidOption, StreamGroupsError
 from streamgroups.retry import comes_true
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S, KafkaCluster
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.client.missing_acls import CREATE
+from streamgroups_kafka.client.missing_acls import CREATE, DESCRIBE_CONFIGS
 
 #: The number of partitions, or the replication factor, that the broker has as its default.
 _BROKERS_DEFAULT = -1
@@ -88,6 +88,25 @@ def create_topic(
             topic=topic,
         )
     return created
+
+
+def topic_settings(config: ClientConfig, topic: str) -> dict[str, str]:
+    """Returns the settings of a topic, by their names.
+
+    Raises:
+        NotAuthorized: if this user may not read them.
+        StreamGroupsError: if the topic does not exist, or the brokers do not respond.
+    """
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient(dict(config.for_admin()))
+    try:
+        found = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
+    except KafkaException as e:
+        what = f"The settings of topic '{topic}' could not be read"
+        raise to_streamgroups_error(
+            e.args[0], what, topic=topic, operations=DESCRIBE_CONFIGS, redact=config.redact
+        ) from None
+    return {name: str(entry.value) for name, entry in found.items()}
 
 
 def _creation_error(error: KafkaError, topic: str, config: ClientConfig) -> StreamGroupsError:

@@ -17,6 +17,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def awake_s() -> float:
+    """A monotonic clock that also advances while the machine is suspended, in seconds."""
+    return time.clock_gettime(_AWAKE)
+
+
 class SteadyClock:
     """Milliseconds since the epoch. It starts with the time of the wall clock, and never jumps.
 

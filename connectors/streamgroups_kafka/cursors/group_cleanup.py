@@ -10,9 +10,6 @@ import logging
 from collections.abc import Collection
 from contextlib import closing
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-
 from streamgroups.coordination.reset_protocol import metadata_groups_of
 from streamgroups.cursors.argument_checks import Reading, check_group_count, has_vanished
 from streamgroups.errors import GroupRejected, InvalidOption, NotAuthorized, UnknownGroup
@@ -22,9 +19,8 @@ from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.admin.group_limit import readers_on
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
+from streamgroups_kafka.admin.topic_changes import topic_settings
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.client.missing_acls import DESCRIBE_CONFIGS
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +36,6 @@ class GroupRetention:
 
     def __init__(self, config: ClientConfig, clock: Clock, *, most: int) -> None:
         self._config, self._clock, self._most = config, clock, most
-        self._admin = AdminClient(dict(config.for_admin()))
 
     def check_room(self, stream: str, group: str) -> None:
         """Rejects a new group if the stream has the maximum number of groups (G14). Unused groups are deleted first
@@ -94,22 +89,15 @@ class GroupRetention:
 
     def _retention_ms(self, stream: str) -> int | None:
         """The retention time of the stream; ``None`` if it has no limit, or if the stream is only compacted."""
-        resource = ConfigResource(ResourceType.TOPIC, stream)
         try:
-            answer = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
-        except KafkaException as e:
-            what = f"The settings of stream '{stream}'"
-            error = to_streamgroups_error(
-                e.args[0], what, topic=stream, operations=DESCRIBE_CONFIGS, redact=self._config.redact
-            )
-            if not isinstance(error, NotAuthorized):
-                raise error from None
+            settings = topic_settings(self._config, stream)
+        except NotAuthorized as e:
             logger.warning(
                 "Unused groups on '%s' are not deleted: this user is not authorized to read the retention "
                 "of the topic. %s",
                 stream,
-                error.remedy,
+                e.remedy,
             )
             return None
-        retention_ms = int(answer["retention.ms"].value)
-        return retention_ms if retention_ms >= 0 and "delete" in answer["cleanup.policy"].value else None
+        retention_ms = int(settings["retention.ms"])
+        return retention_ms if retention_ms >= 0 and "delete" in settings["cleanup.policy"] else None

@@ -12,16 +12,16 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient
 
 from streamgroups.dlq.redrive import RedrivenRecord, check_cleanup_policy, redriven_topic
 from streamgroups.errors import FencedMember, StreamGroupsError
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
-from streamgroups_kafka.admin.topic_changes import create_topic
+from streamgroups_kafka.admin.topic_changes import create_topic, topic_settings
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.client.missing_acls import DESCRIBE_CONFIGS, WRITE
+from streamgroups_kafka.client.missing_acls import WRITE
 
 #: Errors of records, with the ids of their letters and the topics of the records.
 Failures: TypeAlias = list[tuple[KafkaError, str, str]]
@@ -54,7 +54,7 @@ def open_redrive(config: ClientConfig, dlq: str, *, timeout_s: float) -> Iterato
     """
     if not create_topic(config, redriven_topic(dlq), 1, settings={"cleanup.policy": "compact"}):
         # An operator, a setup script or the automatic creation of topics can have created it.
-        check_cleanup_policy(redriven_topic(dlq), _cleanup_policy(config, redriven_topic(dlq)))
+        check_cleanup_policy(redriven_topic(dlq), topic_settings(config, redriven_topic(dlq))["cleanup.policy"])
     producer = Producer({**config.for_admin(), **_SETTINGS, "transactional.id": redrive_id(dlq)})
     redrive = KafkaRedrive(producer, config, dlq, timeout_s)
     try:
@@ -72,19 +72,6 @@ def redrive_id(dlq: str) -> str:
     'streamgroups-redrive-letters'
     """
     return f"streamgroups-redrive-{dlq}"
-
-
-def _cleanup_policy(config: ClientConfig, topic: str) -> str:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin = AdminClient(dict(config.for_admin()))
-    try:
-        settings = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
-    except KafkaException as e:
-        what = f"The settings of '{topic}' could not be read"
-        raise to_streamgroups_error(
-            e.args[0], what, topic=topic, operations=DESCRIBE_CONFIGS, redact=config.redact
-        ) from None
-    return str(settings["cleanup.policy"].value)
 
 
 def _not_writable(config: ClientConfig, topics: Collection[str]) -> list[str]:

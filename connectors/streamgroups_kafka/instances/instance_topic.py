@@ -7,15 +7,15 @@ Source: KIP-4; Kafka's topic configuration.
 from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.instances.entries import check_name, topic_of
 from streamgroups_kafka.admin.cluster import REQUEST_TIMEOUT_S
-from streamgroups_kafka.admin.topic_changes import create_topic
+from streamgroups_kafka.admin.topic_changes import create_topic, topic_settings
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
-from streamgroups_kafka.client.missing_acls import DESCRIBE, DESCRIBE_CONFIGS
+from streamgroups_kafka.client.missing_acls import DESCRIBE
 from streamgroups_kafka.instances.entry_reader import KafkaEntryReader
 from streamgroups_kafka.instances.entry_writers import KafkaEntryWriter, KafkaManagerWriter
 
@@ -62,7 +62,7 @@ class KafkaInstanceLog:
                 remedy=self._recreate,
                 topic=self.topic,
             )
-        policy = self._cleanup_policy(admin)
+        policy = topic_settings(self._config, self.topic)["cleanup.policy"]
         if policy != "compact":
             raise InvalidOption(
                 f"Topic '{self.topic}' has cleanup.policy={policy}, so the definitions of its processors are deleted.",
@@ -102,14 +102,3 @@ class KafkaInstanceLog:
     @property
     def _recreate(self) -> str:
         return f"Delete the topic if it belongs to another program, or use another name. 'streamgroups instance run {self.instance}' creates it."
-
-    def _cleanup_policy(self, admin: AdminClient) -> str:
-        resource = ConfigResource(ResourceType.TOPIC, self.topic)
-        try:
-            settings = admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)[resource].result()
-        except KafkaException as e:
-            what = f"The settings of '{self.topic}' could not be read"
-            raise to_streamgroups_error(
-                e.args[0], what, topic=self.topic, operations=DESCRIBE_CONFIGS, redact=self._config.redact
-            ) from None
-        return str(settings["cleanup.policy"].value)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -32,6 +31,7 @@ from streamgroups.groups.membership import InFlight, Membership, NewPosition, Or
 from streamgroups.ledgers.fences import fenced_by_ledger
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Recorder
+from streamgroups_kafka.client.clock import awake_s
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.membership.member_settings import MemberSettings
 
@@ -40,12 +40,6 @@ logger = logging.getLogger(__name__)
 #: After a pause of the process this long, the group may have continued without the member. The member plans no batch
 #: until the broker has accepted a commit again.
 _SILENCE_S = 3.0
-#: This clock advances while the machine is suspended, where the system has one: a suspended laptop is a pause too.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def _awake_s() -> float:
-    return time.clock_gettime(_CLOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ class MemberState:
         clock_s: a clock in seconds that advances while the machine is suspended.
     """
 
-    def __init__(self, settings: MemberSettings, record: Recorder, clock_s: Callable[[], float] = _awake_s) -> None:
+    def __init__(self, settings: MemberSettings, record: Recorder, clock_s: Callable[[], float] = awake_s) -> None:
         self._settings, self._record, self._clock_s = settings, record, clock_s
         self._form = settings.form
         self._changed = threading.Condition()
