@@ -54,79 +54,52 @@ if TYPE_CHECKING:
     # Workers import this module for the names of metadata groups, and not the ports.
     from streamgroups.ports import Committed
 
-_BOARD = ".streamgroups"
-_RESETS = ".streamgroups.resets"
-_LEFT = ".streamgroups.left"
-_TIMES = ".streamgroups.time"
-_NO_DATA = ".streamgroups.no-data"
-_GAPS = ".streamgroups.gaps"
-_LETTERS = ".streamgroups.letters"
-_ALL = (_RESETS, _LEFT, _TIMES, _NO_DATA, _GAPS, _LETTERS, _BOARD)
 #: The maximum length of a request id. Each entry of an owner contains two ids and must fit beside an offset.
 _MAX_ID = 64
 
 
-def members_group_of(group: str) -> str:
-    """The metadata group to which owners write.
+@dataclass(frozen=True, slots=True)
+class MetadataGroup:
+    """A kind of metadata group. It is called with the name of a group.
 
-    >>> members_group_of("billing")
-    'billing.streamgroups'
+    Args:
+        suffix: the end of its name.
+
+    >>> members_group_of("billing"), resets_group_of("billing")
+    ('billing.streamgroups', 'billing.streamgroups.resets')
     """
-    return group + _BOARD
+
+    suffix: str
+
+    def __call__(self, group: str) -> str:
+        """Returns the name of the metadata group of a group."""
+        return group + self.suffix
 
 
-def resets_group_of(group: str) -> str:
-    """The metadata group to which reset requests are written.
-
-    >>> resets_group_of("billing")
-    'billing.streamgroups.resets'
-    """
-    return group + _RESETS
-
-
-def skipped_ranges_group_of(group: str) -> str:
-    """The metadata group to which restarted queries write their skipped ranges.
-
-    >>> skipped_ranges_group_of("billing")
-    'billing.streamgroups.left'
-    """
-    return group + _LEFT
-
-
-def event_time_group_of(group: str) -> str:
-    """The metadata group to which owners write the event time of their partitions.
-
-    >>> event_time_group_of("billing")
-    'billing.streamgroups.time'
-    """
-    return group + _TIMES
-
-
-def no_data_group_of(group: str) -> str:
-    """The metadata group to which the Kafka sink writes the last no-data batch of each checkpoint.
-
-    >>> no_data_group_of("billing")
-    'billing.streamgroups.no-data'
-    """
-    return group + _NO_DATA
-
-
-def gaps_group_of(group: str) -> str:
-    """The metadata group to which gaps are written.
-
-    >>> gaps_group_of("billing")
-    'billing.streamgroups.gaps'
-    """
-    return group + _GAPS
-
-
-def letters_group_of(group: str) -> str:
-    """The metadata group to which ranges with dead letters are written. It also names the ledger in other sinks.
-
-    >>> letters_group_of("billing")
-    'billing.streamgroups.letters'
-    """
-    return group + _LETTERS
+#: Owners write to it.
+members_group_of = MetadataGroup(".streamgroups")
+#: Reset requests are written to it.
+resets_group_of = MetadataGroup(".streamgroups.resets")
+#: Restarted queries write their skipped ranges to it.
+skipped_ranges_group_of = MetadataGroup(".streamgroups.left")
+#: Owners write the event time of their partitions to it.
+event_time_group_of = MetadataGroup(".streamgroups.time")
+#: The Kafka sink writes the last no-data batch of each checkpoint to it.
+no_data_group_of = MetadataGroup(".streamgroups.no-data")
+#: Gaps are written to it.
+gaps_group_of = MetadataGroup(".streamgroups.gaps")
+#: Ranges with dead letters are written to it. It also names the ledger in other sinks.
+letters_group_of = MetadataGroup(".streamgroups.letters")
+_ALL = (
+    resets_group_of,
+    skipped_ranges_group_of,
+    event_time_group_of,
+    no_data_group_of,
+    gaps_group_of,
+    letters_group_of,
+    members_group_of,
+)
+_SUFFIXES = tuple(it.suffix for it in _ALL)
 
 
 def metadata_groups_of(group: str) -> tuple[str, ...]:
@@ -139,7 +112,7 @@ def metadata_groups_of(group: str) -> tuple[str, ...]:
     ('billing.streamgroups.resets', 'billing.streamgroups.left', 'billing.streamgroups.time', 'billing.streamgroups.no-data',
      'billing.streamgroups.gaps', 'billing.streamgroups.letters', 'billing.streamgroups')
     """
-    return tuple(group + name for name in _ALL)
+    return tuple(of(group) for of in _ALL)
 
 
 def is_metadata_group(group: str) -> bool:
@@ -148,7 +121,7 @@ def is_metadata_group(group: str) -> bool:
     >>> is_metadata_group("billing"), is_metadata_group("billing.streamgroups")
     (False, True)
     """
-    return group.endswith(_ALL)
+    return group.endswith(_SUFFIXES)
 
 
 def group_of(group: str) -> str:
@@ -157,8 +130,8 @@ def group_of(group: str) -> str:
     >>> group_of("billing.streamgroups.resets"), group_of("billing")
     ('billing', 'billing')
     """
-    for name in _ALL:
-        group = group.removesuffix(name)
+    for suffix in _SUFFIXES:
+        group = group.removesuffix(suffix)
     return group
 
 
