@@ -2,7 +2,7 @@
 
 Built by ``streamgroups_spark.source.query_checks`` and by group cursors. Each commit of a member names the form of its program
 (:mod:`streamgroups.groups.commit_metadata`). Checked before a member joins (:mod:`streamgroups.query.join_group`), for each assigned
-position, and against the checkpoint (:mod:`streamgroups.checkpoints.checkpoint_owner`). Source: SEMANTICS S14.
+position, and against the checkpoint (:mod:`streamgroups.query.logged_offsets`). Source: SEMANTICS S14.
 
 A form is a text: the operators with state, then the output that changes together with the positions::
 
