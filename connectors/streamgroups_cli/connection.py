@@ -60,8 +60,8 @@ class ClusterOptions:
         typer.Option(
             "--context",
             metavar="NAME",
-            help="A connection of type kafka (streamgroups connections), instead of --bootstrap-server. Default: "
-            f"{_CONTEXT_VARIABLE}.",
+            help="A connection of type kafka (streamgroups connections), instead of --bootstrap-server. Default: the "
+            f"environment variable {_CONTEXT_VARIABLE}.",
             rich_help_panel="Cluster",
         ),
     ] = None
@@ -71,7 +71,8 @@ class ClusterOptions:
             "--bootstrap-server",
             "-b",
             metavar="HOST:PORT",
-            help=f"One or more brokers of the cluster, separated by commas. Default: {_BOOTSTRAP_VARIABLE}.",
+            help="One or more brokers of the cluster, separated by commas. Default: the environment variable "
+            f"{_BOOTSTRAP_VARIABLE}.",
             rich_help_panel="Cluster",
         ),
     ] = None
