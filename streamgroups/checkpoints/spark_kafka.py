@@ -1,7 +1,7 @@
 """Positions in the checkpoint of a query that reads with Spark's own ``kafka`` source, and offsets for that source.
 
 Called by ``streamgroups groups import --from-spark-checkpoint`` and ``groups export --to-spark-options``, and by
-:mod:`streamgroups.checkpoints.offset` for its error. ``streamgroups_admin.checkpoints.foreign_checkpoint`` reads the files.
+:mod:`streamgroups.checkpoints.offset` for its error. ``streamgroups_admin.checkpoints.batches`` reads the files.
 Source: ``KafkaSourceOffset`` (``JsonUtils.partitionOffsets``), whose JSON is ``{"flights":{"0":12,"1":40}}``;
 ``MicroBatchExecution``, which writes ``offsets/<batch>`` before a batch and ``commits/<batch>`` after it, and runs a batch
 without the latter again with the same end offsets.
@@ -46,6 +46,7 @@ class SparkCheckpoint:
         committed: the last batch with a commit; ``None`` if no batch is committed.
         planned: the batch after it that Spark has planned and not committed; ``None`` without one.
         initial: the offset of each source before its first batch, where Spark has logged it.
+        written_ms: when its logs were written last, in milliseconds since the epoch; ``None`` if unknown.
         operators: the stateful operators of the query, such as ``0 (stateStoreSave)``.
     """
 
@@ -53,6 +54,7 @@ class SparkCheckpoint:
     committed: LoggedBatch | None = None
     planned: LoggedBatch | None = None
     initial: Mapping[str, Any] = field(default_factory=dict)
+    written_ms: int | None = None
     operators: tuple[str, ...] = ()
 
 

@@ -1,6 +1,6 @@
 """The files of the checkpoint of any query, on any file system of Arrow. It needs no PySpark.
 
-Called by ``streamgroups checkpoint`` and by :mod:`streamgroups_admin.checkpoints.foreign_checkpoint`. The modules
+Called by ``streamgroups checkpoint`` and by :mod:`streamgroups_admin.checkpoints.batches`. The modules
 ``streamgroups.checkpoints.spark_*`` parse and evaluate the content. Files are named by their paths below the checkpoint. Only
 ``streamgroups checkpoint copy`` writes, and only to the new checkpoint. Source: Spark's ``HDFSMetadataLog``, which ignores
 names that are no numbers; ``KafkaSourceInitialOffsetWriter``, which writes a zero byte and a line with the version first;

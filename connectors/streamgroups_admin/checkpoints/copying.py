@@ -25,9 +25,8 @@ from streamgroups.coordination.reset_protocol import is_metadata_group
 from streamgroups.errors import CheckpointRejected, InvalidOption, PartlyDone
 from streamgroups.groups.reset_plan import Move
 from streamgroups.printable import listed
-from streamgroups_admin.checkpoints.batches import Batch, query_id, read_batch, read_operators
+from streamgroups_admin.checkpoints.batches import Batch, last_batches, query_id, read_batch, read_operators
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, is_file, translated
-from streamgroups_admin.checkpoints.foreign_checkpoint import last_batches
 from streamgroups_admin.checkpoints.state_contents import StateContentsOf
 
 #: The number of files that are copied at once: an object store takes its time for each one.

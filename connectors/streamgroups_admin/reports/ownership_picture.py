@@ -82,10 +82,6 @@ class Picture:
     begin_ms: int
     end_ms: int
 
-    def share(self, time_ms: float) -> float:
-        """Returns the part of the whole time that has passed by then, from 0 to 1."""
-        return (time_ms - self.begin_ms) / max(1, self.end_ms - self.begin_ms)
-
 
 def picture(events: Sequence[Event], marks: Sequence[Mark]) -> Picture:
     """Returns the content of the drawing.

@@ -18,9 +18,8 @@ from streamgroups.partitions import Bounds, TopicPartition
 from streamgroups.printable import printable
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
-from streamgroups_admin.checkpoints.batches import Batch, query_id, read_batch, read_operators
+from streamgroups_admin.checkpoints.batches import Batch, last_batches, query_id, read_batch, read_operators
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, require_checkpoint, translated
-from streamgroups_admin.checkpoints.foreign_checkpoint import last_batches
 from streamgroups_cli.checkpoint.arguments import BatchOption, Location
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.options import with_options

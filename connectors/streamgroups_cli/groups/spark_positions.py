@@ -55,7 +55,7 @@ def plan_from_checkpoint(
         GroupRejected: if the group has members, or an offset is outside of its partition.
         UnknownTopic: if a topic or partition does not exist.
     """
-    from streamgroups_admin.checkpoints.foreign_checkpoint import read_checkpoint, written_at_ms
+    from streamgroups_admin.checkpoints.batches import read_checkpoint
 
     if not group_id or is_metadata_group(group_id):
         raise InvalidOption(
@@ -80,7 +80,7 @@ def plan_from_checkpoint(
     if not nearest:
         _reject_outside(checkpoint, out_of_range(moves))
     _explain(checkpoint, positions, next_offsets)
-    written_ms = written_at_ms(location)
+    written_ms = checkpoint.written_ms
     if written_ms is not None and (age_ms := max(0, cluster.now_ms() - written_ms)) < _RECENT_MS:
         print_message(
             f"Warning: the checkpoint was written {duration(age_ms)} ago. Stop its query first, or records are read twice."

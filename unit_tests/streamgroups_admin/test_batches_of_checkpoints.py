@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from streamgroups_admin.checkpoints.batches import _operator
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles
-from streamgroups_admin.checkpoints.foreign_checkpoint import _operator
 
 
 @pytest.mark.parametrize(
