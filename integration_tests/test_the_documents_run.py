@@ -40,6 +40,7 @@ NOT_HERE = {
     "savepoint-recipes.rst": "test_the_recipes_of_savepoints runs it",
     "savepoints.rst": "it needs a group with states; test_savepoints_api does the same",
     "security.rst": "it needs AWS; test_tokens does the same with an issuer of its own",
+    "source.rst": "it needs the jars of Spark's sink; test_asynchronous_progress_tracking does the same",
     "testkit.rst": "test_testkit runs it",
     "tutorial.rst": "test_the_tutorials runs it",
     "tutorial-dead-letters.rst": "test_the_tutorials runs it",
