@@ -97,13 +97,16 @@ def group_in_key(key: bytes | None) -> str | None:
 
 
 def partition_of_group(group_id: str, partitions: int) -> int:
-    """Returns the partition of ``__consumer_offsets`` that stores a group: by Java's hash code of its name.
+    """Returns the partition of ``__consumer_offsets`` that stores a group: by the absolute value of Java's hash code.
 
-    >>> partition_of_group("flight-board", 50), partition_of_group("", 50)
-    (47, 0)
+    The absolute value of the least hash code is 0 (``Utils.abs`` of Kafka).
+
+    >>> partition_of_group("flight-board", 50), partition_of_group("", 50), partition_of_group("g-eb691b99", 50)
+    (47, 0, 13)
     """
     code = 0
     units = group_id.encode("utf-16-be")
     for high, low in zip(units[::2], units[1::2], strict=True):
         code = (31 * code + (high << 8) + low) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % partitions
+    absolute = code if code < 1 << 31 else (1 << 32) - code
+    return absolute % (1 << 31) % partitions
