@@ -7,6 +7,7 @@ query, so the test determines the order of events. Results and errors are librdk
 
 from __future__ import annotations
 
+import re
 import struct
 import time
 from collections import deque
@@ -25,6 +26,7 @@ Step = Callable[[], Any]
 
 #: The time for polls of an adapter after the last step. An expected event that has not occurred by then does not occur.
 _MAX_REST_S = 5.0
+_BEGIN = re.compile(r"from=([0-9]+);$")
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ class ScriptedConsumer:
     generation: int | None = None
     #: The calls of its methods, in order.
     calls: list[tuple[str, Any]] = field(default_factory=list)
+    #: The part of the last mark of each partition that names where its owner began to read. The calls leave it out.
+    begins: dict[TopicPartition, str] = field(default_factory=dict)
     #: The leader epochs of the last commit.
     leader_epochs: dict[TopicPartition, int | None] = field(default_factory=dict)
     assigned: dict[TopicPartition, int] = field(default_factory=dict)
@@ -199,7 +203,9 @@ class ScriptedConsumer:
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool) -> list[Row]:
         assert not asynchronous
         rejection = self.rejections.popleft() if self.rejections else None
-        rows = {_own(p): (p.offset, p.metadata or "") for p in offsets}
+        texts = {_own(p): _BEGIN.split(p.metadata or "") for p in offsets}
+        self.begins |= {tp: "".join(parts[1:2]) for tp, parts in texts.items()}
+        rows = {_own(p): (p.offset, texts[_own(p)][0]) for p in offsets}
         self.calls.append(("refused" if rejection else "commit", rows))
         self.leader_epochs = {_own(p): p.leader_epoch for p in offsets}
         if rejection:

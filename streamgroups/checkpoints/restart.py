@@ -139,7 +139,14 @@ class Resumption:
     def _decided(
         self, next_offsets: Mapping[TopicPartition, int], owned: Mapping[TopicPartition, Owned]
     ) -> dict[TopicPartition, NewPosition]:
-        return {tp: NewPosition(n, owned[tp].epoch, self.identities.get(tp, UNKNOWN)) for tp, n in next_offsets.items()}
+        def is_late(tp: TopicPartition, n: int) -> bool:
+            """Whether an earlier run has read up to there, and its commit is missing."""
+            return owned[tp].next_offset < n and owned[tp].origin is not Origin.FOREIGN
+
+        return {
+            tp: NewPosition(n, owned[tp].epoch, self.identities.get(tp, UNKNOWN), is_read=is_late(tp, n))
+            for tp, n in next_offsets.items()
+        }
 
 
 def unconfirmed(last: BatchOffset, owned: Mapping[TopicPartition, Owned]) -> frozenset[TopicPartition]:

@@ -203,7 +203,7 @@ class FakeMember:
     def rewind(self, decided: Mapping[TopicPartition, NewPosition]) -> None:
         """See :meth:`streamgroups.ports.Member.rewind`."""
         self._check_alive()
-        self._membership = self._membership.move(decided)
+        self._membership = self._membership.rewind(decided)
 
     def clear_form(self) -> None:
         """See :meth:`streamgroups.ports.Member.clear_form`."""

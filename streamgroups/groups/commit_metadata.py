@@ -6,7 +6,7 @@ identifies an exclusive member, names the topic and the state of the position, a
 Kafka's OffsetCommit; SEMANTICS F1, F2, S5, S10, S11, X2.
 
 A mark is ``streamgroups:<shared|exclusive|tool>[;written];cluster=<id>;topic=<id>;`` and fields of the form ``name=value;``:
-``state``, ``epoch``, ``reset``, ``leader`` and ``form``. An unknown id is empty. The last semicolon ends the mark:
+``state``, ``epoch``, ``reset``, ``leader``, ``form`` and ``from``. An unknown id is empty. The last semicolon ends the mark:
 confluent-kafka can return bytes after the text.
 """
 
@@ -31,7 +31,8 @@ _FORM = re.compile(
     r"(?:epoch=(?P<epoch>[0-9]{1,18});)?"
     r"(?:reset=(?P<reset>[0-9a-f.]{1,40});)?"
     r"(?:leader=(?P<leader>[0-9]{1,10});)?"
-    r"(?:form=(?P<form>[A-Za-z0-9%._~-]{1,1000});)?",
+    r"(?:form=(?P<form>[A-Za-z0-9%._~-]{1,1000});)?"
+    r"(?:from=(?P<from>[0-9]{1,18});)?",
     re.ASCII,
 )
 #: Kafka's ids have 22 characters. A broker limits metadata to 4,096 bytes, so a longer id is left out.
@@ -52,6 +53,8 @@ class CommitMark:
         leader_epoch: a leader epoch of the partition whose log contained all records before the offset (KIP-320). ``None`` if it
             is unknown.
         form: the form of the program of the member. Empty if it is unknown.
+        from_offset: where the member began to read: since then it has read the records up to the offset without interruption.
+            ``None`` if it is unknown.
 
     >>> mark = CommitMark(exclusive=False, written=True, identity=TopicIdentity("c1", "t1"), epoch=7)
     >>> mark.encode()
@@ -68,6 +71,7 @@ class CommitMark:
     reset: AppliedReset = NO_RESET
     leader_epoch: int | None = None
     form: str = ""
+    from_offset: int | None = None
 
     def encode(self) -> str:
         """The mark as metadata."""
@@ -77,6 +81,7 @@ class CommitMark:
             "reset": self.reset.encode(),
             "leader": "" if self.leader_epoch is None else str(self.leader_epoch),
             "form": _quoted(self.form),
+            "from": "" if self.from_offset is None else str(self.from_offset),
         }
         return _encoded(f"{mode}{written}", self.identity, self.state, fields)
 
@@ -99,6 +104,7 @@ class CommitMark:
             AppliedReset.parse(found["reset"] or ""),
             int(found["leader"]) if found["leader"] else None,
             unquote(found["form"] or ""),
+            int(found["from"]) if found["from"] else None,
         )
 
 

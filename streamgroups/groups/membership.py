@@ -61,6 +61,8 @@ class Owned:
         leader_epoch: a leader epoch of the partition whose log contained all records before the position, and all records of
             the batch in flight (KIP-320). ``None`` if it is unknown.
         form: the form of the program that committed the first position. Empty if it is unknown.
+        read_from: where this owner began to read: since then it has read the records up to the position without interruption.
+            ``None`` if it is unknown. Equal positions can have different ones.
     """
 
     next_offset: int
@@ -71,6 +73,7 @@ class Owned:
     reset: AppliedReset = NO_RESET
     leader_epoch: int | None = None
     form: str = ""
+    read_from: int | None = field(default=None, compare=False)
 
     @property
     def is_silent(self) -> bool:
@@ -119,6 +122,7 @@ class Owned:
             form: the form of the program of the member.
         """
         is_here = self.next_offset == next_offset
+        is_known = self.read_from is not None and self.read_from <= next_offset
         return CommitMark(
             exclusive,
             written,
@@ -128,6 +132,7 @@ class Owned:
             self.reset,
             self.leader_epoch if is_here else None,
             form,
+            self.read_from if is_known else None,
         )
 
 
@@ -144,6 +149,8 @@ class NewPosition:
         reset: the reset that sets the position. ``None`` if it is not a reset.
         leader_epoch: a leader epoch whose log contained all records before the position. ``None``: an unchanged offset keeps its
             leader epoch, and another one has none.
+        is_read: whether the records between both positions were read: by a batch, or by an earlier run whose commit is missing.
+            Equal positions can differ in it.
     """
 
     next_offset: int
@@ -152,19 +159,23 @@ class NewPosition:
     state: StateOrigin | None = None
     reset: AppliedReset | None = None
     leader_epoch: int | None = None
+    is_read: bool = field(default=False, compare=False)
 
     def after(self, owned: Owned) -> Owned:
         """The partition at this position."""
         is_same = owned.next_offset == self.next_offset
         state = (owned.state if is_same else UNNAMED) if self.state is None else self.state
         leader_epoch = owned.leader_epoch if is_same and self.leader_epoch is None else self.leader_epoch
+        reset = owned.reset if self.reset is None else self.reset
+        continues = (is_same or self.is_read) and reset == owned.reset
         return replace(
             owned,
             next_offset=self.next_offset,
             identity=self.identity,
             state=state,
-            reset=owned.reset if self.reset is None else self.reset,
+            reset=reset,
             leader_epoch=leader_epoch,
+            read_from=owned.read_from if continues else self.next_offset,
         )
 
 
@@ -222,9 +233,13 @@ class Membership:
 
     def assign(self, partitions: Mapping[TopicPartition, Owned]) -> Membership:
         """Adds assigned partitions to the owned ones (KIP-429), and replaces their positions."""
+        begun = {
+            tp: it if it.read_from is not None else replace(it, read_from=it.next_offset)
+            for tp, it in partitions.items()
+        }
         return replace(
             self,
-            owned={**self.owned, **partitions},
+            owned={**self.owned, **begun},
             releasing=self.releasing - partitions.keys(),
             assignments=self.assignments + 1,
         )
@@ -240,6 +255,11 @@ class Membership:
     def move(self, decided: Mapping[TopicPartition, NewPosition]) -> Membership:
         """Sets positions of owned partitions without reading. Decisions of an earlier ownership epoch change nothing."""
         return replace(self, owned={**self.owned, **self.current(decided)})
+
+    def rewind(self, decided: Mapping[TopicPartition, NewPosition]) -> Membership:
+        """Sets positions of records that are read again without output. For commits, they are read once."""
+        back = {tp: replace(it, read_from=self.owned[tp].read_from) for tp, it in self.current(decided).items()}
+        return replace(self, owned={**self.owned, **back})
 
     def identify(self, found: Mapping[TopicPartition, Owned]) -> Membership:
         """Sets the topic, the state and the leader epoch of positions that have not changed.
@@ -300,7 +320,7 @@ class Membership:
             if stayed.get(r.topic_partition) == r.next_offset
         }
         read = {
-            tp: NewPosition(n, it.epoch, it.identity, states.get(tp), leader_epoch=it.leader_epoch)
+            tp: NewPosition(n, it.epoch, it.identity, states.get(tp), leader_epoch=it.leader_epoch, is_read=True)
             for tp, n in to_commit.items()
             for it in (self.owned[tp],)
         }

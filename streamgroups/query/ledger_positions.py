@@ -87,6 +87,7 @@ class LedgerPositions:
                 epoch=decided.epochs[tp],
                 reset=decided.resets[tp],
                 leader_epoch=owned[tp].leader_epoch if owned[tp].next_offset == n else None,
+                read_from=owned[tp].next_offset if _is_late(owned[tp], n, decided.resets[tp]) else None,
             )
             for tp, n in decided.next_offsets.items()
         }
@@ -127,3 +128,9 @@ class LedgerPositions:
                 {tp: it.identity for tp, it in moved.items()},
             )
         return frozenset(moved)
+
+
+def _is_late(owned: Owned, next_offset: int, reset: AppliedReset) -> bool:
+    """Whether the ledger contains the output of records whose commit is missing in the group."""
+    is_of_members = owned.origin in (Origin.COMMITTED, Origin.WRITTEN)
+    return is_of_members and owned.reset == reset and owned.next_offset < next_offset

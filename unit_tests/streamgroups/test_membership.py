@@ -222,3 +222,26 @@ def test_F2_the_commit_of_a_tool_is_that_of_no_member() -> None:
     assert not owned.is_unmarked
     assert Owned.committed(5, "by hand").is_unmarked
     assert not Owned.committed(5, CommitMark(exclusive=False).encode()).is_unmarked
+
+
+def test_O6_a_mark_names_where_its_owner_began_to_read_without_interruption() -> None:
+    owning = Membership().assign({P0: Owned(5, epoch=7)})
+    reset = AppliedReset(1, "a")
+
+    def begin(of: Membership) -> int | None:
+        return of.owned[P0].mark(of.owned[P0].next_offset, exclusive=False, written=False).from_offset
+
+    finished, _ = owning.plan(InFlight(1, (OffsetRange(P0, 5, 9),))).finish(1)
+    assert (begin(owning), begin(finished)) == (5, 5)
+    # The commit of an earlier run was missing.
+    assert begin(finished.move({P0: NewPosition(20, 7, is_read=True)})) == 5
+    assert begin(finished.move({P0: NewPosition(9, 7)})) == 5
+    # A gap, a restart at another position, and a reset, also to the same position.
+    assert begin(finished.move({P0: NewPosition(20, 7)})) == 20
+    assert begin(finished.move({P0: NewPosition(3, 7)})) == 3
+    assert begin(finished.move({P0: NewPosition(9, 7, reset=reset)})) == 9
+    # The output is written, so the records are not read twice for the commits.
+    again = finished.rewind({P0: NewPosition(5, 7)})
+    assert again.owned[P0].next_offset == 5
+    assert begin(again.plan(InFlight(2, (OffsetRange(P0, 5, 9),))).finish(2)[0]) == 5
+    assert owning.rewind({P0: NewPosition(2, 7)}).owned[P0].mark(2, exclusive=False, written=False).from_offset is None

@@ -456,6 +456,21 @@ def read_one(run: Run) -> tuple[Step, ...]:
     return run.consumer.assign_all(P0, P1), run.plan(1, OffsetRange(P0, 5, 9)), run.finish(1)
 
 
+def test_O6_a_commit_names_where_its_owner_began_to_read(run: Run) -> None:
+    steps = read_one(run)
+    run.go(*steps, run.plan(2, OffsetRange(P0, 9, 12)), run.finish(2), lambda: None)
+    assert [it[P0][0] for it in run.consumer.commits] == [9, 12]
+    assert run.consumer.begins == {P0: "5"}
+
+
+def test_O6_the_output_of_a_ledger_counts_as_read(run: Run) -> None:
+    """An earlier run was killed before its commit to the group."""
+    run.consumer.stored = stored(5, 7)
+    run.adapt(take_over=lambda result, _: {**result, P0: Owned(20, Origin.WRITTEN, read_from=5)})
+    run.go(run.consumer.assign_all(P0, P1), lambda: None)
+    assert (run.consumer.commits, run.consumer.begins) == ([{P0: (20, WRITTEN_MARK)}], {P0: "5"})
+
+
 def test_S7_a_commit_has_the_leader_epoch_of_the_position(run: Run) -> None:
     steps = read_one(run)
     mark = CommitMark(False, leader_epoch=4).encode()

@@ -147,7 +147,7 @@ class CursorMember:
         self._request_commit(
             {tp: PendingRange(tp, holdings[tp].ownership_epoch, n) for tp, n in plan.next_offsets.items()},
             {
-                tp: NewPosition(n, holdings[tp].owned.epoch, holdings[tp].owned.identity)
+                tp: NewPosition(n, holdings[tp].owned.epoch, holdings[tp].owned.identity, is_read=True)
                 for tp, n in plan.next_offsets.items()
             },
             detail="",

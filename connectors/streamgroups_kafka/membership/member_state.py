@@ -217,7 +217,7 @@ class MemberState:
                 if it.next_offset < self._membership.owned[tp].next_offset
             }
             self._rewound = back | self._rewound
-            self._membership = self._membership.move(decided)
+            self._membership = self._membership.rewind(decided)
 
     def move(self, decided: Mapping[TopicPartition, NewPosition], *, detail: str) -> frozenset[TopicPartition]:
         """See :meth:`streamgroups.ports.Member.move`. If the ledger of a sink cannot move, no position changes."""
