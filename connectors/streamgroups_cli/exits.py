@@ -33,6 +33,8 @@ class ExitCode(IntEnum):
     REJECTED = 3
     #: Some changes succeeded and some failed. The message lists them.
     PARTLY_DONE = 4
+    #: An audit has found missing or double ranges.
+    FINDINGS = 5
 
 
 def exit_code(error: StreamGroupsError) -> ExitCode:

@@ -6,22 +6,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from importlib import resources
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from streamgroups.durations import parse_duration_ms
-from streamgroups.errors import InvalidOption
+from streamgroups.errors import InvalidOption, StreamGroupsError
+from streamgroups.groups.offset_audit import GroupAudit
 from streamgroups.instances.entries import check_name
 from streamgroups.instances.overview import ReplicaView, overview
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.groups.auditing import audit_groups
 from streamgroups_cli.connection import Connect, timeout_s
 from streamgroups_cli.count_limit import POLL_MIB, CountLimitOption, count_bytes
-from streamgroups_cli.groups.scope import GroupsOrAllArgument
+from streamgroups_cli.groups.auditing import read_committed
+from streamgroups_cli.groups.scope import GroupsOrAllArgument, group_ids
 from streamgroups_cli.instance_log import open_log
 from streamgroups_cli.metrics_address import parse_address
 from streamgroups_cli.options import with_options
@@ -29,7 +33,9 @@ from streamgroups_cli.output import print_message
 from streamgroups_cli.process_signals import record_signals
 
 if TYPE_CHECKING:
-    from streamgroups_admin.reports.exporter import Polls
+    from streamgroups_admin.reports.exporter import AuditCollector
+
+Refresh: TypeAlias = Callable[[], StreamGroupsError | None]
 
 
 @with_options
@@ -50,6 +56,13 @@ def metrics(
             "--instance", "-i", metavar="NAME", help="Also export the processors of this instance.", show_default=False
         ),
     ] = None,
+    audit_interval: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="Interval between audits of the groups (groups audit). Default: no audits."
+        ),
+    ] = None,
+    audit_window: Annotated[str, typer.Option(metavar="DURATION", help="Time window of an audit.")] = "1d",
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and exit.")] = False,
     alert_rules: Annotated[
         bool, typer.Option("--alert-rules", help="Print alert rules for Prometheus, in YAML, and exit.")
@@ -70,10 +83,14 @@ def metrics(
     window_ms = parse_duration_ms(window, option="--window")
     if instance is not None:
         check_name(instance, "an instance")
-    with connect() as cluster, _replicas(cluster, instance, timeout_s(connect.timeout)) as replicas:
+    audit_s = None if audit_interval is None else parse_duration_ms(audit_interval, option="--audit-interval") / 1000
+    audit_window_ms = parse_duration_ms(audit_window, option="--audit-window")
+    with ExitStack() as stack:
+        cluster = stack.enter_context(connect())
+        replicas = stack.enter_context(_replicas(cluster, instance, timeout_s(connect.timeout)))
         from prometheus_client import CollectorRegistry, start_http_server
 
-        from streamgroups_admin.reports.exporter import GroupCollector, Polls
+        from streamgroups_admin.reports.exporter import GroupCollector, Polls, processor_groups
 
         limit_bytes = count_bytes(count_limit)
         monitor = Monitor(
@@ -85,6 +102,14 @@ def metrics(
             raise failure
         registry = CollectorRegistry()
         registry.register(GroupCollector(polls, instance))
+        repeated: list[tuple[float, Refresh]] = [(interval_s, polls.refresh)]
+        if audit_s is not None:
+            auditing = stack.enter_context(read_committed(connect)())
+            audits = _audits(auditing, groups, audit_window_ms, lambda: processor_groups(instance, polls.replicas))
+            registry.register(audits)
+            if (failure := audits.refresh()) is not None:
+                raise failure
+            repeated.append((audit_s, audits.refresh))
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as e:
@@ -93,7 +118,7 @@ def metrics(
             ) from e
         print_message(f"Metrics are available at http://{host}:{server.server_port}/metrics")
         try:
-            _refresh_until_stopped(polls, interval_s)
+            _refresh_until_stopped(repeated)
         finally:
             server.shutdown()
             server.server_close()
@@ -117,17 +142,40 @@ def _replicas(
         yield read
 
 
-def _refresh_until_stopped(polls: Polls, interval_s: float) -> None:
+def _audits(
+    cluster: Cluster,
+    groups: Sequence[str] | None,
+    window_ms: int,
+    processors: Callable[[], Collection[str]] = tuple,
+) -> AuditCollector:
+    """Audits the named groups, or all groups to which members of this library have committed."""
+    from streamgroups_admin.reports.exporter import AuditCollector
+
+    def audit() -> list[GroupAudit]:
+        found = audit_groups(
+            cluster, group_ids(cluster, list(groups) if groups else None), cluster.now_ms() - window_ms
+        )
+        return found if groups else [it for it in found if any(of.forms for of in it.partitions)]
+
+    return AuditCollector(audit, cluster.now_ms, processors)
+
+
+def _refresh_until_stopped(repeated: Sequence[tuple[float, Refresh]]) -> None:
+    """Refreshes each result at its interval, in seconds."""
     stopping = threading.Event()
     record_signals(stopping)
-    failed = False
-    while not stopping.wait(interval_s):
-        failure = polls.refresh()
-        if failure is not None and not failed:
+    failed: set[int] = set()
+    due_s = [time.monotonic() + interval_s for interval_s, _ in repeated]
+    while not stopping.wait(max(0.0, min(due_s) - time.monotonic())):
+        i = due_s.index(min(due_s))
+        interval_s, refresh = repeated[i]
+        failure = refresh()
+        due_s[i] = time.monotonic() + interval_s
+        if failure is not None and i not in failed:
             print_message(f"Warning: {failure}")
-        elif failure is None and failed:
+        elif failure is None and i in failed:
             print_message("The cluster is reachable again.")
-        failed = failure is not None
+        failed = failed - {i} if failure is None else failed | {i}
 
 
 def dashboard_json() -> str:

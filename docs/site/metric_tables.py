@@ -22,6 +22,7 @@ from streamgroups.monitoring.metrics import (
     QUERY_GROUP_LABELS,
     GroupFigures,
     PartitionFigures,
+    audit_metrics,
     gap_metrics,
     group_metrics,
     output_metrics,
@@ -65,6 +66,8 @@ def _families(kind: str) -> Iterator[Metric]:
         yield from chain(query_metrics([], {}), output_metrics({}, {}, []), flight_metrics([], []))
         yield from chain(state_metrics([], []), waiting_metrics([], []), unreadable_metrics([], []))
     yield from chain(group_metrics(groups, labels), partition_metrics(groups, labels), gap_metrics(groups, labels))
+    if kind == "exporter":
+        yield from audit_metrics([], None)
     yield from Polls(lambda: (), lambda: 0).metrics()
 
 

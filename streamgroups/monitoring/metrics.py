@@ -10,13 +10,14 @@ the last known value would be wrong.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from streamgroups.groups.gaps import Cause, Gaps
 from streamgroups.groups.lag import maximum, total
+from streamgroups.groups.offset_audit import GroupAudit
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import WatchedGroup, WatchedPartition
 from streamgroups.monitoring.queries import QueryGroup, QueryPartition, WatchedQuery
@@ -343,6 +344,37 @@ def output_metrics(
             for value, count in sorted(counts.get(q.query_id, {}).items()):
                 metric.add_metric([*q.labels, value], count)
         yield metric
+
+
+def audit_metrics(
+    audits: Iterable[GroupAudit], time_ms: int | None, processors: Collection[str] = ()
+) -> Iterator[Metric]:
+    """Yields the metrics of the last audit.
+
+    Args:
+        audits: the audited groups.
+        time_ms: the time of the audit, in milliseconds since the epoch; ``None`` before the first one.
+        processors: the groups of processors.
+    """
+    offsets = GaugeMetricFamily(
+        "streamgroups_group_audit_offsets",
+        "Offsets in the window of the last audit, by verdict.",
+        labels=[*GROUP_LABELS, "verdict"],
+    )
+    complete = GaugeMetricFamily(
+        "streamgroups_group_audit_complete",
+        "1 if each offset of the window has a verdict that is not unknown, else 0.",
+        labels=GROUP_LABELS,
+    )
+    for found in audits:
+        labels = (found.group_id, found.group_id if found.group_id in processors else "")
+        for verdict, count in found.counts.items():
+            offsets.add_metric([*labels, verdict.value], count)
+        complete.add_metric(labels, float(found.is_complete))
+    last = GaugeMetricFamily("streamgroups_last_audit_timestamp_seconds", "Time of the last successful audit.")
+    if time_ms is not None:
+        last.add_metric([], time_ms / MS_PER_S)
+    yield from (offsets, complete, last)
 
 
 def _add(family: GaugeMetricFamily, labels: Sequence[str], value: float | None) -> None:

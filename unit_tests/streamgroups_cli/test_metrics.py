@@ -13,15 +13,22 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamgroups.coordination.reset_protocol import gaps_group_of, members_group_of
+from streamgroups.errors import StreamGroupsError
 from streamgroups.fakes import FakeAdmin, FakeClock, FakeCluster
+from streamgroups.groups.commit_metadata import CommitMark
 from streamgroups.groups.gaps import Cause, Gap, Gaps
+from streamgroups.groups.offset_audit import Facts, GroupAudit, Verdict, audit
+from streamgroups.groups.offset_records import OffsetRecord
+from streamgroups.groups.unused_groups import OFFSETS_TOPIC
 from streamgroups.instances.entries import Progress, Replica
 from streamgroups.instances.overview import ReplicaView
 from streamgroups.monitoring.lag_states import LagState
 from streamgroups.monitoring.monitor import Monitor
 from streamgroups.partitions import TopicPartition
-from streamgroups_admin.reports.exporter import GroupCollector, Polls
-from streamgroups_cli.metrics import alert_rules_yaml, dashboard_json
+from streamgroups_admin.cluster import Cluster
+from streamgroups_admin.reports.exporter import AuditCollector, GroupCollector, Polls
+from streamgroups_cli.metrics import _audits, alert_rules_yaml, dashboard_json
+from streamgroups_kafka.client.config import ClientConfig
 from unit_tests.cli_runner import CommandLine
 
 LEFT_OUT = ("group", "processor")
@@ -148,6 +155,49 @@ def test_P2_processors_have_a_state_and_the_figures_of_their_last_batches(export
     assert "streamgroups_processor_lag_records{" not in exporter.text()
 
 
+def test_O6_the_last_audit_is_exported(cli: CommandLine) -> None:
+    """A group without members of this library is not audited unless it is named."""
+    results: list[list[GroupAudit] | StreamGroupsError] = []
+    processors: list[str] = []
+    audits = AuditCollector(lambda: _or_raise(results.pop()), lambda: 7_000, lambda: processors)
+    registry = CollectorRegistry()
+    registry.register(audits)
+    assert "streamgroups_group_audit_offsets{" not in generate_latest(registry).decode()
+    mark = CommitMark(False, from_offset=0).encode()
+    facts = Facts(P0, [OffsetRecord(P0, 9, mark, 1), OffsetRecord(P0, 12, "", 2)])
+    results.append([GroupAudit("board", 0, (audit(facts),))])
+    assert audits.refresh() is None
+    text = generate_latest(registry).decode()
+    assert 'streamgroups_group_audit_offsets{group="board",processor="",verdict="missing"} 3.0' in text
+    assert 'streamgroups_group_audit_offsets{group="board",processor="",verdict="once"} 9.0' in text
+    assert 'streamgroups_group_audit_complete{group="board",processor=""} 1.0' in text
+    assert "streamgroups_last_audit_timestamp_seconds 7.0" in text
+    results.append(StreamGroupsError("away"))
+    assert audits.refresh() is not None
+    # An audit without a result raises an IndexError here: an unexpected error.
+    assert isinstance(audits.refresh(), StreamGroupsError)
+    assert generate_latest(registry).decode() == text
+    processors.append("board")
+    assert (
+        'streamgroups_group_audit_complete{group="board",processor="board"} 1.0' in generate_latest(registry).decode()
+    )
+    cli.cluster.create_topic("flights", 1)
+    cli.cluster.create_topic(OFFSETS_TOPIC, 1)
+    cli.cluster.commit("by-hand", {P0: 5})
+    key = b"\0\1\0\7by-hand\0\7flights\0\0\0\0"
+    value = b"\0\0" + (5).to_bytes(8, "big") + b"\0\0" + (900_000).to_bytes(8, "big")
+    cli.cluster.produce(TopicPartition(OFFSETS_TOPIC, 0), key=key, value=value)
+    cluster = Cluster(ClientConfig(()), cli.admin, cli.admin, {}, cli.clock)
+    assert _audits(cluster, None, 200_000)._audit() == []
+    assert [it.counts[Verdict.UNKNOWN] for it in _audits(cluster, ["by-hand"], 200_000)._audit()] == [0]
+
+
+def _or_raise(result: list[GroupAudit] | StreamGroupsError) -> list[GroupAudit]:
+    if isinstance(result, StreamGroupsError):
+        raise result
+    return result
+
+
 def test_metrics_of_the_exporter_itself(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([10.0, 12.5, 20.0, 20.25])
     monkeypatch.setattr("streamgroups_admin.reports.exporter.time.monotonic", lambda: next(times_s))
@@ -270,7 +320,14 @@ def test_alert_rules_can_be_printed_without_a_cluster(cli: CommandLine) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--listen", "nowhere"], ["--interval", "soon"], ["--listen", "127.0.0.1:99999"], ["--instance", "board.eu"]],
+    [
+        ["--listen", "nowhere"],
+        ["--interval", "soon"],
+        ["--listen", "127.0.0.1:99999"],
+        ["--instance", "board.eu"],
+        ["--audit-interval", "soon"],
+        ["--audit-window", "soon"],
+    ],
 )
 def test_wrong_options(cli: CommandLine, arguments: list[str]) -> None:
     assert cli("metrics", *arguments).code == 2

@@ -16,9 +16,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from streamgroups.errors import StreamGroupsError
+from streamgroups.groups.offset_audit import GroupAudit
 from streamgroups.instances.entries import group_of
 from streamgroups.instances.overview import ReplicaView
-from streamgroups.monitoring.metrics import gap_metrics, group_metrics, partition_metrics, watched_group
+from streamgroups.monitoring.metrics import audit_metrics, gap_metrics, group_metrics, partition_metrics, watched_group
 from streamgroups.monitoring.monitor import WatchedGroup
 from streamgroups.monitoring.processor_metrics import processor_metrics
 
@@ -127,7 +128,7 @@ class GroupCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Returns all metrics as they are now."""
         replicas, instance = self._polls.replicas, self._instance
-        processors = {group_of(instance, it.replica.processor) for it in replicas} if instance is not None else set()
+        processors = processor_groups(instance, replicas)
         groups = []
         for group in self._polls.groups:
             group_id = group.snapshot.description.group_id
@@ -138,6 +139,51 @@ class GroupCollector(Collector):
         yield from group_metrics(groups)
         yield from partition_metrics(groups)
         yield from gap_metrics(groups)
+
+
+class AuditCollector(Collector):
+    """Audits groups, and exports the last result to Prometheus. Audits and scrapes can run in different threads.
+
+    Args:
+        audit: audits the groups.
+        now_ms: returns the time, in milliseconds since the epoch.
+        processors: returns the groups of processors.
+    """
+
+    def __init__(
+        self,
+        audit: Callable[[], Sequence[GroupAudit]],
+        now_ms: Callable[[], int],
+        processors: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._audit, self._now_ms, self._processors = audit, now_ms, processors
+        self._lock = threading.Lock()
+        self._last: tuple[Sequence[GroupAudit], int | None] = (), None
+
+    def refresh(self) -> StreamGroupsError | None:
+        """Audits the groups once. A failed audit leaves the last result, whose time is exported."""
+        try:
+            found = self._audit()
+        except StreamGroupsError as e:
+            return e
+        except Exception as e:
+            # The polls of the groups must continue after an error of an audit.
+            logger.warning("Cannot audit the groups", exc_info=e)
+            return StreamGroupsError(f"Cannot audit the groups: {type(e).__name__}: {e}.")
+        with self._lock:
+            self._last = found, self._now_ms()
+        return None
+
+    def collect(self) -> Iterator[Metric]:
+        """Returns the metrics of the last audit."""
+        with self._lock:
+            audits, time_ms = self._last
+        yield from audit_metrics(audits, time_ms, self._processors())
+
+
+def processor_groups(instance: str | None, replicas: Sequence[ReplicaView]) -> set[str]:
+    """Returns the groups of the processors of an instance; empty without one."""
+    return {group_of(instance, it.replica.processor) for it in replicas} if instance is not None else set()
 
 
 def _single(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -22,6 +22,7 @@ app = lazy_app(
         "delete-offsets": "streamgroups_cli.groups.deleting:delete_offsets",
         "sweep": "streamgroups_cli.groups.delete_unused:sweep",
         "watch": "streamgroups_cli.groups.watching:watch",
+        "audit": "streamgroups_cli.groups.auditing:audit",
         "timeline": "streamgroups_cli.groups.timeline:timeline",
     },
 )
