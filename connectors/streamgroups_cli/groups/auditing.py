@@ -194,15 +194,18 @@ def parse_since_ms(text: str, now_ms: int) -> int:
     """Parses a time, or a duration before now.
 
     Raises:
-        InvalidOption: if it is neither.
+        InvalidOption: if it is neither, or a time after now: the window is empty, and an audit without offsets has no finding.
 
-    >>> parse_since_ms("1h", 7_200_000), parse_since_ms("1970-01-01T00:00:01", 0)
+    >>> parse_since_ms("1h", 7_200_000), parse_since_ms("1970-01-01T00:00:01", 2_000)
     (3600000, 1000)
     """
     try:
         return max(0, now_ms - parse_duration_ms(text, option="--since"))
     except InvalidOption:
-        return parse_time_ms(text, option="--since")
+        since_ms = parse_time_ms(text, option="--since")
+    if since_ms > now_ms:
+        raise InvalidOption(f"--since is {utc(since_ms)}, which is after now.", remedy="Use an earlier time.")
+    return since_ms
 
 
 def _row(it: PartitionAudit) -> list[Cell]:
