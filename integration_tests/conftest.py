@@ -68,6 +68,7 @@ HEAVY = frozenset(
 #: Files that share the broker with ACLs. Their tests run in one process.
 SECURED = frozenset(
     {
+        "test_an_instance_shows_no_secret",
         "test_connections",
         "test_doctor",
         "test_groups_cli_with_logins",

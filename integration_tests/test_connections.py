@@ -9,58 +9,24 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote, quote_plus
 
 import psycopg
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceType
-from psycopg.conninfo import conninfo_to_dict
 
 from integration_tests.command_line import streamgroups
 from integration_tests.programs import running
+from integration_tests.secret_connections import assert_no_secret, write_connections
 from integration_tests.secured_brokers import Listeners
 from integration_tests.tiers import LONG
-from streamgroups_testkit.postgres import PASSWORD, WITH_PASSWORD
+from streamgroups_testkit.postgres import WITH_PASSWORD
 from streamgroups_testkit.producing import produce
-
-KAFKA_PASSWORD = "right horse"
-SECRETS = (KAFKA_PASSWORD, PASSWORD)
-LOGIN = """
-bootstrap-servers = "{server}"
-[connections.{name}.settings]
-"security.protocol" = "SASL_PLAINTEXT"
-"sasl.mechanism" = "PLAIN"
-"sasl.username" = "ann"
-"sasl.password" = {password}
-"""
 
 
 @pytest.fixture
 def file(secured: Listeners, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file of connections, and the secrets: one in the environment, one in a file, one in plain text."""
-    database = conninfo_to_dict(postgres)
-    (tmp_path / "pg-password").write_text(f"{PASSWORD}\n")
-    text = "".join(
-        f'[connections.{name}]\ntype = "kafka"' + LOGIN.format(server=secured.login, name=name, password=password)
-        for name, password in (
-            ("prod", '{ env = "BOARD_KAFKA_PASSWORD" }'),
-            ("plain", f'"{KAFKA_PASSWORD}"'),
-            ("missing", '{ env = "BOARD_MISSING" }'),
-            ("wrong", '{ env = "BOARD_WRONG_PASSWORD" }'),
-        )
-    )
-    text += (
-        f'[connections.warehouse]\ntype = "postgres"\nconninfo = "host={database["host"]} port={database["port"]} '
-        f'dbname={database["dbname"]} user={WITH_PASSWORD}"\nsettings = {{ password = {{ file = "pg-password" }} }}\n'
-    )
-    path = tmp_path / "connections.toml"
-    path.write_text(text)
-    path.chmod(0o600)
-    monkeypatch.setenv("STREAMGROUPS_CONFIG", str(path))
-    monkeypatch.setenv("BOARD_KAFKA_PASSWORD", KAFKA_PASSWORD)
-    monkeypatch.setenv("BOARD_WRONG_PASSWORD", "wrong horse")
-    return path
+    return write_connections(secured, postgres, tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -77,13 +43,6 @@ def topic(secured: Listeners, group: str) -> Iterator[str]:
     yield group
     # The broker is shared with the tests of users without ACLs.
     secured.revoke("ann", group)
-
-
-def assert_no_secret(text: str | bytes) -> None:
-    content = text.encode() if isinstance(text, str) else text
-    for secret in (*SECRETS, "wrong horse"):
-        for form in {secret, quote(secret), quote_plus(secret), json.dumps(secret)[1:-1]}:
-            assert form.encode() not in content
 
 
 def records_in(server: str, topic: str) -> list[bytes]:
@@ -127,7 +86,7 @@ def test_P3_queries_read_and_write_with_connections_and_show_no_secret(
     assert {"plans", "environment", "SQL", "log"} <= {path.name for path in searched}
     assert any(path.parent.name == "events" or "events" in path.parts for path in searched)
     for path in searched:
-        assert_no_secret(path.read_bytes())
+        assert_no_secret(path.read_bytes(), path)
 
 
 def test_P3_commands_with_connections(secured: Listeners, topic: str, file: Path) -> None:
