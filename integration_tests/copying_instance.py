@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from integration_tests.instances import RealInstance
 from streamgroups_testkit.producing import produce
@@ -16,16 +17,22 @@ from streamgroups_testkit.spark_sessions import jvm_options
 PARTITIONS = 2
 
 
-def spark_worker() -> str:
-    """The template of the command of a worker with Spark."""
+def spark_worker(master: str = "local[2]", more: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The template of the command of a worker with Spark.
+
+    Args:
+        master: the Spark master.
+        more: more settings of Spark.
+    """
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.extraJavaOptions": jvm_options(),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.pollingDelay": "50ms",
+        **more,
     }
     options = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
-    return f"{{python}} {{program}} {{arguments}} --master 'local[2]' {options}"
+    return f"{{python}} {{program}} {{arguments}} --master '{master}' {options}"
 
 
 @dataclass
@@ -48,9 +55,22 @@ class CopyingInstance(RealInstance):
         return self.directory / "processors"
 
     def declare(
-        self, *names: str, sql: str = "SELECT key, value FROM input", more: str = "", replicas: int = 1
+        self,
+        *names: str,
+        sql: str = "SELECT key, value FROM input",
+        more: str = "",
+        replicas: int = 1,
+        trigger: str = "",
     ) -> None:
-        """Writes the files of processors."""
+        """Writes the files of processors.
+
+        Args:
+            names: their names.
+            sql: their step.
+            more: more options of the source, which begin with a comma.
+            replicas: the number of their replicas.
+            trigger: the interval of their batches.
+        """
         self.source = self.source or self.new_topic(PARTITIONS)
         self.files.mkdir(exist_ok=True)
         for name in names:
@@ -61,6 +81,7 @@ class CopyingInstance(RealInstance):
                 f"kafka.session.timeout.ms: 6000{more}}}\n"
                 f"steps:\n  - sql: {sql}\n"
                 f"sink: {{connection: prod, topic: {self.outputs[name]}}}\n"
+                + (f"trigger: {{processingTime: {trigger}}}\n" if trigger else "")
             )
 
     def produce(self, count: int) -> None:

@@ -9,6 +9,7 @@ import signal
 import time
 import urllib.request
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from integration_tests.command_line import streamgroups
 from integration_tests.copying_instance import PARTITIONS, CopyingInstance, connections_file, spark_worker
+from integration_tests.spark_events import logged_queries
 from integration_tests.tiers import LONG
 from streamgroups.instances.entries import Replica
 from streamgroups_testkit.producing import Load
@@ -175,6 +177,82 @@ def test_P2_killed_and_frozen_processes_copy_each_record_once(instance: CopyingI
     for name in names:
         wait_until(lambda it=name: instance.has_all(it, load.count), f"{name} copies all", 180)  # type: ignore[misc]
         instance.check(name, load.count)
+
+
+@LONG
+@pytest.mark.timeout(1_800)
+def test_P2_twelve_processors_on_three_workers(instance: CopyingInstance) -> None:
+    """A worker is killed: its four processors start on a new worker, and the eight others continue to run."""
+    names = tuple(f"copy{number:02}" for number in range(1, 13))
+    instance.declare(*names, trigger="2 seconds")
+    instance.produce(100)
+    instance.command("processors", "apply", "-f", str(instance.files), "--execute")
+    with instance.manager("--slots", "4", "--lease", "20s", "--worker-command", spark_worker("local[1]")):
+        instance.command("processors", "start", *names, "--wait", "15m")
+        before = dict(zip(names, instance.workers(*names), strict=True))
+        assert sorted(Counter(before.values()).values()) == [4, 4, 4]
+        killed = instance.worker(names[0])
+        os.kill(killed.pid, signal.SIGKILL)
+        instance.produce(100)
+        moved = [it for it in names if before[it] == killed.id]
+        new = {instance.wait_for_worker(it, lambda worker: worker.id != killed.id, timeout_s=600).id for it in moved}
+        assert len(new) == 1
+        assert not new & set(before.values())
+        for name in names:
+            wait_until(lambda it=name: instance.has_all(it, 200), f"{name} copies all", 600)  # type: ignore[misc]
+        after = dict(zip(names, instance.workers(*names), strict=True))
+        assert {it for it in names if after[it] != before[it]} == set(moved)
+    for name in names:
+        instance.check(name, 200)
+
+
+@LONG
+@pytest.mark.timeout(1_200)
+def test_P2_the_upgrade_of_one_processor_costs_no_batch_of_the_others(instance: CopyingInstance) -> None:
+    """One of four processors in a worker is upgraded, and restarted: the batches of the others continue without a gap."""
+    upgraded, *others = names = ("copy1", "copy2", "copy3", "copy4")
+    instance.declare(*names, trigger="1 second")
+    instance.command("processors", "apply", "-f", str(instance.files), "--execute")
+    events = instance.directory / "events"
+    events.mkdir()
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
+    options = ("--slots", "4", "--lease", "10s", "--worker-command", spark_worker(more=log))
+
+    def batches() -> dict[str, list[int]]:
+        found = logged_queries(events)
+        return {it: found[group].batches if (group := f"{instance.name}.{it}") in found else [] for it in names}
+
+    def continue_all() -> None:
+        before = {name: len(it) for name, it in batches().items()}
+        wait_until(lambda: all(len(it) > before[name] for name, it in batches().items()), "all have batches", 180, 1)
+
+    with (
+        instance.manager(*options),
+        Load(instance.bootstrap, instance.source, partitions=PARTITIONS, per_second=100) as load,
+    ):
+        instance.command("processors", "start", *names, "--wait", "5m")
+        assert len(set(instance.workers(*names))) == 1
+        continue_all()
+        instance.declare(upgraded, sql="SELECT key, value FROM input WHERE true", trigger="1 second")
+        instance.command("processors", "apply", "-f", str(instance.files), "--execute")
+        instance.wait_until(
+            lambda _: (view := instance.view(upgraded)).state == "running" and not view.is_outdated,
+            "it is upgraded",
+            180,
+        )
+        continue_all()
+        instance.command("processors", "restart", upgraded, "--wait", "3m")
+        continue_all()
+    for name in names:
+        wait_until(lambda it=name: instance.has_all(it, load.count), f"{name} copies all", 180)  # type: ignore[misc]
+        instance.check(name, load.count)
+    found = logged_queries(events)
+    assert len(found[f"{instance.name}.{upgraded}"].runs) == 3
+    for name in others:
+        query = found[f"{instance.name}.{name}"]
+        assert (len(query.runs), query.errors) == (1, [])
+        # A batch without data has the id of the next batch.
+        assert sorted(set(query.batches)) == list(range(max(query.batches) + 1))
 
 
 def _kill(instance: CopyingInstance, name: str) -> None:
