@@ -54,6 +54,7 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m integration_tests.campaign_processors --faults $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.hostile_topic kafka postgres delta $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK_MINUTES)
 

@@ -63,6 +63,7 @@ HEAVY = frozenset(
         "test_schema_registries",
         "test_testkit",
         "test_the_demo",
+        "test_workers_survive_faults",
     }
 )
 #: Files that share the broker with ACLs. Their tests run in one process.

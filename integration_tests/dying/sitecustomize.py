@@ -6,7 +6,7 @@ its name, and lists the members to stop. The first process that reaches the poin
 campaign has injected the fault, which can kill it. The tested code has no dependency on this file.
 
 ``STREAMGROUPS_SABOTAGE`` disables a safeguard of the tested code, to verify that a campaign detects it (see
-``campaign_turns.SABOTAGES``).
+``campaign_turns.SABOTAGES`` and ``campaign_processor_turns.SABOTAGES``).
 """
 
 from __future__ import annotations
@@ -269,6 +269,33 @@ def _with_earlier_offsets(record: Callable[..., Any]) -> Callable[..., Any]:
     return earlier
 
 
+def _no_stop(decide: Callable[..., Any]) -> Callable[..., Any]:
+    """A worker stops no replica, independently of its lease and its placements."""
+    return lambda *args, **kwargs: replace(decide(*args, **{**kwargs, "must_stop": None}), stop={})
+
+
+def _always(_: Callable[..., Any]) -> Callable[..., Any]:
+    """A lease is always valid."""
+    return lambda self: True
+
+
+def _never_removed(_: Callable[..., Any]) -> Callable[..., Any]:
+    """A worker does not notice that the manager has removed its lease."""
+    return lambda self, entries: None
+
+
+def _of_the_process(transactional_id: Callable[..., Any]) -> Callable[..., Any]:
+    """The transactional id of a processor is that of its process, so a new run does not fence an earlier one."""
+    return lambda *args: f"{transactional_id(*args)}-{os.getpid()}"
+
+
+_NO_PLACEMENTS: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
+    "streamgroups_spark.workers.worker_process": [
+        ("decide", _no_stop),
+        ("WorkerProcess._is_lease_valid", _always),
+        ("WorkerProcess._follow", _never_removed),
+    ],
+}
 _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]]] = {
     "ledger": {
         "streamgroups.ledgers.batch_commit": [("judge", _all_is_new)],
@@ -283,6 +310,13 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
         "streamgroups.query.ledger_positions": [("LedgerPositions.take_over", _no_request_is_sent)],
         "streamgroups_spark.sinks.ledger_writer": [("LedgerStreamWriter.commit", _by_batch_id)],
         "streamgroups_spark.sinks.kafka": [("KafkaStreamWriter.commit", _by_batch_id)],
+    },
+    "placement": _NO_PLACEMENTS,
+    "fences": {
+        **_NO_PLACEMENTS,
+        "streamgroups.ledgers.batch_commit": [("judge", _only_done_is_done)],
+        "streamgroups_kafka.transactions.coordinator": [("Transactions.commit_offsets", _any_member)],
+        "streamgroups.processors.processor": [("Processor.transactional_id", _of_the_process)],
     },
     "epoch": {"streamgroups.query.ledger_positions": [("is_current", _any_epoch)]},
     "state-offset": {"streamgroups_operators.store": [("StoredStates.find", _earlier_state)]},
