@@ -106,7 +106,7 @@ def tables(results: Iterable[ProcessorResult]) -> str:
             "all run after": f"{max(it.running_s.get(fault, 0) for it in complete):.0f} s",
         }
         for fault in FAULTS
-        if complete
+        if any(it.faults.get(fault) for it in complete)
     ]
     return "\n\n".join(table(rows) for rows in (campaigns, faults) if rows)
 

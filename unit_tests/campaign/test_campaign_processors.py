@@ -75,6 +75,7 @@ def test_results_are_read_back_and_printed() -> None:
     assert "1,000 copies twice" in campaigns.splitlines()[4]
     freeze = next(line for line in faults.splitlines() if "freeze" in line)
     assert freeze.split() == ["``freeze``", "2", "12", "s", "31", "s"]
+    assert "hang" not in faults, "a fault that was not injected has no times"
 
 
 def test_batches_of_queries_are_read_from_an_event_log(tmp_path: Path) -> None:
