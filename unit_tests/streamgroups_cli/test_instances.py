@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -159,7 +161,10 @@ def test_metrics_export_the_processors_of_an_instance(instance: Instance, monkey
     instance.run_late()
     states = []
 
-    def refresh_once(polls: Polls, _interval_s: float) -> None:
+    def refresh_once(repeated: Sequence[tuple[float, MethodType]]) -> None:
+        ((_, refresh),) = repeated
+        polls = refresh.__self__
+        assert isinstance(polls, Polls)
         states.append([(str(it.replica), it.state, it.progress) for it in polls.replicas])
         instance.write(Observation(PLACED, Observed.FAILED, 0, error="no such column"))
         assert polls.refresh() is None
