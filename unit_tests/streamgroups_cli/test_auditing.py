@@ -115,7 +115,7 @@ def test_O6_a_window_without_evidence_is_not_complete(cli: CommandLine) -> None:
     assert (result.code, document["complete"], document["totals"]["once"]) == (0, True, 10)
     assert audited(cli)[0].code == 0
     assert cli("groups", "audit", "board", "--since", "yesterday").code == 2
-    # An empty window has no finding, so a wrong year would look like a correct group.
+    # An empty window has no finding, so a wrong year would seem to be a correct group.
     assert cli("groups", "audit", "board", "--since", "2099-01-01T00:00:00").code == 2
 
 
