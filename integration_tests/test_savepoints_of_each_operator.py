@@ -31,7 +31,7 @@ from streamgroups_testkit.waits import wait_until
 __all__ = ["create", "groups"]
 
 
-@pytest.mark.parametrize("kind", [Join, pytest.param(Dedup, marks=LONG), Chain, pytest.param(GroupWindows, marks=LONG)])
+@pytest.mark.parametrize("kind", [Join, *(pytest.param(it, marks=LONG) for it in (Dedup, Chain, GroupWindows))])
 def test_C2_C3_a_savepoint_of_a_running_query_continues_in_a_fork(
     kind: type[Operator], create: Callable[[type[Operator]], Operator], groups: Callable[[Operator, str], Group]
 ) -> None:

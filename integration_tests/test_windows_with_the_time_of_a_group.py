@@ -30,6 +30,7 @@ def topic(bootstrap: str, new_topic: Callable[..., str]) -> Topic:
     return Topic(bootstrap, new_topic(2, retention_ms="-1"))
 
 
+@LONG
 def test_W2_two_queries_close_a_window_when_the_slowest_partition_has_passed_it(
     spark: SparkSession, bootstrap: str, group: str, topic: Topic, tmp_path: Path
 ) -> None:
