@@ -41,8 +41,6 @@ _LEASE_S = 6
 _STEP_S = 600
 #: The time in which a worker without a lease must end, and a replica must have one member.
 _END_S = 90
-#: The same with a disabled safeguard: they do not.
-_SABOTAGED_END_S = 20
 _HERE = Path(__file__).parent
 _SOURCE = "python_streaming_source_runner"
 _STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): [^\s:]+")
@@ -55,12 +53,17 @@ class Recovery:
     Args:
         turn: the fault.
         committed_s: the time until both processors have committed records that were produced after the fault, in seconds.
-        running_s: the time until all replicas run, on workers other than a killed one, in seconds.
+        running_s: the time until all replicas run, on workers other than a killed one, in seconds. ``None`` if the fault ends no
+            replica: of a source, whose query starts again in its worker, or of the manager.
     """
 
     turn: FaultTurn
     committed_s: float
-    running_s: float
+    running_s: float | None
+
+    def __str__(self) -> str:
+        running = "" if self.running_s is None else f", all run after {self.running_s:.1f} s"
+        return f"{self.turn.fault} {self.turn.point or 'at any time'}: commits after {self.committed_s:.1f} s{running}"
 
 
 @dataclass
@@ -77,7 +80,7 @@ class FaultyInstance(RealInstance):
     output: str = ""
     sabotaged: str = ""
     outdated: list[str] = field(default_factory=list)
-    extra_members: list[str] = field(default_factory=list)
+    wrong_members: list[str] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     _n_managers: int = 0
     _n_victims: int = 0
@@ -87,7 +90,6 @@ class FaultyInstance(RealInstance):
         super().__post_init__()
         self._deaths = self.directory / "deaths"
         self._deaths.mkdir()
-        self._end_s = _SABOTAGED_END_S if self.sabotaged else _END_S
         path = [str(_HERE / "dying"), str(_HERE.parent), str(_HERE.parent / "connectors")]
         self.environment = {
             **self.environment,
@@ -188,7 +190,7 @@ class FaultyInstance(RealInstance):
             time.sleep(turn.outage_s)
             self.start_manager()
         try:
-            recovery = self._recovered(turn, began_s, produced, "" if turn.fault == "source" else worker.id, timeout_s)
+            recovery = self._recovered(turn, began_s, produced, worker.id, timeout_s)
         finally:
             _signal_all(frozen, psutil.Process.resume)
             if frozen and reached is not None:
@@ -206,21 +208,22 @@ class FaultyInstance(RealInstance):
         committed_s = time.monotonic() - began_s
         self.start_manager()
         self._wait(self.all_run, "all processors run", _STEP_S)
-        return Recovery(turn, committed_s, committed_s)
+        return Recovery(turn, committed_s, None)
 
-    def _recovered(self, turn: FaultTurn, began_s: float, produced: int, lost: str, timeout_s: float) -> Recovery:
+    def _recovered(self, turn: FaultTurn, began_s: float, produced: int, worker: str, timeout_s: float) -> Recovery:
         times: dict[str, float] = {}
+        ends_replicas = turn.fault != "source"
 
         def holds() -> bool:
             now_s = time.monotonic() - began_s
             if self.have_committed(produced):
                 times.setdefault("committed", now_s)
-            if self.all_run(lost):
+            if self.all_run(without=worker if ends_replicas else ""):
                 times.setdefault("running", now_s)
             return len(times) == 2
 
         self._wait(holds, f"all processors run after {turn}", timeout_s)
-        return Recovery(turn, times["committed"], times["running"])
+        return Recovery(turn, times["committed"], times["running"] if ends_replicas else None)
 
     def _victim(self, reached: Path | None) -> Worker:
         """The worker of the process at the point, or one of those with replicas in turn."""
@@ -248,7 +251,7 @@ class FaultyInstance(RealInstance):
         """A worker that has lost its lease ends."""
         try:
             process = psutil.Process(worker.pid)
-            wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, "it ends", self._end_s)
+            wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, "it ends", _END_S)
         except psutil.NoSuchProcess:
             pass
         except AssertionError:
@@ -259,14 +262,14 @@ class FaultyInstance(RealInstance):
         for name, count in REPLICAS.items():
             expected = {f"streamgroups-{self.group(name)}-{number}": 1 for number in range(count)}
             try:
-                wait_until(lambda it=name, to=expected: self._members(it) == to, "one member", self._end_s)  # type: ignore[misc]
+                wait_until(lambda it=name, to=expected: self._members(it) == to, "one member", _END_S)  # type: ignore[misc]
             except AssertionError:
-                self.extra_members.append(f"{name}: {dict(self._members(name))}")
+                self.wrong_members.append(f"{name}: {dict(self._members(name))}")
 
     def _wait_for_orphans(self) -> None:
         """All processes that a killed worker has started end too."""
         try:
-            wait_until(lambda: not self._orphans(), "no process is left", self._end_s, 1)
+            wait_until(lambda: not self._orphans(), "no process is left", _END_S, 1)
         except AssertionError:
             self.orphans += sorted(self._orphans())
 

@@ -33,7 +33,7 @@ class ProcessorResult:
         points: how often a fault was injected at each point.
         committed_s: the maximum time until both processors have committed records that were produced after the fault, by
             fault, in seconds.
-        running_s: the maximum time until all replicas run, by fault, in seconds.
+        running_s: the maximum time until all replicas run, by fault that ends replicas, in seconds.
         records: the number of records that were produced.
         rows: the number of rows in the table.
         anomalies: the number of anomalies by name.
@@ -65,7 +65,8 @@ class ProcessorResult:
         running_s: dict[str, float] = {}
         for it in recoveries:
             committed_s[it.turn.fault] = max(committed_s.get(it.turn.fault, 0), round(it.committed_s, 1))
-            running_s[it.turn.fault] = max(running_s.get(it.turn.fault, 0), round(it.running_s, 1))
+            if it.running_s is not None:
+                running_s[it.turn.fault] = max(running_s.get(it.turn.fault, 0), round(it.running_s, 1))
         faults = dict(Counter(it.turn.fault for it in recoveries))
         points = dict(Counter(it.turn.point for it in recoveries if it.turn.point))
         return ProcessorResult(faults=faults, points=points, committed_s=committed_s, running_s=running_s, **more)
@@ -102,13 +103,18 @@ def tables(results: Iterable[ProcessorResult]) -> str:
         {
             "fault": f"``{fault}``",
             "times": str(sum(it.faults.get(fault, 0) for it in complete)),
-            "commits after": f"{max(it.committed_s.get(fault, 0) for it in complete):.0f} s",
-            "all run after": f"{max(it.running_s.get(fault, 0) for it in complete):.0f} s",
+            "commits after": _maximum(it.committed_s[fault] for it in complete if fault in it.committed_s),
+            "all run after": _maximum(it.running_s[fault] for it in complete if fault in it.running_s),
         }
         for fault in FAULTS
         if any(it.faults.get(fault) for it in complete)
     ]
     return "\n\n".join(table(rows) for rows in (campaigns, faults) if rows)
+
+
+def _maximum(times_s: Iterable[float]) -> str:
+    found = max(times_s, default=None)
+    return "no end" if found is None else f"{found:.0f} s"
 
 
 if __name__ == "__main__":

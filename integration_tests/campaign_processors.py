@@ -74,7 +74,7 @@ class Verdict:
         disordered: the partitions whose copies are out of order.
         windows: the differences of the table from the plain count.
         outdated: the workers without a lease that did not end.
-        extra_members: the groups in which a replica has another number of members than one.
+        wrong_members: the groups in which a replica has another number of members than one.
         orphans: the processes of killed workers that did not end.
         errors: the errors of states.
     """
@@ -87,7 +87,7 @@ class Verdict:
     disordered: list[int]
     windows: Differences
     outdated: list[str] = field(default_factory=list)
-    extra_members: list[str] = field(default_factory=list)
+    wrong_members: list[str] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ class Verdict:
             "rows different": self.windows.different,
             "rows twice": self.windows.repeated,
             "outdated workers run": self.outdated,
-            "replicas with several members": self.extra_members,
+            "replicas without exactly one member": self.wrong_members,
             "processes left": self.orphans,
             "errors of states": self.errors,
         }
@@ -115,7 +115,7 @@ class Verdict:
     def __str__(self) -> str:
         faults = dict(Counter(it.turn.fault for it in self.recoveries))
         shown = [*self.lost[:2], *self.repeated[:2], *self.windows.missing[:2], *self.windows.different[:2]]
-        shown += [*self.windows.repeated[:2], *self.outdated, *self.extra_members, *self.orphans, *self.errors]
+        shown += [*self.windows.repeated[:2], *self.outdated, *self.wrong_members, *self.orphans, *self.errors]
         return f"{faults}, {self.records} records, {self.rows} rows, {self.anomalies or 'no anomaly'} {shown or ''}"
 
 
@@ -154,8 +154,7 @@ def campaign(
                     break
                 recovery = instance.inject(turn)
                 recoveries.append(recovery)
-                times = f"committed {recovery.committed_s:.1f} s, running {recovery.running_s:.1f} s"
-                report(f"{number}: {turn.fault} {turn.point or 'at any time'}: {times}")
+                report(f"{number}: {recovery}")
         produce(instance.bootstrap, instance.source, PARTITIONS, partitions=PARTITIONS, first=CLOSING, **record)
         end = load.count + PARTITIONS
         is_read = _reads_to(instance, end)
@@ -202,7 +201,7 @@ def _judged(
         disordered=[p for p, it in in_order.items() if it != sorted(it)],
         windows=windows if is_read else replace(windows, missing=[]),
         outdated=instance.outdated,
-        extra_members=instance.extra_members,
+        wrong_members=instance.wrong_members,
         orphans=instance.orphans,
         errors=instance.state_errors(),
     )
