@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from streamgroups.processors.problems import check
-from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_address, print_address
+from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_ports, print_address
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_logs import log_to_stderr
 from streamgroups_cli.processors.files import LOCAL, Instance, OneFile, read_files
@@ -51,7 +51,7 @@ def run(
     (declared,) = processors
     declared.check_member(member)
     settings = spark_settings(master, conf)
-    address = None if metrics is None else parse_address(metrics, "--metrics")
+    address = None if metrics is None else parse_ports(metrics, "--metrics")
     log_to_stderr()
     with spark_session(declared.group_id(instance), settings) as spark:
         if preview is not None:

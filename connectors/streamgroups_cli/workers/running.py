@@ -16,7 +16,7 @@ from streamgroups.errors import FencedMember
 from streamgroups.instances.entries import MAX_SLOTS, Worker, is_name
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups_cli.instance_log import InstanceOptions, OpenInstance, open_instance
-from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_address, print_address
+from streamgroups_cli.metrics_address import MetricsAddress, metrics_listener, parse_ports, print_address
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import print_message
 from streamgroups_cli.process_logs import log_to_stderr
@@ -59,7 +59,7 @@ def run(
     log_to_stderr()
     settings = spark_settings(master, conf)
     lease_ms = parse_duration_ms(lease, option="--lease")
-    address = None if metrics is None else parse_address(metrics, "--metrics")
+    address = None if metrics is None else parse_ports(metrics, "--metrics")
     stop_requested = threading.Event()
     record_signals(stop_requested)
     with open_instance(options, options.name) as instance:
