@@ -170,6 +170,14 @@ class Processor:
         """Returns the consumer group: ``<instance>.<name>``."""
         return f"{instance}.{self.name}"
 
+    def source_options(self, instance: str = DEFAULT_INSTANCE) -> dict[str, str]:
+        """Returns the options of its source with the connection and the group.
+
+        >>> Processor("flights", Source("prod", {"subscribe": "flights"})).source_options("board")
+        {'connection': 'prod', 'group.id': 'board.flights', 'subscribe': 'flights'}
+        """
+        return {"connection": self.source.connection, "group.id": self.group_id(instance), **self.source.options}
+
     def transactional_id(self, instance: str = DEFAULT_INSTANCE, member: int = 0) -> str:
         """Returns the transactional id of a member: it fences the killed run of the same member, with any checkpoint."""
         return f"streamgroups-{self.group_id(instance)}-{member}"

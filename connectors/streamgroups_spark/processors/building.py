@@ -116,7 +116,7 @@ def _stream(run: Run, spark: SparkSession) -> DataFrame:
     if not is_registered(spark):
         register(spark)
     source = run.processor.source
-    options = {"connection": source.connection, "group.id": run.group_id, **source.options}
+    options = run.processor.source_options(run.instance)
     if run.processor.states and run.processor.state_location is None:
         options["stateLocation"] = state_directory(run.group_id)
     connection = connection_named(source.connection, KafkaConnection)

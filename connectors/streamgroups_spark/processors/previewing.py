@@ -94,14 +94,12 @@ def preview(
 def _read_bounds(
     declared: Processor, instance: str
 ) -> tuple[SourceOptions, KafkaCluster, dict[TopicPartition, Bounds]]:
-    source = declared.source
-    if source.repartitioned is not None:
+    if declared.source.repartitioned is not None:
         raise InvalidOption(
             f"Processor '{declared.name}' reads a repartitioned topic, which is always a stream.",
             remedy="Preview the processor that writes the topic.",
         )
-    options = {**source.options, "connection": source.connection, "group.id": declared.group_id(instance)}
-    parsed = parse(options, streaming=True)
+    parsed = parse(declared.source_options(instance), streaming=True)
     cluster = cluster_of(parsed)
     partitions = partitions_of(parsed.subscription, cluster.topics())
     beginnings, ends = cluster.beginning_offsets(partitions), cluster.end_offsets(partitions)

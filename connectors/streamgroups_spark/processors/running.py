@@ -129,8 +129,7 @@ class _EarlierRun:
         self._group_id, self._member = declared.group_id(instance), member
         self._prefix = _client_prefix(declared, instance, member)
         topics = {"subscribe": ",".join(source.topics)} if source.repartitioned is not None else {}
-        given = {**source.options, **topics, "connection": source.connection, "group.id": self._group_id}
-        self._cluster = cluster_of(parse(given, streaming=True))
+        self._cluster = cluster_of(parse({**declared.source_options(instance), **topics}, streaming=True))
         self._found: list[str] = []
 
     def reject(self) -> None:

@@ -1,6 +1,6 @@
 """Applies the steps of a processor to a DataFrame, in their order.
 
-Called by ``building`` for a stream, and by ``running`` for the preview. SQL and functions of the user receive no row with a dead
+Called by ``building`` for a stream, and by ``previewing`` for bounded data. SQL and functions of the user receive no row with a dead
 letter, and lose none. A step that needs a watermark has one without delay, unless the processor sets another one. Source:
 SEMANTICS P1, P4, S9, W1.
 """
