@@ -241,8 +241,8 @@ class StoredStates:
             raise StateMissing(
                 f"{topic_partition}: the state file '{file}' of operator '{self._name}' does not exist in "
                 f"'{self._files.location}'.",
-                remedy="Check that all queries of the group have the same 'stateLocation'. If the file is lost, reset "
-                "the group to an earlier offset whose state is stored, or set onMissingState=empty. If the operator is new in "
+                remedy="Check that all queries of the group have the same 'stateLocation', and that their hosts share it. If the "
+                "file is lost, reset the group to an earlier offset whose state is stored, or set onMissingState=empty. If the operator is new in "
                 "the program, or has another name, 'streamgroups savepoint restore' has --without and --rename.",
                 group=self._group_id,
                 topic=topic_partition.topic,

@@ -77,6 +77,7 @@ def _run(
     listener: MetricsListener | None,
 ) -> str:
     from streamgroups_spark.workers.replica_run import ReplicaRun, declared_replica
+    from streamgroups_spark.workers.shared_states import announce
     from streamgroups_spark.workers.worker_process import WorkerProcess
     from streamgroups_spark.workers.worker_session import WORKER_SETTINGS, check_scheduler
 
@@ -88,8 +89,9 @@ def _run(
         check_scheduler(spark)
         # PySpark has replaced the handler of SIGINT.
         record_signals(stop_requested)
-        run_replica = declared_replica(instance.name)
+        run_replica = declared_replica(instance.name, worker.host, lambda: reader.state)
         reader.read_to_end(instance.timeout_s)
+        announce(worker.host)
         process = WorkerProcess(
             worker,
             reader,

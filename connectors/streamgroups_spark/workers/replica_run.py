@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroups.errors import QueryGivenUp
 from streamgroups.instances.entries import Definition, Observation, Observed, Placement, Progress
+from streamgroups.instances.instance_state import InstanceState
 from streamgroups.monitoring.query_progress import read_progress
 from streamgroups.processors.reading import processor_of
 from streamgroups_kafka.client.clock import now_ms
@@ -26,6 +27,7 @@ from streamgroups_spark.internals.private_spark import jvm_is_gone
 from streamgroups_spark.ops.exception_causes import cause_of
 from streamgroups_spark.processors.running import run_processor
 from streamgroups_spark.register import register
+from streamgroups_spark.workers.shared_states import check_shared
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +42,13 @@ _MAX_ERROR = 2_000
 _registering = threading.Lock()
 
 
-def declared_replica(instance: str) -> RunReplica:
+def declared_replica(instance: str, host: str, state: Callable[[], InstanceState]) -> RunReplica:
     """Returns the function that runs a replica by the definition of its processor.
 
     Args:
         instance: the name of the instance.
+        host: the host of the worker.
+        state: returns the state of the instance.
     """
 
     def run(
@@ -56,6 +60,7 @@ def declared_replica(instance: str) -> RunReplica:
     ) -> object:
         declared = processor_of(json.loads(definition.document))
         member = placement.replica.index
+        check_shared(declared, declared.group_id(instance), host, state())
         return run_processor(
             declared, session, instance=instance, member=member, is_placed=True, stop=stop, started=started
         )
