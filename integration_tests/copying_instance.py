@@ -13,6 +13,7 @@ from integration_tests.instances import RealInstance
 from streamgroups_testkit.producing import produce
 from streamgroups_testkit.reading import read_committed
 from streamgroups_testkit.spark_sessions import jvm_options
+from streamgroups_testkit.waits import wait_until
 
 PARTITIONS = 2
 
@@ -94,6 +95,12 @@ class CopyingInstance(RealInstance):
 
     def has_all(self, name: str, count: int) -> bool:
         return len(self.copied(name)) >= count
+
+    def wait_for_more(self, *names: str) -> None:
+        """Waits until each processor has copied more records."""
+        for name in names:
+            before = len(self.copied(name))
+            wait_until(lambda it=name, than=before: len(self.copied(it)) > than, f"{name} copies more", 180)  # type: ignore[misc]
 
     def check(self, name: str, count: int) -> None:
         """Each record is copied once."""

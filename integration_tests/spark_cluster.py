@@ -1,6 +1,6 @@
 """A standalone cluster of Spark on this machine: a master and workers, whose executors are processes of their own.
 
-Called by ``test_spark_clusters``. PySpark's wheel contains the classes of master and worker, but not the scripts that
+Called by ``test_spark_clusters`` and ``test_workers_on_a_cluster``. PySpark's wheel contains the classes of master and worker, but not the scripts that
 start them as services. Source: Spark's "Spark Standalone Mode".
 """
 
@@ -47,6 +47,12 @@ class SparkCluster:
             environment: the environment variables.
             directory: the working directory.
         """
+        command = self.command(environment, *arguments)
+        with running_command(command, log, environment, directory) as program:
+            yield program
+
+    def command(self, environment: Mapping[str, str], *arguments: str) -> list[str]:
+        """Returns the command of :meth:`submit`."""
         settings = {
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
@@ -58,9 +64,7 @@ class SparkCluster:
             "spark.sql.shuffle.partitions": "2",
         }
         options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-        command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", self.url, *options, *arguments]
-        with running_command(command, log, environment, directory) as program:
-            yield program
+        return [f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", self.url, *options, *arguments]
 
     def executors(self) -> list[psutil.Process]:
         """The processes of the executors of all applications."""

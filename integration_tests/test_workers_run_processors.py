@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import time
 import urllib.request
 from base64 import b64decode
 from collections import Counter
@@ -169,11 +168,11 @@ def test_P2_killed_and_frozen_processes_copy_each_record_once(instance: CopyingI
             for name in names:
                 instance.wait_for_worker(name, lambda it: it.id != worker.id, timeout_s=180)
             manager.kill()
-            _copies_more(instance, *names)
+            instance.wait_for_more(*names)
         with instance.manager(*options, number=3):
             _kill(instance, "copy2")
             _freeze(instance, "copy1")
-            _copies_more(instance, *names)
+            instance.wait_for_more(*names)
     for name in names:
         wait_until(lambda it=name: instance.has_all(it, load.count), f"{name} copies all", 180)  # type: ignore[misc]
         instance.check(name, load.count)
@@ -270,11 +269,3 @@ def _freeze(instance: CopyingInstance, name: str) -> None:
     finally:
         os.killpg(worker.pid, signal.SIGCONT)
     instance.wait_until(lambda state: worker.id not in state.workers, "it ends", 120)
-
-
-def _copies_more(instance: CopyingInstance, *names: str) -> None:
-    deadline_s = time.monotonic() + 180
-    for name in names:
-        before = len(instance.copied(name))
-        while len(instance.copied(name)) <= before:
-            assert time.monotonic() < deadline_s, f"{name} copies nothing"
