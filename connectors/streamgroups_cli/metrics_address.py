@@ -83,7 +83,7 @@ def metrics_listener(address: tuple[str, range] | None) -> Iterator[MetricsListe
     """Serves metrics of the queries of this process; yields ``None`` without an address.
 
     Args:
-        address: the host and the ports, of which the first free one is used.
+        address: the host and the ports. The first free one is used.
 
     Raises:
         InvalidOption: if no port can be used.

@@ -55,7 +55,9 @@ def running_on_w2() -> tuple[Entry, ...]:
 
 def test_a_local_directory_of_several_hosts_is_rejected() -> None:
     announce("a")
-    with pytest.raises(InvalidOption, match=r"'late' is '.*local'\. On host 'a' it has no file of the worker on host 'b'"):
+    with pytest.raises(
+        InvalidOption, match=r"'late' is '.*local'\. On host 'a' it has no file of the worker on host 'b'"
+    ):
         check_shared(late(), GROUP, "a", state())
 
 
@@ -72,7 +74,7 @@ def test_a_worker_that_has_not_started_is_no_evidence() -> None:
 
 def test_a_location_of_a_host_is_rejected_when_another_host_uses_its_own(tmp_path: Path) -> None:
     location = (tmp_path / "states").as_uri()
-    with pytest.raises(InvalidOption, match="'stateLocation' of processor 'late'.* Set 'stateLocation'"):
+    with pytest.raises(InvalidOption, match=r"'stateLocation' of processor 'late'.* Set 'stateLocation'"):
         check_shared(late(location), GROUP, "a", state(*running_on_w2()))
 
 
