@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,6 +18,8 @@ from streamgroups.groups.lag import NoLag
 from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups.ports import Committed
+from streamgroups_kafka.admin.first_records import first_records
+from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.waits import wait_until
 from unit_tests.admin_contract import AdminContract
@@ -158,3 +161,18 @@ def test_G13_gaps_of_compaction_in_the_middle_are_no_lag(
         return is_exact and records is not None and records <= end - 5
 
     wait_until(is_compacted, "five of six records of one key are gone", interval_s=0.2)
+
+
+def test_the_first_record_of_each_of_many_partitions_is_found_behind_large_batches(
+    bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(40)
+    partitions = [TopicPartition(topic, partition) for partition in range(40)]
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 500})
+    for tp in partitions:
+        for number in range(8):
+            producer.produce(tp.topic, os.urandom(100_000), partition=tp.partition, timestamp=1_000 + number)
+    assert producer.flush(60) == 0
+    config = ClientConfig.from_options({"bootstrap.servers": bootstrap})
+    found = first_records(config, dict.fromkeys(partitions, 7))
+    assert found == dict.fromkeys(partitions, StampedOffset(7, 1_007))

@@ -25,6 +25,8 @@ _LITTLE = {
     "fetch.wait.max.ms": "50",
     "queued.min.messages": "1",
     "queued.max.messages.kbytes": "1024",
+    # A queue with records postpones the next request for all partitions of the broker, by default for a second.
+    "fetch.queue.backoff.ms": "1",
 }
 _AT_ONCE = 1_000
 _POLL_S = 0.05
