@@ -263,3 +263,21 @@ def test_S13_parts_without_support_are_rejected_in_a_pipeline(
         assert error.replace("GROUP", group) in " ".join(output.split())
     groups = {it.group_id for it in admin.list_consumer_groups().result(30).valid}
     assert not {name for name in groups if name.startswith(group)}
+
+
+@LONG
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_S13_two_flows_of_one_group_are_rejected(pipeline: Pipeline, group: str, at_once: int) -> None:
+    """One after the other, and at once: the second one never starts behind the records of the first one."""
+    produce(pipeline.bootstrap, pipeline.topic, 200, partitions=PARTITIONS)
+    flows = [
+        _FLOW.replace("NAME", name).replace("CODE", f'flights("{group}").select("key")') for name in ("one", "two")
+    ]
+    pipeline.define("\n".join([_FLOWS, *flows]).replace("TOPIC", pipeline.topic))
+    with pipeline.defaults.open("a") as defaults:
+        defaults.write(f"spark.sql.pipelines.execution.maxConcurrentFlows {at_once}\n")
+    output = " ".join(pipeline.run("run").split())
+    assert "ended well" not in output
+    assert f"for group '{group}'. This query would start at offset" in output
+    assert "each flow of a declarative pipeline needs its own group" in output

@@ -13,6 +13,7 @@ used.
 
 from __future__ import annotations
 
+import os
 import uuid
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,12 +35,20 @@ if TYPE_CHECKING:
 
 __all__ = ["DefaultSource"]
 
+#: The variable by which Spark names the session of Spark Connect to the process that creates a source. A classic session has none.
+CONNECT_SESSION = "SPARK_JOB_ARTIFACT_UUID"
+
 
 class AutomaticSource(DataSource):
     """The format ``streamgroups`` before ``sg.register(spark)``."""
 
     #: The key by which the sink of a query finds its source. An application has one (:func:`_of_application`).
     session: ClassVar[str]
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        #: Spark creates the source in a process of the driver, and passes it on to other processes without this variable.
+        self._connect_session = os.environ.get(CONNECT_SESSION)
 
     @classmethod
     def name(cls) -> str:
@@ -58,7 +67,7 @@ class AutomaticSource(DataSource):
         """Returns the reader of a streaming query, or one that raises the error of an option that needs registration."""
         from streamgroups_spark.formats.unregistered import stream_reader
 
-        return stream_reader(self._source(), schema)
+        return stream_reader(self._source(), schema, self._connect_session)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """See :meth:`StreamGroupsDataSource.streamWriter`. It finds its source by the key of the application."""

@@ -83,6 +83,14 @@ Begin of a batch
     :Kill: the next run begins again, and a higher epoch fences the old transaction
     :Security: Spark's own connection of a task with the driver
 
+First positions of a session
+    :Modules: ``session_positions``
+    :From, to: ``formats.unregistered``, ``formats.unregistered``
+    :When: at the first batch of a query of Spark Connect that was registered automatically
+    :Content: the first next offset of each partition of a group in the session of Connect
+    :Kill: a query that has not planned a batch has read no record. The file is removed after a week.
+    :Security: a directory of mode 0700
+
 Figures of the output
     :Modules: ``task_reports``, ``user_process``
     :From, to: ``user_process``, ``ops.metrics_listener``

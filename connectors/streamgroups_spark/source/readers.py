@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from streamgroups_spark.source.watermark_header import Report
 
 logger = logging.getLogger(__name__)
+
+CheckStart: TypeAlias = Callable[[Mapping[str, Any], Mapping[TopicPartition, int]], None]
 
 #: How long the process of a query may take to leave the group and to exit. The steps have shorter timeouts of their own.
 _LEAVE_TIMEOUT_S = 90.0
@@ -131,6 +133,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._unreadable, self._clock = unreadable, clock
         self._query: RunningQuery | None = None
         self._until_now = False
+        #: Called with Spark's offset before a batch, and the positions of the query. It may reject them.
+        self.check_start: CheckStart | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Excludes the member, which stays on the driver. Workers receive the settings."""
@@ -166,7 +170,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """See :meth:`MicroBatches.latest_offset`."""
-        return self._running().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
+        end = self._running().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
+        if self.check_start is not None and self._query is not None:
+            self.check_start(start, self._query.positions)
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """See :meth:`MicroBatches.report_latest_offset`.

@@ -191,6 +191,12 @@ class RunningQuery:
         in_background(import_partition_sizes)
 
     @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition that the query owns, before the batch that it plans."""
+        member = self._member
+        return {} if member is None else {tp: it.next_offset for tp, it in member.membership.owned.items()}
+
+    @property
     def time_report(self) -> tuple[str, str | None] | None:
         """The name under which tasks report event times, and the column of those that they read.
 
