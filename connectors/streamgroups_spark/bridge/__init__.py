@@ -83,11 +83,11 @@ Begin of a batch
     :Kill: the next run begins again, and a higher epoch fences the old transaction
     :Security: Spark's own connection of a task with the driver
 
-First positions of a session
+Starts of the queries of a session
     :Modules: ``session_positions``
-    :From, to: ``formats.unregistered``, ``formats.unregistered``
-    :When: at the first batch of a query of Spark Connect that was registered automatically
-    :Content: the first next offset of each partition of a group in the session of Connect
+    :From, to: ``source.flow_of_session``, ``source.flow_of_session``
+    :When: at the first batch of a query of Spark Connect whose source was registered automatically
+    :Content: an offset of each partition from which the query has read
     :Kill: a query that has not planned a batch has read no record. The file is removed after a week.
     :Security: a directory of mode 0700
 

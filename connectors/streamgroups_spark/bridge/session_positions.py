@@ -1,9 +1,10 @@
-"""The first positions of the queries of a session of Spark Connect, for a session that runs a declarative pipeline.
+"""Where the queries of a session of Spark Connect have started, for a session that runs a declarative pipeline.
 
 Each flow of a pipeline is a query with a process of its own for its source. The processes have no connection to each other. A
-run of a pipeline is one session. ``formats.unregistered`` records where each query starts, and rejects a new query of a group whose
-records another one has read before. Source: SEMANTICS S13; Spark's ``PythonPlannerRunner``, which names the session of Connect to
-the process that creates a data source.
+run of a pipeline is one session. ``source.flow_of_session`` records where each query starts, and rejects a second query of a
+group.
+Source: SEMANTICS S13; Spark's ``PythonPlannerRunner``, which names the session of Connect to the process that creates a data
+source.
 """
 
 from __future__ import annotations
@@ -11,15 +12,30 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from streamgroups.json_values import string, whole
+from streamgroups.json_values import flag, string, whole
 from streamgroups.partitions import TopicPartition
 from streamgroups_spark.bridge.rpc import task_directory_of
 
 
+@dataclass(frozen=True, slots=True)
+class QueryStart:
+    """The start of a query.
+
+    Args:
+        is_new: whether its checkpoint had no batch.
+        first_offsets: an offset from which it has read each partition: of a new query its first position, otherwise the start of the
+            last batch in its checkpoint.
+    """
+
+    is_new: bool
+    first_offsets: Mapping[TopicPartition, int]
+
+
 class SessionPositions:
-    """The first positions of the queries of a group in one session of Spark Connect.
+    """The starts of the queries of a group in one session of Spark Connect.
 
     Args:
         application: the key of the application.
@@ -31,31 +47,28 @@ class SessionPositions:
         self._application = application
         self._name = hashlib.sha256(f"{connect_session}/{group_id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
-    def record(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Adds the first positions of a query.
-
-        Args:
-            positions: the next offset of each partition.
+    def record(self, start: QueryStart) -> None:
+        """Adds a query.
 
         Raises:
-            StreamGroupsError: if the file cannot be written.
+            StreamGroupsError: if the directory cannot be used.
         """
-        line = json.dumps([[tp.topic, tp.partition, next_offset] for tp, next_offset in sorted(positions.items())])
+        offsets = [[tp.topic, tp.partition, offset] for tp, offset in sorted(start.first_offsets.items())]
         with self._file().open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+            file.write(f"{json.dumps([start.is_new, offsets])}\n")
 
-    def earliest(self) -> dict[TopicPartition, int]:
-        """Returns the least first position of each partition. Empty before the first query."""
+    def starts(self) -> list[QueryStart]:
+        """Returns all queries, in their order."""
         try:
             lines = self._file().read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
-            return {}
-        found: dict[TopicPartition, int] = {}
-        for line in lines:
-            for topic, partition, next_offset in json.loads(line):
-                tp = TopicPartition(string(topic), whole(partition))
-                found[tp] = min(found.get(tp, next_offset), whole(next_offset))
-        return found
+            return []
+        return [_parsed(*json.loads(line)) for line in lines]
 
     def _file(self) -> Path:
         return task_directory_of(self._application) / f"task-positions-{self._name}"
+
+
+def _parsed(is_new: object, offsets: list[list[object]]) -> QueryStart:
+    found = {TopicPartition(string(topic), whole(partition)): whole(offset) for topic, partition, offset in offsets}
+    return QueryStart(flag(is_new), found)

@@ -5,25 +5,22 @@ sink and tasks run in Python processes of the Connect server, and the user's pro
 event times of its tasks. Everything that needs them is rejected before the query joins its group. An exclusive query
 and one with ``assign`` need none: a restart continues from the checkpoint, so that the missing commit of the last
 batch repeats nothing. A sink finds its source by the key of the application: Spark runs both on the machine of the
-driver, or of the server. A query of Spark Connect, such as a flow of a declarative pipeline, must not start behind records that
-another query of its session and group has read: its output would lack them. Source: SEMANTICS S9, S13.
+driver, or of the server. Two flows of a declarative pipeline must not have one group: one of them would lack the records that the
+other one has read. Source: SEMANTICS S9, S13.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Callable, MutableMapping
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import InvalidOption
-from streamgroups.partitions import TopicPartition
-from streamgroups_spark.bridge.session_positions import SessionPositions
 from streamgroups_spark.formats.data_source import StreamGroupsDataSource
 from streamgroups_spark.internals.connect import needs_classic
 from streamgroups_spark.session import needs_registration
+from streamgroups_spark.source.flow_of_session import FlowOfSession
 from streamgroups_spark.source.readers import RejectedStream, StreamReader
 from streamgroups_spark.source.source_options import SourceOptions, parse
 
@@ -57,60 +54,8 @@ def stream_reader(
         return RejectedStream(rejection)
     reader = source.streamReader(schema)
     if connect_session is not None and isinstance(reader, StreamReader) and options.group_id is not None:
-        reader.check_start = _StartInSession(source.session, connect_session, options.group_id)
+        reader.flow = FlowOfSession(source.session, connect_session, options.group_id)
     return reader
-
-
-class _StartInSession:
-    """Rejects a query that starts behind records which another query of its session and group has read."""
-
-    def __init__(self, application: str, connect_session: str, group_id: str) -> None:
-        self._place, self._is_checked = (application, connect_session, group_id), False
-
-    def __call__(self, start: Mapping[str, Any], positions: Mapping[TopicPartition, int]) -> None:
-        if self._is_checked or not positions:
-            return
-        session, group_id = SessionPositions(*self._place), self._place[2]
-        # A query with batches in its checkpoint continues there.
-        if decode(start).number == 0:
-            check_first_positions(group_id, session.earliest(), positions)
-        session.record(positions)
-        self._is_checked = True
-
-
-def check_first_positions(
-    group_id: str, earliest: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
-) -> None:
-    """Rejects the first positions of a new query behind those of an earlier one.
-
-    Args:
-        group_id: the group of both.
-        earliest: the least first position of each partition in the session.
-        positions: the first positions of the new query.
-
-    Raises:
-        InvalidOption: if the new query would lack records of a partition.
-
-    >>> p0 = TopicPartition("flights", 0)
-    >>> check_first_positions("board", {p0: 5}, {p0: 5})
-    >>> check_first_positions("board", {p0: 5}, {p0: 7})
-    Traceback (most recent call last):
-    streamgroups.errors.InvalidOption: Another query of this session has read flights-0 from offset 5 for group 'board'. This \
-query would start at offset 7, and lack the records between. Set another group.id: each flow of a declarative pipeline needs its \
-own group. To continue after a query that was stopped, start this one in a new session.
-    """
-    for tp, next_offset in sorted(positions.items()):
-        first = earliest.get(tp, next_offset)
-        if first < next_offset:
-            raise InvalidOption(
-                f"Another query of this session has read {tp} from offset {first} for group '{group_id}'. This query would start "
-                f"at offset {next_offset}, and lack the records between.",
-                remedy="Set another group.id: each flow of a declarative pipeline needs its own group. To continue after a query "
-                "that was stopped, start this one in a new session.",
-                group=group_id,
-                topic=tp.topic,
-                partition=tp.partition,
-            )
 
 
 def check_unregistered(options: SourceOptions, needs: Callable[[str], InvalidOption] = needs_registration) -> None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -51,12 +51,11 @@ if TYPE_CHECKING:
     from streamgroups.ports import Clock
     from streamgroups.query.micro_batches import MicroBatches
     from streamgroups_spark.bridge.stage_name import DirectColumns
+    from streamgroups_spark.source.flow_of_session import FlowOfSession
     from streamgroups_spark.source.running_query import RunningQuery
     from streamgroups_spark.source.watermark_header import Report
 
 logger = logging.getLogger(__name__)
-
-CheckStart: TypeAlias = Callable[[Mapping[str, Any], Mapping[TopicPartition, int]], None]
 
 #: How long the process of a query may take to leave the group and to exit. The steps have shorter timeouts of their own.
 _LEAVE_TIMEOUT_S = 90.0
@@ -133,8 +132,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._unreadable, self._clock = unreadable, clock
         self._query: RunningQuery | None = None
         self._until_now = False
-        #: Called with Spark's offset before a batch, and the positions of the query. It may reject them.
-        self.check_start: CheckStart | None = None
+        #: ``None`` unless the query is one of a session of Spark Connect that was registered automatically.
+        self.flow: FlowOfSession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Excludes the member, which stays on the driver. Workers receive the settings."""
@@ -171,8 +170,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """See :meth:`MicroBatches.latest_offset`."""
         end = self._running().latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
-        if self.check_start is not None and self._query is not None:
-            self.check_start(start, self._query.positions)
+        if self.flow is not None and self._query is not None:
+            self.flow.check_start(start, self._query.positions)
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -284,6 +283,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             cluster = cluster_of(self._options)
             # The clients connect during the next import.
             cluster.connect(self._group_id)
+            if self.flow is not None:
+                self.flow.wait_for_earlier_run(cluster)
             from streamgroups_spark.source.running_query import RunningQuery
 
             self._query = RunningQuery(self._options, self._packing, cluster, self._session, self._clock)
