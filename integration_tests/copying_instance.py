@@ -94,7 +94,8 @@ class CopyingInstance(RealInstance):
         return Counter(bytes(it.value).strip() for it in read_committed(self.bootstrap, self.outputs[name]))
 
     def has_all(self, name: str, count: int) -> bool:
-        return len(self.copied(name)) >= count
+        """Whether a processor has written this number of copies."""
+        return self.copied(name).total() >= count
 
     def wait_for_more(self, *names: str) -> None:
         """Waits until each processor has copied more records."""
