@@ -11,6 +11,7 @@ import os
 import platform
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -76,7 +77,7 @@ def run_processor(
     stop = stop or threading.Event()
     earlier = _EarlierRun(declared, instance, member)
     if is_placed:
-        earlier.wait(stop)
+        earlier.wait(stop, (policy or RestartPolicy()).give_up_after_ms)
     else:
         earlier.reject()
     prefix = f"{_client_prefix(declared, instance, member)}{platform.node()}-{os.getpid()}"
@@ -131,6 +132,7 @@ class _EarlierRun:
         topics = {"subscribe": ",".join(source.topics)} if source.repartitioned is not None else {}
         self._cluster = cluster_of(parse({**declared.source_options(instance), **topics}, streaming=True))
         self._found: list[str] = []
+        self._is_reachable = False
 
     def reject(self) -> None:
         """Waits until the group has removed a killed run, and rejects a live one."""
@@ -141,23 +143,36 @@ class _EarlierRun:
                 group=self._group_id,
             )
 
-    def wait(self, stop: threading.Event) -> None:
+    def wait(self, stop: threading.Event, give_up_after_ms: int) -> None:
         """Waits until the group has removed it, or the event is set.
 
         A worker whose driver is frozen keeps its members: Spark and the source continue without the driver. It stops them
         when it continues. An outage of the brokers is no end either.
+
+        Args:
+            stop: the event.
+            give_up_after_ms: how long an outage may last.
+
+        Raises:
+            StreamGroupsError: if the cluster rejects the login, or does not respond for this time.
         """
+        last_reply_s = time.monotonic()
         while not stop.is_set():
             try:
                 if self._has_ended():
                     return
+                last_reply_s = time.monotonic()
             except StreamGroupsError as e:
-                if not e.retriable:
+                if not e.retriable or time.monotonic() - last_reply_s > give_up_after_ms / 1_000:
                     raise
                 logger.warning("The members of group %s cannot be read, and are read again: %s", self._group_id, e)
             stop.wait(_AGAIN_S)
 
     def _has_ended(self) -> bool:
+        if not self._is_reachable:
+            # It detects a rejected login, for which a request about a group only times out.
+            self._cluster.check_reachable()
+            self._is_reachable = True
         members = self._cluster.describe(self._group_id).members
         found = [f"{it.client_id} ({it.host})" for it in members if it.client_id.startswith(self._prefix)]
         if found and found != self._found:
