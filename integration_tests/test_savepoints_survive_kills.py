@@ -63,10 +63,15 @@ def test_C3_forks_continue_as_undisturbed_queries(
     assert verdict.kills.total() == len(turns)
 
 
-@pytest.mark.parametrize("sabotaged", ["savepoint-file", "savepoint-offset"])
-def test_the_campaign_notices_a_wrong_savepoint(nodes: EmbeddedKafka, tmp_path: Path, sabotaged: str) -> None:
+@pytest.mark.parametrize(
+    ("sabotaged", "error"), [("savepoint-file", "StateMissing"), ("savepoint-offset", "StateMismatch")]
+)
+def test_the_campaign_notices_a_wrong_savepoint(
+    nodes: EmbeddedKafka, tmp_path: Path, sabotaged: str, error: str
+) -> None:
     turns = revealing_turns("kafka", sabotaged, 1)
     verdict = run(nodes, tmp_path, turns, "classic", "kafka", sabotaged)
     assert not verdict.lost
     assert not verdict.different
     assert verdict.savepoints.differences
+    assert all(f"the fork has failed: {error}: " in it for it in verdict.savepoints.differences)
