@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from streamgroups.errors import StreamGroupsError
 from streamgroups.event_time.observations import TaskObservation, merged
 from streamgroups.monitoring.member_reports import UnreadableWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -102,9 +103,18 @@ def request_reports(session: str, run_id: str, batch: int) -> list[StateReport]:
         session: the session of the source.
         run_id: the id of the run of the query.
         batch: the number of the batch.
+
+    Raises:
+        StreamGroupsError: if the user's process does not respond. Spark finishes tasks whose reports it could not deliver to a process
+            that was killed.
     """
-    reply = request_user(session, StateReportsRequest(run_id, batch))
-    return [] if reply is None else list(reply.reports)
+    reply = request_user(session, StateReportsRequest(run_id, batch), is_needed=True)
+    if reply is None:
+        raise StreamGroupsError(
+            f"The process that started the query does not run any more. It received the names of the states of batch {batch}.",
+            remedy="Start the query again: it reads the batch again.",
+        )
+    return list(reply.reports)
 
 
 class UnreadableCounts:
