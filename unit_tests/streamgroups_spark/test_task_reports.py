@@ -21,7 +21,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_killed_process_is_no_batch_without_states(session: str) -> None:
-    with pytest.raises(StreamGroupsError, match="does not run any more.* batch 7") as rejected:
+    with pytest.raises(StreamGroupsError, match=r"does not run any more.* batch 7") as rejected:
         request_reports(session, "run", 7)
     assert type(rejected.value) not in NEVER_PASS
     assert StateMissing in NEVER_PASS

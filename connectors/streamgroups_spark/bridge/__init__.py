@@ -32,7 +32,8 @@ Accumulator
     :From, to: ``source.observed_times``, ``source.readers``, ``state.stage``, ``source.stage_states``, ``sinks.batch_info``
     :When: a task sends it, and Spark merges it before the task counts as finished
     :Content: observed event times, names of state files, counts of unreadable watermarks
-    :Kill: the reports of a failed attempt do not count. If the user's process ends, its queries end too.
+    :Kill: the reports of a failed attempt do not count. If the user's process ends, its queries end too: a commit without the
+           reports is an error that a restart repairs.
     :Security: Spark's own connection of a task with the driver
 
 Hand-off files
