@@ -17,7 +17,7 @@ from typing import Any
 from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.json_values import string, whole, whole_or_none
 from streamgroups.metadata_entries import read_entry, write_entry
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import OffsetRange, TopicPartition
 
 #: The default limit of a broker for metadata (``offset.metadata.max.bytes``), minus the NUL that confluent-kafka adds.
 MAX_BYTES = 4_000
@@ -148,6 +148,17 @@ class PartitionGap:
 
     topic_partition: TopicPartition
     gap: Gap
+
+    @property
+    def lost(self) -> OffsetRange | None:
+        """The offsets that were skipped; ``None`` if they are not known, or if there are none.
+
+        >>> str(PartitionGap(TopicPartition("flights", 3), Gap(10, 15, Cause.EXPIRED, 0)).lost)
+        'flights-3[10,15)'
+        """
+        if self.gap.from_offset is None or not self.gap.lost_offsets:
+            return None
+        return OffsetRange(self.topic_partition, self.gap.from_offset, self.gap.to_offset)
 
     def __str__(self) -> str:
         gap = self.gap

@@ -55,8 +55,8 @@ class Kind(Enum):
     REJECTED = "rejected"
     #: A restarted query compared its checkpoint with the group; ``offsets``: where it continues; ``detail``: differences.
     RESUMED = "resumed"
-    #: Offsets to be read no longer exist; ``offsets``: where reading continues; ``detail``: the lost offsets and the
-    #: cause.
+    #: Offsets to be read no longer exist; ``offsets``: where reading continues; ``ranges``: the skipped offsets, as far as
+    #: they are known; ``detail``: the lost offsets and the cause.
     GAP = "gap"
     #: The member applied a reset request; ``offsets``: where it continues; ``ranges``: skipped ranges, or ranges to
     #: read again; ``detail``: the id of the request.

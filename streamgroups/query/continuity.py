@@ -225,7 +225,8 @@ class Continuity:
         moved = {found.topic_partition: found.gap.to_offset for found in gaps}
         id_ = new_reset_id()
         details = "; ".join(str(loss) for _, loss in sorted(lost.items()))
-        self._record(MemberEvent(Kind.GAP, offsets=moved, detail=details))
+        ranges = tuple(it.lost for it in gaps if it.lost is not None)
+        self._record(MemberEvent(Kind.GAP, offsets=moved, ranges=ranges, detail=details))
         # The gap is recorded first. A run that is killed in between records it again, and it counts once.
         self._gaps.record(gaps)
         places = ", ".join(f"{tp} at {n}" for tp, n in moved.items())

@@ -13,6 +13,7 @@ from streamgroups.groups.gaps import Cause
 from streamgroups.groups.history import Kind
 from streamgroups.groups.membership import Owned
 from streamgroups.identity import TopicIdentity
+from streamgroups.partitions import OffsetRange
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
 from unit_tests.streamgroups.query.spark_model import Checkpoint, Run, Settings, World, tp
 
@@ -172,7 +173,7 @@ class TestWhileRunning:
         (gap,) = world.gaps()[0].newest
         assert (gap.from_offset, gap.to_offset, gap.cause, gap.lost_offsets) == (5, 12, Cause.EXPIRED, 7)
         (event,) = (e for e in run.history.events if e.kind is Kind.GAP)
-        assert event.offsets == {tp(0): 12}
+        assert (event.offsets, event.ranges) == ({tp(0): 12}, (OffsetRange(tp(0), 5, 12),))
 
     def test_brokers_without_topic_ids_are_checked_by_the_end_only(self, world: World) -> None:
         world.cluster.has_topic_ids = False
