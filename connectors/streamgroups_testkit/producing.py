@@ -38,6 +38,7 @@ def produce(
     size_bytes: int = 20,
     key_of: Callable[[int], str] = str,
     time_ms_of: Callable[[int], int] = lambda _: _NOW,
+    on_acknowledged: Callable[[Message], object] = lambda _: None,
 ) -> None:
     """Writes ``count`` records, round robin over the partitions, valued by their number.
 
@@ -50,12 +51,15 @@ def produce(
         size_bytes: the size of a value.
         key_of: the key of a record, by its number.
         time_ms_of: its timestamp, in milliseconds since the epoch; by default the current time.
+        on_acknowledged: called with each record that the broker has acknowledged, with its offset.
     """
     failures: list[KafkaError] = []
 
-    def report(error: KafkaError | None, _: Message) -> None:
+    def report(error: KafkaError | None, message: Message) -> None:
         if error is not None:
             failures.append(error)
+        else:
+            on_acknowledged(message)
 
     producer = _producer(bootstrap)
     wait_until(lambda: _has_partitions(producer, topic, partitions), f"{topic} has {partitions} partitions")

@@ -5,6 +5,8 @@ Python runs this file in every process at its start. A file in the directory ``S
 its name, and lists the members to stop. The first process that reaches the point renames the file and waits until the
 campaign has injected the fault, which can kill it. The tested code has no dependency on this file.
 
+The commits and states of the query are recorded in the history of the campaign (``history/recorder.py``).
+
 ``STREAMGROUPS_SABOTAGE`` disables a safeguard of the tested code, to verify that a campaign detects it (see
 ``campaign_turns.SABOTAGES`` and ``campaign_processor_turns.SABOTAGES``).
 """
@@ -327,8 +329,37 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
         "streamgroups_operators.savepoints.creating": [("SavepointCreator._record", _with_earlier_offsets)]
     },
 }
+
+
+def _recorded(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Records the calls of a function in the history, with a wrapper of ``history/recorder.py``."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        from integration_tests.history import recorder
+
+        wrapped: Callable[..., Any] = getattr(recorder, name)(function)
+        return wrapped
+
+    return wrap
+
+
+#: The recorded functions by module. A point is outside of them, so a process that sleeps there has not begun to commit.
+_RECORDED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]] = {
+    "streamgroups_kafka.transactions.coordinator": [
+        ("Transactions.commit_offsets", _recorded("transaction_offsets")),
+        ("Transactions.commit", _recorded("transaction_end")),
+    ],
+    "streamgroups_spark.sinks.ledger_writer": [("commit_batch", _recorded("ledger_commit"))],
+    "streamgroups_operators.store": [
+        ("StoredStates.find", _recorded("state_found")),
+        ("StateStore.write", _recorded("states_written")),
+    ],
+}
+if os.environ.get("STREAMGROUPS_HISTORY"):
+    for _module, _recorders in _RECORDED.items():
+        _WRAPPED[_module] = _recorders + _WRAPPED.get(_module, [])
 for _module, _instead in _SABOTAGES.get(os.environ.get("STREAMGROUPS_SABOTAGE", ""), {}).items():
-    # The wrapper of a point encloses a disabled safeguard, so the safeguard is first in the list.
+    # The wrappers of points and of the history enclose a disabled safeguard, so the safeguard is first in the list.
     _WRAPPED[_module] = _instead + _WRAPPED.get(_module, [])
 
 

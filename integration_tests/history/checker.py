@@ -1,0 +1,105 @@
+"""The checker: decides the invariants by a history alone. Called by ``python -m integration_tests.history`` and by campaigns.
+
+An invariant is decided only if the history records all events that its check needs (:attr:`Workload.recorded`). I10 needs the logs
+of all processes, so no history decides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from integration_tests.history.anomalies import Anomaly, Report
+from integration_tests.history.events import (
+    Acknowledged,
+    Assigned,
+    Commit,
+    Event,
+    ExpectedRow,
+    HighWater,
+    Position,
+    Read,
+    StateLoaded,
+    StateWritten,
+    Written,
+    WrittenRow,
+    name_of,
+)
+from integration_tests.history.outputs import check_outputs, check_rows
+from integration_tests.history.positions import (
+    check_ahead_of_output,
+    check_commits,
+    check_lag,
+    check_monotone,
+    check_reads,
+)
+from integration_tests.history.states import check_states, check_watermarks
+from integration_tests.history.view import History
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """A check.
+
+    Args:
+        invariants: what it decides.
+        needs: the events that it needs.
+        find: finds the anomalies.
+    """
+
+    invariants: tuple[str, ...]
+    needs: tuple[type[Event], ...]
+    find: Callable[[History], Iterator[Anomaly]]
+
+
+_INPUT = (Acknowledged, Position)
+_CHECKS = (
+    _Check(("I1", "I2"), (*_INPUT, Written), check_outputs),
+    _Check(("I1", "I2"), (*_INPUT, ExpectedRow, WrittenRow), check_rows),
+    _Check(("I3",), (*_INPUT, HighWater, Written), check_ahead_of_output),
+    _Check(("I4",), (Position,), check_monotone),
+    _Check(("I6",), (Assigned, Commit), check_commits),
+    _Check(("I7",), (*_INPUT, Read), check_reads),
+    _Check(("I8",), _INPUT, check_lag),
+    _Check(("I9",), (*_INPUT, StateWritten), check_watermarks),
+    _Check(("S10",), (StateLoaded,), check_states),
+)
+
+
+def check(events: Sequence[Event]) -> Report:
+    """Decides the invariants.
+
+    Args:
+        events: the events of a history, in the order of their times.
+
+    Raises:
+        ValueError: if it does not have exactly one workload.
+
+    >>> from integration_tests.history.events import Acknowledged, Position, Workload, Written
+    >>> from streamgroups.partitions import TopicPartition
+    >>> p = TopicPartition("t", 0)
+    >>> events = [
+    ...     Workload(0, "injector", "g", "t", True, True, None, 9_000, ("acknowledged", "position", "written")),
+    ...     Acknowledged(1, "producer", p, (0, 1, 2), (0, 0, 0)),
+    ...     Position(5, "observer", "g", {p: 3}),
+    ...     Written(6, "reader", "output", p, (0, 2)),
+    ... ]
+    >>> [str(it) for it in check(events).anomalies]
+    ['I1 lost write: 1 (t-0 at offset 1)']
+    """
+    history = History(events)
+    anomalies: list[Anomaly] = []
+    missing: dict[str, str] = {"I10": "a history contains no logs"}
+    decided: set[str] = set()
+    for it in _CHECKS:
+        if history.records(*it.needs):
+            anomalies += it.find(history)
+            decided.update(it.invariants)
+        else:
+            absent = ", ".join(name_of(n) for n in it.needs if not history.records(n))
+            missing.update(dict.fromkeys(it.invariants, f"not recorded: {absent}"))
+    if history.workload.is_ordered and history.records(*_INPUT, Written):
+        decided.add("I5")
+    else:
+        missing["I5"] = "the output has no order"
+    return Report(anomalies, {name: why for name, why in missing.items() if name not in decided}, len(events))
