@@ -17,10 +17,13 @@ from typing import Any
 
 import psutil
 
+from integration_tests.campaign_history import CampaignHistory
 from integration_tests.campaign_resets import RequestedResets
 from integration_tests.campaign_turns import needs_rebalance, needs_reset
 from integration_tests.campaign_windows import Resets
 from integration_tests.campaign_zombies import Zombies, frozen
+from integration_tests.history.events import ProcessEnded, ProcessStarted
+from integration_tests.history.outputs_read import now_ms
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.spark_sessions import spark_home
 from streamgroups_testkit.waits import wait_until
@@ -46,19 +49,30 @@ class CampaignMember:
         name: its name.
         config: the configuration for ``campaign_query``.
         master: the Spark master. Separate executors write their files to ``spark_home``.
+        record: stores events of the history.
     """
 
-    def __init__(self, directory: Path, name: str, config: dict[str, Any], master: str = "local[2]") -> None:
-        self.name, self._directory = name, directory
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        config: dict[str, Any],
+        master: str = "local[2]",
+        record: Callable[..., None] = lambda *_: None,
+    ) -> None:
+        self.name, self._directory, self._record = name, directory, record
         self._config = {**config, "name": name, "master": master, "checkpoint": str(directory / f"checkpoint-{name}")}
         self._config["options"] = {**config["options"], "kafka.client.id": name}
         self._process: subprocess.Popen[bytes] | None = None
+        #: Whether the history has its start, and not its end.
+        self._is_started = False
         self._n_lost = 0
 
     def see_to_it(self) -> None:
         """Starts it if it is not running."""
         if self._process is not None and self._process.poll() is None:
             return
+        self._has_ended("ended")
         python_path = [str(_HERE / "dying"), str(_HERE.parent), str(_HERE.parent / "connectors")]
         environment = {
             **os.environ,
@@ -67,6 +81,7 @@ class CampaignMember:
             "STREAMGROUPS_DEATHS": str(self._directory / "deaths"),
             "STREAMGROUPS_MEMBER": self.name,
             "STREAMGROUPS_SABOTAGE": self._config["sabotaged"],
+            "STREAMGROUPS_HISTORY": str(self._directory / "history"),
         }
         if self._config["master"] == MASTER:
             environment["SPARK_HOME"] = str(spark_home(self._directory / "spark"))
@@ -79,6 +94,14 @@ class CampaignMember:
                 env=environment,
                 start_new_session=True,
             )
+        self._is_started = True
+        self._record(ProcessStarted(now_ms(), self.name, self._process.pid))
+
+    def _has_ended(self, cause: str) -> None:
+        """Records the end of the driver, once."""
+        if self._process is not None and self._is_started:
+            self._record(ProcessEnded(now_ms(), self.name, self._process.pid, cause))
+            self._is_started = False
 
     def processes(self) -> list[psutil.Process]:
         """All processes of the query, the driver first."""
@@ -94,6 +117,7 @@ class CampaignMember:
                 process.kill()
         _, left = psutil.wait_procs(processes, 30)
         assert not left, left
+        self._has_ended("killed")
 
     def lose_checkpoint(self) -> None:
         """Deletes its checkpoint, configures another one, or restores the one that was deleted last, in turn."""
@@ -123,6 +147,7 @@ class CampaignMember:
         self._process.terminate()
         try:
             self._process.wait(60)
+            self._has_ended("stopped")
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.name} did not stop") from None
@@ -141,6 +166,7 @@ class FaultInjector:
         ends: returns the end offsets of the partitions.
         requested: resets of the group to known positions.
         sink: the sink of the queries.
+        history: records the faults.
     """
 
     def __init__(
@@ -154,8 +180,10 @@ class FaultInjector:
         ends: Callable[[], dict[int, int]],
         requested: RequestedResets,
         sink: str,
+        history: CampaignHistory,
     ) -> None:
         directory.mkdir(parents=True)
+        self._history = history
         self._directory, self._kafka, self._sink = directory, kafka, sink
         self._resets, self._ends, self._requested = resets, ends, requested
         self._members = {member.name: member for member in members}
@@ -193,6 +221,7 @@ class FaultInjector:
             return False
         (reached,) = self._reached()
         _, name, pid = reached.name.split(".")
+        self._history.injected(point, victim, name)
         # The query can end the process at the point in the meantime.
         with suppress(psutil.NoSuchProcess):
             self._ways[victim](psutil.Process(int(pid)), self._members[name])
@@ -202,6 +231,7 @@ class FaultInjector:
             self._kafka.restart_node(self._killed_node)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
+        self._history.healed(point, victim)
         return True
 
     def inject_zombie(self, point: str, *, with_reset: bool, timeout_s: float) -> None:
@@ -226,8 +256,11 @@ class FaultInjector:
         )
         (reached,) = self._reached()
         _, name, _ = reached.name.split(".")
+        fault = "zombie-reset" if with_reset else "zombie"
+        self._history.injected(point, fault, name)
         self._zombies.freeze_while_others_commit(self._members[name], with_reset=with_reset and not in_a_reset)
         reached.unlink()
+        self._history.healed(point, fault)
 
     def until_all_own(self) -> None:
         """Waits until each member owns partitions and the group has committed offsets of all of them."""

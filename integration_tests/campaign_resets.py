@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException
 
-from integration_tests.campaign_windows import PARTITIONS
+from integration_tests.campaign_windows import PARTITIONS, RecordReset, ignore_reset
 from streamgroups.coordination.reset_requests import ResetRequests
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition
@@ -154,9 +154,11 @@ class RequestedResets:
         group: the group.
         topic: its topic.
         seed: the seed of the targets.
+        record: called with ``requested`` or ``applied``, the time in milliseconds since the epoch, and the targets.
     """
 
-    def __init__(self, bootstrap: str, group: str, topic: str, seed: int) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, seed: int, record: RecordReset = ignore_reset) -> None:
+        self._record, self._targets = record, dict[int, int]()
         self._bootstrap, self._group, self._topic = bootstrap, group, topic
         self._config = ClientConfig.from_options({"bootstrap.servers": bootstrap})
         self._choose = random.Random(seed)
@@ -176,6 +178,8 @@ class RequestedResets:
         targets = {
             p: max(0, n - 1 - self._choose.randrange(_MAX_DISTANCE)) for p, n in sorted(self.committed().items())
         }
+        self._record("requested", _now_ms(), targets)
+        self._targets = targets
         with closing(KafkaMetadataStore(self._config)) as store:
             where = {TopicPartition(self._topic, p): n for p, n in targets.items()}
             ResetRequests(store, _now_ms).write(self._group, where, {self._topic: PARTITIONS})
@@ -187,10 +191,14 @@ class RequestedResets:
         with closing(KafkaMetadataStore(self._config)) as store:
             partitions = [TopicPartition(self._topic, p) for p in range(PARTITIONS)]
             try:
-                return not ResetRequests(store, _now_ms).waiting(self._group, partitions)
+                is_applied = not ResetRequests(store, _now_ms).waiting(self._group, partitions)
             except StreamGroupsError:
                 # The coordinator of the group can be unavailable for a moment.
                 return False
+        if is_applied and self._targets:
+            self._record("applied", _now_ms(), self._targets)
+            self._targets = {}
+        return is_applied
 
 
 def _now_ms() -> int:

@@ -51,6 +51,7 @@ class Result:
         fork_differences: the number of their rows that differ, and of forks that failed.
         problems: the number of savepoints and errors that should not exist.
         command_kills: how often a command was killed, by its name and point.
+        anomalies: how many records, rows or events have each anomaly, by the checker of histories.
         took_s: the duration in seconds.
     """
 
@@ -80,6 +81,7 @@ class Result:
     fork_differences: int
     problems: int
     command_kills: Mapping[str, int]
+    anomalies: Mapping[str, int]
     took_s: int
 
     @property
@@ -222,6 +224,7 @@ EXAMPLE = Result(
     fork_differences=0,
     problems=0,
     command_kills={},
+    anomalies={},
     took_s=99,
 )
 

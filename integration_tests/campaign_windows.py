@@ -15,12 +15,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -40,8 +41,14 @@ _ROOT = Path(__file__).parent.parent
 _START_MS = 1_750_000_000_000
 #: The topic keeps old records, and accepts those that close all windows, which are in the future.
 TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+#: Records a reset: its phase, the time in milliseconds since the epoch, and the target of each partition.
+RecordReset: TypeAlias = Callable[[str, int, Mapping[int, int]], None]
 #: A row of the output, without its result.
 _PANE = ["start", "place", "revision"]
+
+
+def ignore_reset(phase: str, time_ms: int, targets: Mapping[int, int]) -> None:
+    """Records no reset."""
 
 
 def key_of(number: int) -> str:
@@ -191,10 +198,12 @@ class Resets:
     Args:
         command: the arguments of all resets.
         directory: the directory of the undo files.
+        record: called with ``requested`` or ``applied``, the time in milliseconds since the epoch, and the targets.
     """
 
-    def __init__(self, command: Sequence[str], directory: Path) -> None:
-        self._command, self._directory = command, directory
+    def __init__(self, command: Sequence[str], directory: Path, record: RecordReset = ignore_reset) -> None:
+        self._command, self._directory, self._record = command, directory, record
+        self._begun_ms = 0
         self._process: subprocess.Popen[str] | None = None
         self._n = 0
         #: The resets so far.
@@ -203,6 +212,7 @@ class Resets:
     def begin(self) -> None:
         """Starts a reset. Returns when its request is written."""
         self._n += 1
+        self._begun_ms = time.time_ns() // 1_000_000
         undo_file = self._directory / f"undo-{self._n}.json"
         # Every second reset goes back by an hour. The others by any distance, so that most targets are within a batch.
         distance = HOUR_OFFSETS if self._n % 2 == 0 else 1 + self._n * 613 % 2_000
@@ -248,4 +258,7 @@ class Resets:
         end_offsets = ends()
         moves = json.loads(output)["moves"]
         self.done += [Reset(it["partition"], it["to_offset"], end_offsets[it["partition"]]) for it in moves]
+        targets = {it["partition"]: it["to_offset"] for it in moves}
+        self._record("requested", self._begun_ms, targets)
+        self._record("applied", time.time_ns() // 1_000_000, targets)
         return True

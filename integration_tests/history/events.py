@@ -19,7 +19,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a process did.
+    """An action of a process, or an observation.
 
     Args:
         time_ms: when.
@@ -32,7 +32,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Workload(Event):
-    """What the queries do, and what the history records.
+    """The program of the queries, and the events that the history records.
 
     Args:
         group: the group of the queries.

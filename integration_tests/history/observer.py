@@ -63,16 +63,16 @@ class Observer:
             raise AssertionError("the observer has failed") from self._failure[0]
 
     def observe(self) -> None:
-        """Records the committed offsets, and then the output."""
-        # The group has no coordinator while a broker is killed, and no stable offsets while a transaction contains some.
-        with suppress(KafkaException):
-            offsets = self._of_topic(self._committed())
-            self._record(Position(now_ms(), "observer", self._group, offsets))
-            if self._high_water is None:
-                return
-            begun_ms = now_ms()
-            if (found := self._high_water()) is not None:
-                self._record(HighWater(begun_ms, "observer", self._of_topic(found)))
+        """Records the committed offsets, and then the output.
+
+        Raises:
+            KafkaException: if the cluster does not answer.
+        """
+        offsets = self._of_topic(self._committed())
+        self._record(Position(now_ms(), "observer", self._group, offsets))
+        begun_ms, found = now_ms(), None if self._high_water is None else self._high_water()
+        if found is not None:
+            self._record(HighWater(begun_ms, "observer", self._of_topic(found)))
 
     def _of_topic(self, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
         return {TopicPartition(self._topic, p): n for p, n in offsets.items()}
@@ -80,7 +80,9 @@ class Observer:
     def _run(self) -> None:
         try:
             while not self._stopped.wait(_INTERVAL_S):
-                self.observe()
+                # The group has no coordinator while a broker is killed, and no stable offsets while a transaction has some.
+                with suppress(KafkaException):
+                    self.observe()
         except Exception as e:
             self._failure.append(e)
 

@@ -1,4 +1,4 @@
-"""What an independent reader has found in the outputs, as events. Called by campaigns at their end.
+"""The records that an independent reader has found in the outputs, as events. Called by campaigns at their end.
 
 A record of an output is known by its value. :class:`Inputs` has the partition and the offset of the acknowledged record with this
 value, so a history contains offsets only.

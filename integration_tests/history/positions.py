@@ -125,11 +125,13 @@ def _n_reads(ranges: list[OffsetRange]) -> dict[int, int]:
 def check_lag(history: History) -> Iterator[Anomaly]:
     """I8: the group has read all records within a time after the last fault and the last record."""
     ends = {tp: offsets[-1] + 1 for tp, offsets in history.acknowledged.items()}
-    quiet = (FaultInjected, FaultHealed, Acknowledged, Moved)
-    quiet_ms = max((it.time_ms for it in history.events if isinstance(it, quiet)), default=0)
-    limit_ms = quiet_ms + history.workload.max_lag_ms
+    settling = (FaultInjected, FaultHealed, Acknowledged, Moved)
+    settled_ms = max((it.time_ms for it in history.events if isinstance(it, settling)), default=0)
+    limit_ms = settled_ms + history.workload.max_lag_ms
     for position in history.of(Position):
-        if quiet_ms <= position.time_ms <= limit_ms and all(position.offsets.get(tp, 0) >= n for tp, n in ends.items()):
+        if settled_ms <= position.time_ms <= limit_ms and all(
+            position.offsets.get(tp, 0) >= n for tp, n in ends.items()
+        ):
             return
     for tp, n in sorted(ends.items()):
         unseen = history.acknowledged_in(tp, history.final.get(tp, 0), n)

@@ -151,7 +151,7 @@ class PartitionGap:
 
     @property
     def lost(self) -> OffsetRange | None:
-        """The offsets that were skipped; ``None`` if they are not known, or if there are none.
+        """The offsets that were skipped; ``None`` if they are not known, or if no offset was skipped.
 
         >>> str(PartitionGap(TopicPartition("flights", 3), Gap(10, 15, Cause.EXPIRED, 0)).lost)
         'flights-3[10,15)'

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from integration_tests import campaign_results
-from integration_tests.campaign import Verdict
 from integration_tests.campaign_faults import CampaignMember
 from integration_tests.campaign_results import EXAMPLE, tables
 from integration_tests.campaign_turns import (
@@ -21,6 +20,7 @@ from integration_tests.campaign_turns import (
     VICTIMS_OF,
     all_turns,
 )
+from integration_tests.campaign_verdict import Verdict
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def _without_reads(events: Sequence[Event]) -> list[Event]:
     return [it for it in events if not (isinstance(it, Read) and it.ranges[0].topic_partition == P0)]
 
 
-def _unread(now_ms: int, events: Sequence[Event]) -> Event:
+def _not_read(now_ms: int, events: Sequence[Event]) -> Event:
     return Acknowledged(now_ms, "producer", P0, (_end(events)[P0],), (100,))
 
 
@@ -138,7 +138,7 @@ PLANTS: list[tuple[str, str, Name, Plant]] = [
     ("two records are swapped", "I5", Name.NON_MONOTONIC_WRITE, _changed_output(lambda it: [it[1], it[0], *it[2:]])),
     ("a zombie commits", "I6", Name.SPLIT_OWNERSHIP, _foreign_commit),
     ("no batch has read the records", "I7", Name.SKIPPED_READ, _without_reads),
-    ("a record is not read", "I8", Name.UNSEEN, _added(_unread)),
+    ("a record is not read", "I8", Name.UNSEEN, _added(_not_read)),
     ("a watermark has passed the records", "I9", Name.WATERMARK_AHEAD, _added(_watermark)),
     (
         "the state of another offset",

@@ -1,0 +1,163 @@
+"""The history of a campaign: who records its events, and the check at its end. Used by ``integration_tests.campaign``.
+
+While the campaign runs, its own process appends to ``history/campaign.jsonl``: the producer, the observer, the injector of faults. The
+processes of the queries append to files of their own (``history/recorder.py``), and their members write the history of the product.
+:meth:`CampaignHistory.finish` adds what the independent reader has found, and writes all events into ``history.jsonl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from integration_tests.campaign_turns import WINDOWS_KINDS
+from integration_tests.campaign_windows import DELAY_MS, PARTITIONS
+from integration_tests.history.anomalies import Report
+from integration_tests.history.checker import check
+from integration_tests.history.events import (
+    Acknowledged,
+    Assigned,
+    Commit,
+    Event,
+    ExpectedRow,
+    FaultHealed,
+    FaultInjected,
+    HighWater,
+    Position,
+    Read,
+    Reset,
+    StateError,
+    StateLoaded,
+    StateWritten,
+    Workload,
+    Written,
+    WrittenRow,
+    name_of,
+)
+from integration_tests.history.files import HistoryWriter, read_files
+from integration_tests.history.members import converted
+from integration_tests.history.observer import (
+    DeltaHighWater,
+    HighWaterReader,
+    KafkaHighWater,
+    Observer,
+    postgres_high_water,
+)
+from integration_tests.history.outputs_read import Inputs, expected_rows, now_ms, written, written_rows
+from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.membership.history_file import read_history
+
+#: The events of all campaigns, and those of the kinds of queries.
+_ALWAYS = (Acknowledged, Assigned, Commit, Position, Read)
+_OF_RECORDS = (HighWater, Written)
+_OF_WINDOWS = (ExpectedRow, WrittenRow, StateLoaded, StateWritten)
+
+
+class CampaignHistory:
+    """Records the history of one campaign.
+
+    Args:
+        directory: the directory of the campaign.
+        group: the group of the queries.
+        topic: their topic.
+        sink: ``kafka``, ``postgres`` or ``delta``.
+        kind: one of ``campaign_turns.KINDS``.
+        max_lag_s: the longest permitted time from the last fault until the group has read all records, in seconds.
+    """
+
+    def __init__(self, directory: Path, group: str, topic: str, sink: str, kind: str, max_lag_s: float) -> None:
+        #: The file of all events, after the end of the campaign.
+        self.file = directory / "history.jsonl"
+        #: The files of the processes, and those of the members.
+        self.directory, self.members = directory / "history", directory / "history" / "members"
+        self._group, self._topic, self._sink, self._kind = group, topic, sink, kind
+        self._n_resets = 0
+        #: Appends events.
+        self.record = HistoryWriter(self.directory / "campaign.jsonl")
+        #: The acknowledged records.
+        self.inputs = Inputs(self.record)
+        has_windows = kind in WINDOWS_KINDS
+        recorded = (*_ALWAYS, *(_OF_WINDOWS if has_windows else _OF_RECORDS))
+        self.record(
+            Workload(
+                now_ms(),
+                "injector",
+                group,
+                topic,
+                # Spark processes grouped records in no defined order.
+                is_ordered=kind in ("stateless", "zombies"),
+                is_atomic=sink == "kafka",
+                delay_ms=DELAY_MS if has_windows else None,
+                max_lag_ms=round(max_lag_s * 1_000),
+                recorded=tuple(map(name_of, recorded)),
+            )
+        )
+
+    def observer(self, bootstrap: str, to: str, committed: Callable[[], Mapping[int, int]]) -> Observer:
+        """The observer of the committed offsets and of the output.
+
+        Args:
+            bootstrap: the broker.
+            to: the output topic, connection string or table path.
+            committed: returns the committed offsets by partition.
+        """
+        high_water: HighWaterReader | None = None
+        if self._kind not in WINDOWS_KINDS:
+            if self._sink == "kafka":
+                high_water = KafkaHighWater(bootstrap, to, PARTITIONS, self.inputs.places)
+            elif self._sink == "postgres":
+                high_water = lambda: postgres_high_water(to)  # noqa: E731
+            else:
+                high_water = DeltaHighWater(Path(to))
+        return Observer(self.record, self._group, self._topic, committed, high_water)
+
+    def injected(self, point: str, fault: str, target: str) -> None:
+        """Records a fault."""
+        self.record(FaultInjected(now_ms(), "injector", point, fault, target))
+
+    def healed(self, point: str, fault: str) -> None:
+        """Records the end of a fault."""
+        self.record(FaultHealed(now_ms(), "injector", point, fault))
+
+    def reset(self, phase: str, time_ms: int, targets: Mapping[int, int]) -> None:
+        """Records that a reset was requested or applied. One follows the other.
+
+        Args:
+            phase: ``requested`` or ``applied``.
+            time_ms: when.
+            targets: the target of each partition.
+        """
+        self._n_resets += phase == "requested"
+        offsets = {TopicPartition(self._topic, p): n for p, n in targets.items()}
+        self.record(Reset(time_ms, "injector", self._group, self._n_resets, offsets, phase))
+
+    def finish(
+        self, arrived: Sequence[tuple[int, str]], letters: Iterable[str], count: int, errors: Iterable[str]
+    ) -> Report:
+        """Adds the output, writes the file of all events, and checks it.
+
+        Args:
+            arrived: the partition and the value of each record of the output, in the order of its commits.
+            letters: the values of the dead letters.
+            count: the number of records, without those that close windows.
+            errors: the errors of states.
+        """
+        self.inputs.flush()
+        self.record(*(StateError(now_ms(), "reader", it) for it in errors))
+        values = [value for _, value in arrived]
+        found: list[Event] = []
+        if self._kind in WINDOWS_KINDS:
+            found += [*expected_rows(self._topic, count), *written_rows(values)]
+        else:
+            found += [*written("output", values, self.inputs.places), *written("letters", letters, self.inputs.places)]
+        self.record(*found)
+        self.record.close()
+        events = read_files(sorted(self.directory.glob("*.jsonl")))
+        if self.members.exists():
+            events = sorted([*events, *converted(read_history(self.members))], key=lambda it: it.time_ms)
+        whole = HistoryWriter(self.file)
+        for it in events:
+            whole(it)
+        whole.close()
+        # The check has only the file, as anyone who repeats it.
+        return check(read_files([self.file]))

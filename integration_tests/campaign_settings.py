@@ -1,0 +1,183 @@
+"""The options of ``python -m integration_tests.campaign``, and the command that repeats a campaign. Used by
+``integration_tests.campaign``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from integration_tests.campaign_turns import (
+    KINDS,
+    SABOTAGES,
+    SAVEPOINT_SABOTAGES,
+    STATE_SABOTAGES,
+    VICTIMS_OF,
+    WINDOWS_VICTIMS,
+    Turn,
+    all_turns,
+    revealing_turns,
+    zombie_turns,
+)
+
+SINKS, PROTOCOLS = ("kafka", "postgres", "delta"), ("classic", "consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of the command line.
+
+    Args:
+        kind: one of ``campaign_turns.KINDS``.
+        kills: the number of faults.
+        victims: the kinds of faults.
+        sabotaged: the disabled safeguard; empty if all are enabled.
+        n_members: the number of queries.
+        n_nodes: the number of brokers.
+        seed: the seed of the order of turns, and of the targets of resets.
+        timeout_s: the timeout of one campaign, in seconds.
+        faults_s: the time after which no more faults are injected, in seconds.
+        results: the file for results; ``None``: none is written.
+        n_resets: the number of resets of zombies.
+        n_savepoints: the number of complete savepoints.
+        per_second: the rate of the producer, in records per second.
+        turns: the points and their faults; empty: those of the seed.
+        is_shrunk: whether a failing campaign is repeated with fewer faults.
+        max_shrink_runs: the maximum number of these runs.
+    """
+
+    kind: str
+    kills: int
+    victims: Sequence[str]
+    sabotaged: str
+    n_members: int
+    n_nodes: int
+    seed: int
+    timeout_s: float
+    faults_s: float
+    results: Path | None
+    n_resets: int
+    n_savepoints: int
+    per_second: int
+    turns: tuple[Turn, ...]
+    is_shrunk: bool
+    max_shrink_runs: int
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m integration_tests.campaign", description=description)
+    made.add_argument("sinks", nargs="+", choices=SINKS)
+    made.add_argument("--kills", type=int, default=100, help="for each sink and protocol")
+    made.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=PROTOCOLS, help="of the group")
+    made.add_argument("--kind", choices=KINDS, default="stateless", help="of the queries")
+    made.add_argument("--members", type=int, choices=(1, 2, 3, 4), default=2, help="the number of queries")
+    made.add_argument(
+        "--faults", nargs="+", choices=WINDOWS_VICTIMS, default=WINDOWS_VICTIMS, help="what happens at the points"
+    )
+    made.add_argument(
+        "--resets", type=int, default=0, help="of the group; with --kind zombies, for each sink and protocol"
+    )
+    made.add_argument(
+        "--sabotaged",
+        choices=(*SABOTAGES, *STATE_SABOTAGES, *SAVEPOINT_SABOTAGES),
+        default="",
+        help="take it away: the campaign must notice",
+    )
+    made.add_argument(
+        "--savepoints", type=int, default=15, help="complete ones, for each sink and protocol; with --kind savepoints"
+    )
+    made.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1, help="of the cluster; they are killed in turn")
+    made.add_argument("--per-second", type=int, default=400, help="the rate of the producer, in records")
+    made.add_argument("--seed", type=int, default=1, help="of the order of turns")
+    made.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
+    made.add_argument("--minutes", type=float, default=math.inf, help="of faults, for each sink and protocol")
+    made.add_argument("--results", type=Path, help="a file; the result of each campaign is added as one line")
+    made.add_argument("--turns", nargs="+", type=turn, default=(), help="point=fault, instead of those of the seed")
+    made.add_argument("--shrink", action="store_true", help="repeat a failing campaign with fewer faults")
+    made.add_argument("--shrink-runs", type=int, default=20, help="the maximum number of these campaigns")
+    return made
+
+
+def turn(text: str) -> Turn:
+    """A point and its fault.
+
+    Raises:
+        ValueError: if the text is not ``point=fault``.
+
+    >>> turn("after-commit=query")
+    ('after-commit', 'query')
+    """
+    point, separator, fault = text.partition("=")
+    if not (point and separator and fault):
+        raise ValueError(f"'{text}' is not point=fault")
+    return point, fault
+
+
+def settings_of(given: argparse.Namespace) -> Settings:
+    """The parsed options."""
+    return Settings(
+        kind=given.kind,
+        kills=given.kills,
+        victims=given.faults,
+        sabotaged=given.sabotaged,
+        n_members=given.members,
+        n_nodes=given.nodes,
+        seed=given.seed,
+        timeout_s=given.timeout,
+        faults_s=given.minutes * 60,
+        results=given.results,
+        n_resets=given.resets,
+        n_savepoints=given.savepoints,
+        per_second=given.per_second,
+        turns=tuple(given.turns),
+        is_shrunk=given.shrink,
+        max_shrink_runs=given.shrink_runs,
+    )
+
+
+def turns_of(settings: Settings, sink: str, protocol: str) -> list[Turn]:
+    """The turns of one campaign."""
+    if settings.turns:
+        return list(settings.turns)
+    if settings.sabotaged:
+        return revealing_turns(sink, settings.sabotaged, settings.kills)
+    if settings.kind == "zombies":
+        # The campaigns with both protocols have other points.
+        skipped = settings.kills if protocol == "consumer" else 0
+        return zombie_turns(sink, settings.kills, settings.n_resets, settings.seed, skipped=skipped)
+    possible = [victim for victim in settings.victims if victim in VICTIMS_OF[settings.kind]]
+    return all_turns(sink, settings.kills, possible, settings.seed, settings.kind)
+
+
+def replay_command(settings: Settings, sink: str, protocol: str) -> str:
+    """The command that runs one campaign again, with the same turns.
+
+    Args:
+        settings: the options of the campaign.
+        sink: its sink.
+        protocol: its group protocol.
+    """
+    command = ["python", "-m", "integration_tests.campaign", sink, "--protocols", protocol, "--kind", settings.kind]
+    command += ["--seed", str(settings.seed)]
+    if settings.turns:
+        command += ["--turns", *(f"{point}={fault}" for point, fault in settings.turns)]
+    else:
+        command += ["--kills", str(settings.kills)]
+        # The option has no effect on the order of zombies.
+        command += ["--faults", *settings.victims] if tuple(settings.victims) != WINDOWS_VICTIMS else []
+    given = {
+        "--sabotaged": (settings.sabotaged, ""),
+        "--members": (settings.n_members, 2),
+        "--nodes": (settings.n_nodes, 1),
+        "--resets": (settings.n_resets, 0),
+        "--per-second": (settings.per_second, 400),
+    }
+    given |= {"--savepoints": (settings.n_savepoints, 15)} if settings.kind == "savepoints" else {}
+    for name, (value, default) in given.items():
+        command += [name, str(value)] if value != default else []
+    return shlex.join(command)

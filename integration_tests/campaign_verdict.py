@@ -1,0 +1,125 @@
+"""The verdict of a campaign by its output, and that of the checker of histories. Used by ``integration_tests.campaign``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from integration_tests.campaign_resets import RequestedResets, order_of, wrong_letters
+from integration_tests.campaign_savepoints import SavepointResults
+from integration_tests.campaign_turns import WINDOWS_KINDS, Turn
+from integration_tests.campaign_windows import Reset, compare
+from integration_tests.history.anomalies import Report
+
+
+@dataclass
+class Verdict:
+    """The result of a campaign.
+
+    Args:
+        kills: how often each fault was injected at each point.
+        records: the number of records that were produced.
+        lost: the records that did not arrive.
+        repeated: the records that arrived more than once.
+        disordered: partitions whose records did not arrive in order.
+        different: of windows: the rows with another result. ``lost`` and ``repeated`` are then rows too.
+        errors: the errors of a state.
+        resets: the number of requested resets to known positions.
+        unapplied: those that begin no run of the output, by partition.
+        savepoints: the savepoints and their forks.
+        report: the result of the checker of histories, which shares no code with the other parts. ``None``: not checked.
+        history: the history, as a file.
+    """
+
+    kills: Counter[Turn]
+    records: int
+    lost: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    disordered: list[int] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    resets: int = 0
+    unapplied: list[str] = field(default_factory=list)
+    savepoints: SavepointResults = field(default_factory=SavepointResults)
+    report: Report | None = None
+    history: Path | None = None
+
+    @property
+    def holds(self) -> bool:
+        found = (self.lost, self.repeated, self.disordered, self.different, self.errors, self.unapplied)
+        is_correct = not any((*found, self.savepoints.differences, self.savepoints.problems))
+        return is_correct and (self.report is None or self.report.holds)
+
+    @property
+    def anomalies(self) -> dict[str, int]:
+        """How many records, rows or events have each anomaly, by the checker of histories."""
+        return {} if self.report is None else self.report.counts
+
+    @property
+    def victims(self) -> dict[str, int]:
+        """How often each fault was injected."""
+        return dict(Counter(victim for _, victim in self.kills.elements()))
+
+    @property
+    def points(self) -> dict[str, int]:
+        """How often a fault was injected at each point."""
+        return dict(Counter(point for point, _ in self.kills.elements()))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kills.total()} kills {self.victims} {self.points}, {self.records} records, "
+            f"{len(self.lost)} lost{_from_to(self.lost)}, {len(self.repeated)} twice{_from_to(self.repeated)}, "
+            f"{len(self.different)} different{_from_to(self.different)}, "
+            f"partitions out of order: {self.disordered or 'none'}, errors of states: {self.errors or 'none'}, "
+            f"{self.resets} resets, not applied: {self.unapplied or 'none'}, "
+            f"anomalies in the history: {self.anomalies or 'none'}"
+        )
+
+
+def _from_to(values: Sequence[str]) -> str:
+    """The first and last of the affected records or rows, for the search in the logs."""
+    return f" (between {values[0]} and {values[-1]})" if values else ""
+
+
+def judged(
+    kind: str, kills: Counter[Turn], n_records: int, arrived: Sequence[tuple[int, str]], resets: Sequence[Reset]
+) -> Verdict:
+    """The verdict of all kinds but ``zombies``, by the number of records."""
+    if kind in WINDOWS_KINDS:
+        found = compare((value for _, value in arrived), n_records, resets)
+        return Verdict(kills, n_records, found.missing, found.repeated, different=found.different)
+    expected = {str(i) for i in range(n_records)}
+    values = Counter(value for _, value in arrived)
+    in_order: dict[int, list[int]] = {}
+    for partition, value in arrived:
+        in_order.setdefault(partition, []).append(int(value))
+    return Verdict(
+        kills,
+        n_records,
+        lost=sorted(expected - values.keys(), key=int),
+        repeated=sorted((value for value, n in values.items() if n > 1), key=int),
+        # Spark processes grouped records in no defined order.
+        disordered=sorted(p for p, numbers in in_order.items() if kind != "stateful" and numbers != sorted(numbers)),
+    )
+
+
+def judged_by_order(
+    kills: Counter[Turn],
+    n_records: int,
+    arrived: Sequence[tuple[int, str]],
+    letters: Sequence[str],
+    requested: RequestedResets,
+) -> Verdict:
+    """The verdict of ``zombies``, by the order of the output."""
+    found = order_of(arrived, n_records, requested.done, letters=True)
+    lost, repeated = wrong_letters(found, letters, n_records)
+    return Verdict(
+        kills,
+        n_records,
+        lost=found.lost + lost,
+        repeated=found.repeated + repeated,
+        resets=requested.n_requests,
+        unapplied=found.unapplied,
+    )
