@@ -249,9 +249,9 @@ def one(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str) -> b
                 print(f"not decided: {e}", file=sys.stderr, flush=True)
                 return False
 
-        fewest = shrunk(turns, fails, max_runs=settings.max_shrink_runs)
-        command = replay_command(replace(settings, turns=tuple(fewest)), sink, protocol)
-        print(f"{len(fewest)} of {len(turns)} faults are enough: {command}", flush=True)
+        necessary = shrunk(turns, fails, max_runs=settings.max_shrink_runs)
+        command = replay_command(replace(settings, turns=tuple(necessary)), sink, protocol)
+        print(f"{len(necessary)} of {len(turns)} faults are enough: {command}", flush=True)
     return holds
 
 

@@ -51,7 +51,7 @@ def test_a_sabotaged_ledger_commits_what_it_should_reject(sabotage: str, positio
         assert isinstance(judge(BATCH, {P0: position}, {}), Fenced)
 
 
-@pytest.mark.parametrize("points", [SABOTAGES._WRAPPED, *SABOTAGES._SABOTAGES.values()])
+@pytest.mark.parametrize("points", [SABOTAGES._WRAPPED, SABOTAGES._RECORDED, *SABOTAGES._SABOTAGES.values()])
 def test_every_point_is_in_the_code(points: dict[str, list[tuple[str, Any]]]) -> None:
     for module, attributes in points.items():
         for attribute, _ in attributes:
