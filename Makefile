@@ -14,6 +14,8 @@ IN_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --max-worker-restar
 # Unit tests do not wait, and each process collects all of them.
 UNIT_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n 2 --max-worker-restart=0)
 SHARED := $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadscope --no-loadscope-reorder)
+# `make campaign`: the number of kills for each kind and sink, in about ten minutes.
+CAMPAIGN = --kills $(if $(filter file undefined,$(origin KILLS)),2,$(KILLS)) $(if $(SEED),--seed $(SEED))
 # `make test-long`: the number of kills and of savepoints for each sink and protocol, and the minutes of the soak test.
 KILLS  ?= 15
 SAVEPOINTS ?= 15
@@ -30,7 +32,7 @@ EXAMPLES ?= 20
 ORACLES := $(wildcard component_tests/test_*_agree*.py component_tests/test_*_sequences.py component_tests/test_postgres_precision.py integration_tests/test_*_agree_with_*.py integration_tests/test_*_agrees_with_python.py)
 MUTANTS ?=
 
-.PHONY: help demo test test-long test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration sanitize fuzz evidence bench wheel constraints clean
+.PHONY: help demo test test-long test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration campaign sanitize fuzz evidence bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,6 +52,7 @@ test-long: $(VENV)/installed  ## tests that take hours: random examples, both re
 	STREAMGROUPS_CHAOS_S=60 STREAMGROUPS_READER=native $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
 	STREAMGROUPS_READER=plain $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
 	$(BIN)/python -m pytest integration_tests -m alone
+	$(MAKE) campaign KILLS=2
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) $(if $(SEED),--seed $(SEED))
@@ -106,6 +109,11 @@ nightly: $(VENV)/installed  ## random tests with EXAMPLES=20 times the usual num
 
 integration: $(VENV)/installed  ## tests on a real broker with real Spark, in WORKERS processes
 	$(BIN)/python -m pytest integration_tests $(SHARED) -m 'not long and not alone' --broker=$(BROKER)
+
+campaign: $(VENV)/installed  ## faults in running queries, each history is checked, in ten minutes; KILLS=2: for each kind and sink, SEED=7
+	$(BIN)/python -m integration_tests.campaign kafka postgres delta --protocols consumer $(CAMPAIGN)
+	$(BIN)/python -m integration_tests.campaign kafka postgres --kind windows --protocols classic $(CAMPAIGN)
+	$(BIN)/python -m integration_tests.campaign kafka delta --kind zombies --resets 1 --protocols consumer $(CAMPAIGN)
 
 sanitize: $(VENV)/installed  ## the native reader and encoder under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/sanitized

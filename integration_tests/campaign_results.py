@@ -118,7 +118,7 @@ def here(kafka_version: str) -> tuple[str, str, dict[str, str]]:
 
 def tables(results: Iterable[Result]) -> str:
     """The tables of the documents. Windows, zombies and savepoints have their own, and campaigns with a disabled safeguard are last of their
-    kind. The last table has the points of zombies.
+    kind. The last tables have the points of zombies, and the anomalies that the checker of histories has found without a safeguard.
 
     >>> print(tables([EXAMPLE]))
     =====  ========  =====  =======  ====  =====  ============  ====  ==========  =========
@@ -134,6 +134,7 @@ def tables(results: Iterable[Result]) -> str:
         for sabotaged in (False, True)
     ]
     groups.append(_points([r for r in ordered if r.kind == "zombies"]))
+    groups.append(_controls([r for r in ordered if r.sabotaged and r.anomalies]))
     return "\n\n".join(table(group) for group in groups if group)
 
 
@@ -144,6 +145,23 @@ def _points(results: Sequence[Result]) -> list[dict[str, str]]:
         counts[r.sink].update(r.points)
     points = sorted({point for count in counts.values() for point in count})
     return [{"point": f"``{it}``"} | {_NAMES[sink]: str(count[it]) for sink, count in counts.items()} for it in points]
+
+
+def _controls(results: Sequence[Result]) -> list[dict[str, str]]:
+    """The anomalies of campaigns with a disabled safeguard."""
+    return [
+        {
+            "without": f"``{r.sabotaged}``",
+            "sink": _NAMES[r.sink],
+            "protocol": r.protocol,
+            "kills": str(r.kills),
+            "anomalies": ", ".join(f"{name} {n:,}" for name, n in sorted(r.anomalies.items())),
+            "seed": str(r.seed),
+            "day": r.day,
+            "commit": r.commit,
+        }
+        for r in sorted(results, key=lambda r: r.sabotaged)
+    ]
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:

@@ -148,6 +148,24 @@ def test_savepoints_have_a_table_of_forks() -> None:
     ]
 
 
+def test_controls_have_a_table_of_anomalies() -> None:
+    fence = replace(EXAMPLE, sabotaged="fence", anomalies={"split ownership": 1, "duplicate": 2_000})
+    *_, controls = tables([EXAMPLE, replace(EXAMPLE, anomalies={"duplicate": 1}), fence]).split("\n\n")
+    assert controls.splitlines()[1].split() == [
+        "without",
+        "sink",
+        "protocol",
+        "kills",
+        "anomalies",
+        "seed",
+        "day",
+        "commit",
+    ]
+    [row] = controls.splitlines()[3:-1]
+    assert row.split("  ")[0] == "``fence``"
+    assert "duplicate 2,000, split ownership 1" in row
+
+
 def test_zombies_have_tables_of_resets_and_points() -> None:
     delta = replace(EXAMPLE, kind="zombies", resets=2, points={"after-commit": 2, "before-entry": 1})
     kafka = replace(delta, sink="kafka", points={"after-commit": 1})
