@@ -213,7 +213,7 @@ def campaign(
         for member in members:
             member.stop()
     # The positions after the last commit of the members.
-    observer.observe()
+    observer.finish()
     found_letters: list[str] = []
     if letters:
         wait_until_no_transaction_is_open(bootstrap, letters)

@@ -74,6 +74,15 @@ class Observer:
         if found is not None:
             self._record(HighWater(begun_ms, "observer", self._of_topic(found)))
 
+    def finish(self) -> None:
+        """Observes once more, after the members have left, and closes the reader of the output.
+
+        Raises the errors of :meth:`observe`.
+        """
+        self.observe()
+        if isinstance(self._high_water, KafkaHighWater):
+            self._high_water.close()
+
     def _of_topic(self, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
         return {TopicPartition(self._topic, p): n for p, n in offsets.items()}
 
@@ -129,6 +138,10 @@ class KafkaHighWater:
             self._found[tp.partition] = max(self._found.get(tp.partition, 0), offset + 1)
             self._unknown.discard(value)
         return dict(self._found)
+
+    def close(self) -> None:
+        """Closes the client."""
+        self._consumer.close()
 
     def _receive(self, message: Message) -> None:
         error, value = message.error(), message.value()

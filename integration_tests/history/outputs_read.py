@@ -121,8 +121,7 @@ def expected_rows(topic: str, count: int) -> Iterator[Event]:
         count: the number of records, without those that close the windows.
     """
     found = plain_count(count)
-    found["is_last"] = ~found.duplicated(["start", "place"], keep="last")
-    for it in found.to_dict("records"):
+    for it in found.assign(is_last=~found.duplicated(["start", "place"], keep="last")).to_dict("records"):
         tp = TopicPartition(topic, int(it["partition"]))
         row = _row(it["place"], it["start"], it["revision"])
         yield ExpectedRow(now_ms(), "pandas", tp, int(it["offset"]), row, _result(it), bool(it["is_last"]))

@@ -136,5 +136,5 @@ def check_lag(history: History) -> Iterator[Anomaly]:
     for tp, n in sorted(ends.items()):
         unseen = history.acknowledged_in(tp, history.final.get(tp, 0), n)
         yield from merged(Name.UNSEEN, "I8", tp, unseen)
-    if all(history.final.get(tp, 0) >= n for tp, n in ends.items()):
+    if ends and all(history.final.get(tp, 0) >= n for tp, n in ends.items()):
         yield Anomaly(Name.UNSEEN, "I8", 1, f"not within {history.workload.max_lag_ms} ms")
