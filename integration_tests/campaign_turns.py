@@ -46,10 +46,11 @@ VICTIMS_OF = {
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
 #: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
 #: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments
-#: of a state. ``state-file``: name the file of the attempt that has succeeded.
+#: of a state. ``state-file``: name the file of the attempt that has succeeded. ``watermark``: the delay of the watermark.
+#: Of sinks with a ledger, ``output``: write the output of each batch.
 #: Of zombies, ``epoch``: the ownership epoch of a reset.
-SABOTAGES = ("ledger", "fence", "batch-id", "epoch")
-STATE_SABOTAGES = ("state-offset", "state-segment", "state-file")
+SABOTAGES = ("ledger", "fence", "batch-id", "epoch", "output")
+STATE_SABOTAGES = ("state-offset", "state-segment", "state-file", "watermark")
 #: Of savepoints, ``savepoint-file``: leave one file out of each savepoint. ``savepoint-offset``: save the states with earlier
 #: offsets.
 SAVEPOINT_SABOTAGES = ("savepoint-file", "savepoint-offset")
@@ -148,7 +149,7 @@ def revealing_turns(sink: str, sabotaged: str, n_turns: int) -> list[Turn]:
         reported = [("before-offsets" if sink == "kafka" else "before-commit", "zombie")]
     elif sabotaged == "epoch":
         reported = [("before-ledger-move", "zombie-reset")]
-    elif sabotaged in (*STATE_SABOTAGES, *SAVEPOINT_SABOTAGES):
+    elif sabotaged in ("output", *STATE_SABOTAGES, *SAVEPOINT_SABOTAGES):
         reported = [("after-commit", "query")]
     else:
         reported = [("before-offset-log", "checkpoint")]

@@ -188,6 +188,16 @@ def _any_epoch(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda topic_partition, epoch, positions: True
 
 
+def _without_output(commit_batch: Callable[..., Any]) -> Callable[..., Any]:
+    """About every fifth batch advances the ledger without its output. Each batch has a new process, so no number is kept."""
+
+    def committed(ledger: Any, reads: Any, output: Any, **more: Any) -> Any:
+        ends = [r.end_offset for ranges in reads.values() for r in ranges]
+        return commit_batch(ledger, reads, None if sum(ends) // 10 % 5 == 3 else output, **more)
+
+    return committed
+
+
 def _by_batch_id(commit: Callable[..., Any]) -> Callable[..., Any]:
     """Writes a batch if this member has not written a batch with its number or a later one."""
 
@@ -244,6 +254,11 @@ def _file_of_another_attempt(states_after: Callable[..., Any]) -> Callable[..., 
         return {tp: replace(state, file=known[tp][-2:][0]) for tp, state in named.items()}
 
     return states
+
+
+def _early_watermark(advancing: Callable[..., Any]) -> Callable[..., Any]:
+    """The watermark of a partition is a minute ahead of its records."""
+    return lambda self, records, times: advancing(self, records, times) + 60_000
 
 
 def _without_a_file(copied: Callable[..., Any]) -> Callable[..., Any]:
@@ -320,6 +335,8 @@ _SABOTAGES: dict[str, dict[str, list[tuple[str, Callable[[Callable[..., Any]], C
         "streamgroups_kafka.transactions.coordinator": [("Transactions.commit_offsets", _any_member)],
         "streamgroups.processors.processor": [("Processor.transactional_id", _of_the_process)],
     },
+    "output": {"streamgroups_spark.sinks.ledger_writer": [("commit_batch", _without_output)]},
+    "watermark": {"streamgroups_operators.windows.window_time": [("WindowTime._advancing", _early_watermark)]},
     "epoch": {"streamgroups.query.ledger_positions": [("is_current", _any_epoch)]},
     "state-offset": {"streamgroups_operators.store": [("StoredStates.find", _earlier_state)]},
     "state-segment": {"streamgroups_operators.store": [("StateStore.write", _without_a_segment)]},
