@@ -212,6 +212,7 @@ def campaign(
         injector.give_up()
         for member in members:
             member.stop()
+        history.gather()
     # The positions after the last commit of the members.
     observer.finish()
     found_letters: list[str] = []

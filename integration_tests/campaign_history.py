@@ -2,7 +2,7 @@
 
 While the campaign runs, its own process appends to ``history/campaign.jsonl``: the producer, the observer, the injector of faults. The
 processes of the queries append to files of their own (``history/recorder.py``), and their members write the history of the product.
-:meth:`CampaignHistory.finish` adds what the independent reader has found, and writes all events into ``history.jsonl``.
+:meth:`CampaignHistory.finish` adds the output of the independent reader, and writes all events into ``history.jsonl``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from streamgroups_kafka.membership.history_file import read_history
 #: The events of all campaigns, and those of the kinds of queries.
 _ALWAYS = (Acknowledged, Assigned, Commit, Position, Read)
 _OF_RECORDS = (HighWater, Written)
-_OF_WINDOWS = (ExpectedRow, WrittenRow, StateLoaded, StateWritten)
+_OF_WINDOWS = (ExpectedRow, WrittenRow)
+_OF_STATES = (StateLoaded, StateWritten)
 
 
 class CampaignHistory:
@@ -76,22 +77,7 @@ class CampaignHistory:
         self.record = HistoryWriter(self.directory / "campaign.jsonl")
         #: The acknowledged records.
         self.inputs = Inputs(self.record)
-        has_windows = kind in WINDOWS_KINDS
-        recorded = (*_ALWAYS, *(_OF_WINDOWS if has_windows else _OF_RECORDS))
-        self.record(
-            Workload(
-                now_ms(),
-                "injector",
-                group,
-                topic,
-                # Spark processes grouped records in no defined order.
-                is_ordered=kind in ("stateless", "zombies"),
-                is_atomic=sink == "kafka",
-                delay_ms=DELAY_MS if has_windows else None,
-                max_lag_ms=round(max_lag_s * 1_000),
-                recorded=tuple(map(name_of, recorded)),
-            )
-        )
+        self._begun_ms, self._max_lag_s = now_ms(), max_lag_s
 
     def observer(self, bootstrap: str, to: str, committed: Callable[[], Mapping[int, int]]) -> Observer:
         """The observer of the committed offsets and of the output.
@@ -142,7 +128,6 @@ class CampaignHistory:
             count: the number of records, without those that close windows.
             errors: the errors of states.
         """
-        self.inputs.flush()
         self.record(*(StateError(now_ms(), "reader", it) for it in errors))
         values = [value for _, value in arrived]
         found: list[Event] = []
@@ -151,13 +136,39 @@ class CampaignHistory:
         else:
             found += [*written("output", values, self.inputs.places), *written("letters", letters, self.inputs.places)]
         self.record(*found)
-        self.record.close()
-        events = read_files(sorted(self.directory.glob("*.jsonl")))
-        if self.members.exists():
-            events = sorted([*events, *converted(read_history(self.members))], key=lambda it: it.time_ms)
-        whole = HistoryWriter(self.file)
-        for it in events:
-            whole(it)
-        whole.close()
+        self.gather(is_complete=True)
         # The check has only the file, as anyone who repeats it.
         return check(read_files([self.file]))
+
+    def gather(self, *, is_complete: bool = False) -> None:
+        """Writes the file of all events.
+
+        Args:
+            is_complete: whether it has the output. The history of a campaign that has failed before its end does not have it.
+        """
+        self.inputs.flush()
+        events = [self._workload(is_complete), *read_files(sorted(self.directory.glob("*.jsonl")))]
+        if self.members.exists():
+            events += converted(read_history(self.members))
+        self.file.unlink(missing_ok=True)
+        whole = HistoryWriter(self.file)
+        for it in sorted(events, key=lambda it: it.time_ms):
+            whole(it)
+        whole.close()
+
+    def _workload(self, is_complete: bool) -> Workload:
+        has_windows = self._kind in WINDOWS_KINDS
+        of_output = (_OF_WINDOWS if has_windows else _OF_RECORDS) if is_complete else ()
+        of_states = _OF_STATES if has_windows else ()
+        return Workload(
+            self._begun_ms,
+            "injector",
+            self._group,
+            self._topic,
+            # Spark processes grouped records in no defined order.
+            is_ordered=self._kind in ("stateless", "zombies"),
+            is_atomic=self._sink == "kafka",
+            delay_ms=DELAY_MS if has_windows else None,
+            max_lag_ms=round(self._max_lag_s * 1_000),
+            recorded=tuple(map(name_of, (*_ALWAYS, *of_states, *of_output))),
+        )
