@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeAlias
+from unittest.mock import patch
 
 import pytest
 
+from integration_tests.history import recorder
 from integration_tests.history.anomalies import Report
 from integration_tests.history.checker import check
 from integration_tests.history.events import (
@@ -28,7 +32,9 @@ from integration_tests.history.events import (
 from integration_tests.history.members import converted
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import TopicPartition
+from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_spark.sinks.batch_info import BatchInfo
+from unit_tests.campaign.test_sabotages import SABOTAGES
 from unit_tests.exactly_once_model import (
     PARTITIONS,
     SHARED,
@@ -43,27 +49,29 @@ from unit_tests.exactly_once_model import (
     World,
 )
 from unit_tests.examples import sequences
+from unit_tests.streamgroups_kafka.test_transaction_fences import KafkaWorld
+
+Wrapper: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 GROUP = "airline"
 N_HISTORIES, N_STEPS = sequences(60), 60
 
 
-class RecordedWorld(World):
-    """Records its events in a history. The time of an event is its number.
+class Recorded(World):
+    """Records its events in a history. The time of an event is its number."""
 
-    Args:
-        method: how batches are committed.
-    """
+    #: The process that writes now.
+    current = ""
 
-    def __init__(self, method: Method) -> None:
-        self.events: list[Event] = []
+    def begin(self, *, is_atomic: bool) -> None:
+        """Begins the history."""
         #: The processes of the group so far, and how many events of each are in the history.
         self.recorded: dict[Process, int] = {}
-        super().__init__(method, SHARED)
-        names = map(name_of, (Acknowledged, Assigned, Commit, HighWater, Position, Read, Written))
-        self.events.append(
-            Workload(0, "injector", GROUP, PARTITIONS[0].topic, True, False, None, 100_000, tuple(names))
-        )
+        names = tuple(map(name_of, (Acknowledged, Assigned, Commit, HighWater, Position, Read, Written)))
+        topic = PARTITIONS[0].topic
+        self.events: list[Event] = [
+            Workload(0, "injector", GROUP, topic, True, is_atomic, None, 100_000, names),
+        ]
 
     @property
     def now_ms(self) -> int:
@@ -76,9 +84,21 @@ class RecordedWorld(World):
         self.events.append(Acknowledged(self.now_ms, "producer", partition, offsets, offsets))
 
     def new_process(self, query: Query, name: str) -> Process:
-        process = RecordedProcess(self, query, name)
+        process = super().new_process(query, name)
         self.recorded[process] = 0
+        write = process.write
+
+        def recorded() -> None:
+            self.flush()
+            self.current = name
+            write()
+
+        process.write = recorded  # type: ignore[method-assign]
         return process
+
+    def record(self, event_class: type[Event], *content: object) -> None:
+        """Stores an event of the current process, as ``history.recorder`` does."""
+        self.events.append(event_class(self.now_ms, self.current, *content))  # type: ignore[call-arg]
 
     def flush(self) -> None:
         """Adds the events of the members."""
@@ -117,46 +137,43 @@ def _at(event: Event, time_ms: int) -> Event:
     return type(event)(**{**values, "time_ms": time_ms})
 
 
-class RecordedProcess(Process):
-    """A process that records its commits."""
+class LedgerWorld(Recorded):
+    """Queries with a ledger."""
 
-    world: RecordedWorld
-
-    def write(self) -> None:
-        self.world.flush()
-        outer = self.world.method
-        self.world.method = RecordedMethod(self.world, self.name, outer)
-        try:
-            super().write()
-        finally:
-            self.world.method = outer
+    def __init__(self, method: Method) -> None:
+        super().__init__(RecordedMethod(self, method), SHARED)
+        self.begin(is_atomic=False)
 
 
 class RecordedMethod:
-    """Records the commits of another method, for one process."""
+    """Records the commits of another method."""
 
-    has_ledger = False
-
-    def __init__(self, world: RecordedWorld, process: str, method: Method) -> None:
-        self._world, self._process, self._method = world, process, method
+    def __init__(self, world: LedgerWorld, method: Method) -> None:
+        self._world, self._method = world, method
+        self.has_ledger = method.has_ledger  # type: ignore[misc]
 
     def commit(self, world: World, batch: BatchInfo, output: Output) -> None:
-        offsets, n_written = {r.topic_partition: r.end_offset for r in batch.ranges}, len(world.sink.written)
-        self._record(offsets, "begun")
+        content = GROUP, None, {r.topic_partition: r.end_offset for r in batch.ranges}
+        n_written = len(world.sink.written)
+        self._world.record(Commit, *content, "begun")
         try:
             self._method.commit(world, batch, output)
         except StreamGroupsError:
-            self._record(offsets, "rejected")
+            self._world.record(Commit, *content, "rejected")
             raise
-        self._record(offsets, "accepted" if len(world.sink.written) > n_written else "unchanged")
-
-    def _record(self, offsets: dict[TopicPartition, int], phase: str) -> None:
-        events = self._world.events
-        events.append(Commit(self._world.now_ms, self._process, GROUP, None, offsets, phase))
+        self._world.record(Commit, *content, "accepted" if len(world.sink.written) > n_written else "unchanged")
 
 
-def _report(method: Method, seed: int) -> Report:
-    world, choose = RecordedWorld(method), random.Random(seed)
+class TransactionWorld(Recorded, KafkaWorld):
+    """Queries with transactions of Kafka, on a broker in memory."""
+
+    def __init__(self) -> None:
+        KafkaWorld.__init__(self, SHARED)
+        self.begin(is_atomic=True)
+
+
+def _report(world: Recorded, seed: int) -> Report:
+    choose = random.Random(seed)
     world.produce(PARTITIONS[0], 4, 0)
     for _ in range(N_STEPS):
         action, process = choose.random(), choose.choice(world.processes) if world.processes else None
@@ -182,7 +199,7 @@ def _report(method: Method, seed: int) -> Report:
 @pytest.mark.parametrize("part", range(4))
 def test_the_real_commit_leaves_no_anomaly(part: int) -> None:
     for seed in range(part, N_HISTORIES, 4):
-        report = _report(WithLedger(), seed)
+        report = _report(LedgerWorld(WithLedger()), seed)
         assert report.holds, f"seed {seed}: {report}"
         assert report.undecided.keys() == {"I9", "I10", "S10"}
 
@@ -198,5 +215,31 @@ def test_the_real_commit_leaves_no_anomaly(part: int) -> None:
 def test_a_method_without_a_safeguard_leaves_its_anomalies(method: Method, expected: set[str]) -> None:
     found = Counter[str]()
     for seed in range(N_HISTORIES):
-        found.update(_report(method, seed).counts.keys())
+        found.update(_report(LedgerWorld(method), seed).counts.keys())
     assert expected <= found.keys(), found
+
+
+def _report_of_transactions(seed: int, without: Wrapper = lambda it: it) -> Report:
+    """The report of queries with transactions, whose coordinator is recorded as in a campaign."""
+    world = TransactionWorld()
+    commit_offsets = recorder.transaction_offsets(without(Transactions.commit_offsets))
+    with (
+        patch.object(recorder, "record", world.record),
+        patch.object(Transactions, "commit_offsets", commit_offsets),
+        patch.object(Transactions, "commit", recorder.transaction_end(Transactions.commit)),
+    ):
+        return _report(world, seed)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_real_transactions_leave_no_anomaly(part: int) -> None:
+    for seed in range(part, N_HISTORIES, 4):
+        report = _report_of_transactions(seed)
+        assert report.holds, f"seed {seed}: {report}"
+
+
+def test_transactions_of_any_member_leave_anomalies() -> None:
+    found = Counter[str]()
+    for seed in range(N_HISTORIES):
+        found.update(_report_of_transactions(seed, SABOTAGES._any_member).counts.keys())
+    assert {"duplicate", "split ownership"} <= found.keys(), found
