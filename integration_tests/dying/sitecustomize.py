@@ -150,7 +150,7 @@ _WRAPPED: dict[str, list[tuple[str, Callable[[Callable[..., Any]], Callable[...,
 def _all_is_new(judge: Callable[..., Any]) -> Callable[..., Any]:
     """Accepts every batch, independently of the ledger."""
 
-    def commit_all(ranges: Any, positions: Any, foreign: Any) -> Any:
+    def commit_all(ranges: Any, *_: Any) -> Any:
         from streamgroups.ledgers.compare_and_swap import NothingRead
 
         # The result for a ledger with positions at the start of each batch.
@@ -162,11 +162,12 @@ def _all_is_new(judge: Callable[..., Any]) -> Callable[..., Any]:
 def _only_done_is_done(judge: Callable[..., Any]) -> Callable[..., Any]:
     """Detects a batch that is already written, but not a batch of a fenced member."""
 
-    def not_fenced(ranges: Any, positions: Any, foreign: Any) -> Any:
+    def not_fenced(ranges: Any, *facts: Any) -> Any:
         from streamgroups.ledgers.compare_and_swap import Fenced
 
-        verdict = judge(ranges, positions, foreign)
-        return _all_is_new(judge)(ranges, positions, foreign) if isinstance(verdict, Fenced) else verdict
+        # The fourth fact is the ownership epochs, which fence too.
+        verdict = judge(ranges, *facts[:3])
+        return _all_is_new(judge)(ranges) if isinstance(verdict, Fenced) else verdict
 
     return not_fenced
 

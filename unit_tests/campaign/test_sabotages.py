@@ -7,11 +7,14 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from streamgroups.fakes import FakeLedger
 from streamgroups.ledgers import batch_commit
 from streamgroups.ledgers.compare_and_swap import AlreadyDone, Commit, Fenced
+from streamgroups.ledgers.fences import epoch_partition
 from streamgroups.partitions import OffsetRange, TopicPartition
 
 P0 = TopicPartition("flights", 0)
@@ -47,6 +50,16 @@ def test_a_sabotaged_ledger_commits_what_it_should_reject(sabotage: str, positio
     [(_, wrap)] = SABOTAGES._SABOTAGES[sabotage]["streamgroups.ledgers.batch_commit"]
     judge = batch_commit.judge
     assert isinstance(wrap(judge)(BATCH, {P0: position}, {}), expected)
+    # A commit calls it with all facts. It must not fail, or the campaign ends without a batch.
+    facts = {P0: position, epoch_partition(P0): 7}, {}, {}, {P0: 3}
+    assert isinstance(judge(BATCH, *facts), Fenced | AlreadyDone)
+    assert isinstance(wrap(judge)(BATCH, *facts), expected)
+    ledger = FakeLedger("g")
+    with ledger.transaction() as transaction:
+        transaction.advance({P0: position, epoch_partition(P0): 7})
+    with mock.patch.object(batch_commit, "judge", wrap(judge)):
+        batch_commit.commit_batch(ledger, {"g": BATCH}, "output", epochs={"g": {P0: 3}})
+    assert bool(ledger.written) is (expected is Commit)
     if position == 30:
         assert isinstance(judge(BATCH, {P0: position}, {}), Fenced)
 
