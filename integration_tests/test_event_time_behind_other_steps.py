@@ -22,7 +22,7 @@ import streamgroups as sg
 from integration_tests.event_times import START_MS, departures, minute_of
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.panes import PaneKind
+from streamgroups.event_time.windows import PaneKind
 from streamgroups_spark.event_time.with_event_time import _read_column
 from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.queries import exclusive_options

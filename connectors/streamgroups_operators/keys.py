@@ -1,6 +1,6 @@
 """Compares the keys of rows in Arrow tables.
 
-Called by ``function_operator``, ``windows``, ``joins`` and ``streamgroups_spark.windows.step``. A null is a value like any other: the keys ``(null)`` and ``(null)`` are equal. Arrow's
+Called by ``function_operator``, ``windows`` and ``joins``. A null is a value like any other: the keys ``(null)`` and ``(null)`` are equal. Arrow's
 ``join`` does not match them, and does not support nested columns beside the keys. Source: Arrow's
 ``dictionary_encode``.
 """

@@ -136,6 +136,9 @@ class BatchTime:
         flush: whether a bounded run ends with this batch: windows that are still open are emitted.
         planned_ms: when the batch was planned, also for records that only bring the state to a position. Their
             ``now_ms`` is that of their state. ``None``: ``now_ms``.
+        advances_after: whether the watermark of the group advances after the records of the batch, so that they are late
+            by the one before the batch.
+        open_ends_ms: the ends of open windows of other states, which the idle timeout closes too.
     """
 
     now_ms: int
@@ -143,6 +146,8 @@ class BatchTime:
     group_watermark_ms: int | None = None
     flush: bool = False
     planned_ms: int | None = None
+    advances_after: bool = False
+    open_ends_ms: tuple[int, ...] = ()
 
     @property
     def clock_ms(self) -> int:

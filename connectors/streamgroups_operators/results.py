@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups.event_time.windows import PaneKind
 from streamgroups.partitions import TopicPartition
 
 _OFFSET = "offset"

@@ -40,19 +40,6 @@ class Observation:
         return self.next_offset < self.end_offset
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """A period in which a source had no available and no new records in any partition.
-
-    Args:
-        since_ms: the start of the period.
-        until_ms: the verified end of the period: each partition was observed at this time or later.
-    """
-
-    since_ms: int
-    until_ms: int
-
-
 def idle_since(before_ms: int | None, observation: Observation, *, moved: bool, now_ms: int) -> int | None:
     """Returns since when a partition has no available and no new records. ``None`` while it has available records.
 

@@ -1,7 +1,6 @@
 """Records before the watermark: how each is handled, and why a record is dropped.
 
-``streamgroups_spark.windows.step`` and ``streamgroups_operators.windows.window_time`` apply the rules to the records of
-``sg.windows``. ``streamgroups_spark.event_time.split_late`` applies them to the rows of Spark's own operators. Source:
+``streamgroups_operators.windows.window_time`` applies the rules to the records of ``sg.windows``. ``streamgroups_spark.event_time.split_late`` applies them to the rows of Spark's own operators. Source:
 SEMANTICS W7, W9; StreamInsight's ``AdvanceTimePolicy`` (drop, adjust). The default is that of Atlas: open windows count
 records before the watermark.
 """

@@ -71,15 +71,6 @@ def oldest(*watermarks: Watermark) -> Watermark:
     return min(watermarks, key=_rank, default=NOT_YET)
 
 
-def earlier(watermark: Watermark, by_ms: int) -> Watermark:
-    """Returns a watermark less a duration, which closes windows with allowed lateness (SEMANTICS W4).
-
-    >>> earlier(At(7), 2), earlier(NotYet(), 2)
-    (At(time_ms=5), NotYet())
-    """
-    return At(watermark.time_ms - by_ms) if isinstance(watermark, At) else watermark
-
-
 def encode_watermark(watermark: Watermark) -> int | None:
     """Encodes a watermark as a JSON value.
 

@@ -1,12 +1,19 @@
-"""Windows: their shapes, the windows of a record, and the clock that closes them.
+"""Windows: their shapes, the windows of a record, the clock that closes them, and the kinds of their results.
 
-:mod:`streamgroups.event_time.window_states` uses this module. Source: SEMANTICS W4-W6, W13; Atlas's tumbling, hopping
-and session windows. All times are UTC. Windows start at multiples of their hop since the epoch, as in Spark.
+Used by ``streamgroups_operators.windows`` and ``streamgroups_spark.windows``. All times are UTC. Windows start at multiples
+of their hop since the epoch, as in Spark.
+
+The results of a window for one key are a *pane*. A window is *due* when the watermark has reached its end: its pane is
+emitted. It is emitted again whenever a late record changes it. When the watermark has reached the end plus the allowed
+lateness, the window is *closed*: no pane is emitted, and a record that arrives now is late. An idle timeout closes a window
+at once, whatever the allowed lateness, and does not affect later windows. Source: SEMANTICS W4-W6, W13; Atlas's tumbling,
+hopping and session windows; panes and accumulation in Beam's model; Flink's merging windows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeAlias
 
 from streamgroups.durations import exact
@@ -137,6 +144,23 @@ class Windowing:
                 "Option 'boundary' is 'processingTime' for session windows.",
                 remedy="Omit it: only tumbling and hopping windows support it.",
             )
+
+
+class PaneKind(Enum):
+    """The kind of an output row of windows: the column ``pane``."""
+
+    #: The watermark has reached the end of the window. By processing time: the clock has reached it.
+    ON_TIME = "on time"
+    #: The source was idle for the idle timeout, and the window closed without a record.
+    IDLE = "idle"
+    #: A bounded run has ended, and the window is still open: its result so far.
+    FLUSH = "flush"
+    #: Late records, within the allowed lateness, have changed an emitted result or have created a first one.
+    UPDATE = "update"
+    #: An emitted session has become part of another session, so its row is void.
+    RETRACTION = "retraction"
+    #: A record that no window counts.
+    DEAD_LETTER = "dead letter"
 
 
 def _reject_nothing(**durations_ms: int) -> None:

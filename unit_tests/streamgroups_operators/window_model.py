@@ -13,11 +13,9 @@ import hypothesis.strategies as st
 import pyarrow as pa
 
 from streamgroups.event_time.aggregates import parse_aggregate, python_aggregate
-from streamgroups.event_time.idleness import Idle
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import At, latest, reached
-from streamgroups.event_time.window_states import WindowStates, advance, expire
 from streamgroups.event_time.windows import EventTime, ProcessingTime, Session, Shape, Window, Windowing
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -30,7 +28,7 @@ from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows.window_definition import state_schema
 from unit_tests.fake_state_files import FakeStateFiles
-from unit_tests.window_rules import Adjusted, Counted, DeadLetter, Interval, place
+from unit_tests.window_rules import Adjusted, Counted, DeadLetter, Idle, Interval, WindowStates, advance, expire, place
 
 P0 = TopicPartition("flights", 0)
 TOPIC = TopicIdentity("c1", "t1")

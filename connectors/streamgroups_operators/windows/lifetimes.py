@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.event_time.event_shapes import EventShape
-from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.violations import OnViolation, Why
+from streamgroups.event_time.windows import PaneKind
 from streamgroups_operators.aggregates import no_parts, parts_of
 from streamgroups_operators.operator import Numbers, State
 from streamgroups_operators.windows.grid import first_after, last_before, last_ended, spread

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import Why
-from streamgroups.event_time.windows import Hopping
+from streamgroups.event_time.windows import Hopping, PaneKind
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up, in_windows, parts_of, results
 from streamgroups_operators.operator import BatchTime, Part, ReadPart, State, number_in, row_count

@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import Why
-from streamgroups.event_time.windows import Session
+from streamgroups.event_time.windows import PaneKind, Session
 from streamgroups_operators.aggregates import parts_of
 from streamgroups_operators.operator import (
     BEFORE_ALL,

@@ -30,11 +30,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.event_time.event_shapes import EventShape
-from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.window_shapes import Scope
-from streamgroups.event_time.windows import EventTime, released_ms
+from streamgroups.event_time.windows import EventTime, PaneKind, released_ms
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_operators.aggregates import in_windows, length_ms
 from streamgroups_operators.event_times import with_event_times
@@ -83,20 +82,25 @@ class WindowTime:
         self._newest_ms, self._closed_ms, self._data_ms = (time_in(values, it) for it in (_NEWEST, _CLOSED, _DATA))
         self._group_ms = time_in(values, _GROUP)
         self._producer = ProducerTime(time_in(values, _PRODUCER))
-        self._is_group = definition.scope is Scope.GROUP
         self._delay_ms: int | None = 0
         self._lateness_ms = 0
         self._idle_timeout_ms: int | None = None
         boundary = definition.windowing.boundary
         self._is_event_time = isinstance(boundary, EventTime)
+        #: Whether the batch has the watermark: that of the group, or of the query.
+        self._is_group = self._is_event_time and definition.scope is not Scope.PARTITION
+        self._open_ends_ms = time.open_ends_ms
         if isinstance(boundary, EventTime):
             self._delay_ms, self._lateness_ms = definition.delay_ms, boundary.allowed_lateness_ms
             self._idle_timeout_ms = boundary.idle_timeout_ms
         #: The watermark before the batch.
         self.before_ms = self.watermark_ms
+        before_ms = self._group_ms
         if self._is_group and time.group_watermark_ms is not None:
             # The group can be behind a state after a reset, or when an idle partition has new records.
             self._group_ms = max(self._group_ms, time.group_watermark_ms)
+        #: The watermark of the group by which records are late.
+        self._late_by_ms = before_ms if time.advances_after else self._group_ms
         if not self._is_event_time:
             # A clock that was set back makes no record late.
             self._newest_ms = max(self._newest_ms, time.now_ms)
@@ -127,7 +131,7 @@ class WindowTime:
         newest = np.maximum.accumulate(np.concatenate([[self._newest_ms], self._advancing(records, times)]))
         self._newest_ms = int(newest[-1])
         own = self._own_before(records, newest[:-1])
-        reached = np.full(len(times), self._group_ms) if self._is_group else own
+        reached = np.full(len(times), self._late_by_ms) if self._is_group else own
         watermarks = np.maximum(reached, self._closed_ms)
         closed = np.maximum(reached - self._lateness_ms, self._closed_ms) if self._lateness_ms else watermarks
         return Timed(records, times, watermarks, closed)
@@ -234,10 +238,11 @@ class WindowTime:
         """Closes windows that have reached the idle timeout.
 
         Args:
-            ends_ms: the ends of all open windows.
+            ends_ms: the ends of all open windows of the state.
         """
         expired_ms = self.expired_ms
-        self._closed_ms = max((end_ms for end_ms in ends_ms if end_ms <= expired_ms), default=self._closed_ms)
+        expired = (end_ms for end_ms in (*ends_ms, *self._open_ends_ms) if end_ms <= expired_ms)
+        self._closed_ms = max(expired, default=self._closed_ms)
 
     def released_ms(self, emitted_ms: int, earliest_start_ms: int | None = None) -> int | None:
         """Returns a time before which no later result starts; ``None`` before the first watermark.

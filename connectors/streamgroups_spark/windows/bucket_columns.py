@@ -1,6 +1,6 @@
 """Packs records into buckets of Arrow columns before the state of windows, and unpacks rows after it.
 
-Called by ``windows.step`` in Spark's workers. :class:`Pack` and :class:`Unpack` are stages of the query before and
+Called by ``windows.by_store`` and ``windows.processor``. :class:`Pack` and :class:`Unpack` are stages of the query before and
 after the state. A call of Python for each key costs tens of microseconds. Keys therefore share buckets, and the records
 of a bucket are one value: a small Arrow stream. Source: the measurements of ``transformWithState`` (Spark 4.2); Arrow's
 ``group_by``.
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streamgroups.event_time.aggregates import PythonAggregate, SqlAggregate
-from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.windows import EventTime, Session, Windowing
+from streamgroups.event_time.windows import EventTime, Session
 from streamgroups_operators.aggregates import form_of, in_windows
 from streamgroups_operators.event_times import event_times
-from streamgroups_operators.operator import key_columns, with_schema
+from streamgroups_operators.operator import with_schema
+from streamgroups_operators.plain_values import in_utc
+from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 
@@ -35,30 +35,19 @@ class WindowPlan:
     """The definition of windows that is sent to the workers.
 
     Args:
-        windowing: the rules that assign records to windows.
-        keys: the number of key columns, ``k0``, ``k1`` and so on.
-        aggregates: one for each argument column, ``a0`` and so on. ``count(*)`` has no argument.
-        output: the output columns, in order.
+        operator: the windows of one bucket.
         buckets: the number of buckets of keys.
-        on_violation: how records before the watermark are handled.
     """
 
-    windowing: Windowing
-    keys: int
-    aggregates: tuple[SqlAggregate | PythonAggregate, ...]
-    output: pa.Schema
+    operator: WindowOperator
     buckets: int
-    on_violation: OnViolation = OnViolation.KEEP
 
     @property
     def form(self) -> str:
         """The compatibility key of a state: another window definition would give wrong results instead of an error."""
-        kind = "event time" if isinstance(self.windowing.boundary, EventTime) else "processing time"
-        return f"{self.windowing.shape} by {kind}, {self.keys} keys, {form_of(self.aggregates)}, {self.buckets} buckets"
-
-    @property
-    def key_names(self) -> list[str]:
-        return key_columns(self.keys)
+        windowing, aggregates = self.operator.windowing, form_of(self.operator.aggregates)
+        kind = "event time" if isinstance(windowing.boundary, EventTime) else "processing time"
+        return f"{windowing.shape} by {kind}, {self.operator.keys} keys, {aggregates}, {self.buckets} buckets"
 
 
 def to_bytes(table: pa.Table) -> bytes:
@@ -100,7 +89,7 @@ class Pack(Shipped):
             yield _packed(every, [None] * len(every), [sorted(starts)] * len(every))
 
     def _starts(self, batch: pa.RecordBatch) -> Iterable[int]:
-        shape = self._plan.windowing.shape
+        shape = self._plan.operator.windowing.shape
         if isinstance(shape, Session):
             return ()
         times = event_times(batch.column("time")).drop_null().to_numpy()
@@ -112,7 +101,7 @@ class Unpack(Shipped):
     """The stage after the state: emits rows with every column of the output."""
 
     def __init__(self, plan: WindowPlan) -> None:
-        self._schema = plan.output
+        self._schema = plan.operator.output
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_python_worker()
@@ -122,7 +111,7 @@ class Unpack(Shipped):
 
 
 def _row_for_each_bucket(batch: pa.RecordBatch) -> pa.RecordBatch:
-    table = pa.Table.from_batches([batch])
+    table = in_utc(pa.Table.from_batches([batch]))
     buckets = table["bucket"].to_numpy()
     order = np.argsort(buckets, kind="stable")
     records = table.drop_columns(["bucket"]).take(pa.array(order))

@@ -12,10 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import Windowing
+from streamgroups_operators.window_operator import WindowOperator
+from streamgroups_operators.windows.window_definition import state_schema
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.frames.key_columns import check_key_values, key_column
-from streamgroups_spark.internals.spark_api import FEATURES, to_arrow_schema
+from streamgroups_spark.internals.spark_api import FEATURES, arrow_schema, stored_schema
 from streamgroups_spark.windows.argument_checks import check_state
 from streamgroups_spark.windows.bucket_columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.windows.processor import WindowProcessor, time_mode
@@ -49,21 +52,19 @@ def by_store(
     bucket = F.pmod(F.xxhash64(*keys) if keys else F.lit(0), F.lit(buckets)).cast("int").alias("bucket")
     until_ms = [] if until is None else [F.unix_millis(column(until)).alias("until")]
     records = df.select(bucket, *until_ms, *record_columns(df, on, by, parsed, dead_letters=dead_letters))
-    types = [result_type(records.schema, i, a) for i, a in enumerate(parsed.values())]
-    schema = output_rows(records.schema, len(by), types, dead_letters=dead_letters)
-    zone = str(df.sparkSession.conf.get("spark.sql.session.timeZone"))
-    plan = WindowPlan(
-        windowing,
-        len(by),
-        tuple(parsed.values()),
-        to_arrow_schema(schema, timezone=zone),
-        buckets,
-        policy,
+    aggregates = tuple(parsed.values())
+    types = [result_type(records.schema, i, a) for i, a in enumerate(aggregates)]
+    rows = output_rows(records.schema, len(by), types, dead_letters=dead_letters)
+    schema = state_schema(windowing.shape, stored_schema(records.schema), aggregates)
+    output = arrow_schema(rows, df.sparkSession)
+    operator = WindowOperator(
+        "windows", windowing, None, len(by), aggregates, schema, output, policy, scope=Scope.QUERY
     )
+    plan = WindowPlan(operator, buckets)
     emitted = (
         records.mapInArrow(Pack(plan), PACKED)
         .groupBy("bucket")
         .transformWithState(WindowProcessor(plan), ROWS, "Append", time_mode(plan))
-        .mapInArrow(Unpack(plan), schema)
+        .mapInArrow(Unpack(plan), rows)
     )
     return output_columns(emitted, by, aggregate, dead_letters=dead_letters)

@@ -9,7 +9,6 @@ timers run one when the watermark advances.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,26 +23,23 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.panes import Batch, KeptTime, decode_kept, encode_kept
-from streamgroups.event_time.watermark import NOT_YET, At
-from streamgroups.event_time.windows import EventTime, Window
-from streamgroups_operators.aggregates import length_ms
+from streamgroups.event_time.windows import EventTime
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.windows.bucket_columns import WindowPlan, from_bytes, to_bytes
-from streamgroups_spark.windows.step import step
+from streamgroups_spark.windows.bucket_state import BucketBatch, BucketState, decode, encode, process
 
 EVENT_TIME, PROCESSING_TIME = "EventTime", "ProcessingTime"
 
 
 def time_mode(plan: WindowPlan) -> str:
     """Returns the time mode of the timers. In both modes Spark provides the watermark and the clock."""
-    boundary = plan.windowing.boundary
+    boundary = plan.operator.windowing.boundary
     return EVENT_TIME if isinstance(boundary, EventTime) and boundary.idle_timeout_ms is None else PROCESSING_TIME
 
 
 class WindowProcessor(Shipped, StatefulProcessor):
-    """Applies ``windows.step`` to the buckets of a query.
+    """Applies ``windows.bucket_state`` to the buckets of a query.
 
     Args:
         plan: the definition of the query.
@@ -55,8 +51,8 @@ class WindowProcessor(Shipped, StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         prepare_python_worker()
         self._handle = handle
-        self._time = handle.getValueState("time", "json STRING, timer_ms BIGINT, form STRING")
-        self._panes = handle.getMapState("panes", "start_ms BIGINT", "panes BINARY")
+        self._bucket = handle.getValueState("bucket", "json STRING, timer_ms BIGINT, form STRING")
+        self._segments = _StoredSegments(handle.getMapState("segments", "number BIGINT", "rows BINARY"))
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: N803
         records: list[pa.Table] = []
@@ -65,9 +61,7 @@ class WindowProcessor(Shipped, StatefulProcessor):
             starts.update(row.starts or ())
             if row.records is not None:
                 records.append(from_bytes(bytes(row.records)))
-        length = length_ms(self._plan.windowing.shape)
-        windows = tuple(Window(start, start + length) for start in starts)
-        yield from self._step(timerValues, records, windows, has_records=True)
+        yield from self._process(timerValues, records, frozenset(starts), has_records=True)
 
     def handleExpiredTimer(
         self,
@@ -75,46 +69,46 @@ class WindowProcessor(Shipped, StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Row]:
-        yield from self._step(timerValues, [], (), has_records=False)
+        yield from self._process(timerValues, [], frozenset(), has_records=False)
 
     def close(self) -> None:
         """Does nothing: no resources are open."""
 
-    def _step(
-        self, timer: TimerValues, records: list[pa.Table], windows: tuple[Window, ...], *, has_records: bool
+    def _process(
+        self, timer: TimerValues, records: list[pa.Table], starts_ms: frozenset[int], *, has_records: bool
     ) -> Iterator[Row]:
         now_ms, watermark_ms = timer.getCurrentProcessingTimeInMs(), timer.getCurrentWatermarkInMs()
-        found = self._time.get()
+        found = self._bucket.get()
         if found is not None and found[2] != self._plan.form:
             raise InvalidOption(
                 f"The checkpoint contains windows {found[2]}, but the query defines {self._plan.form}.",
                 remedy="Revert the change, or start with a new checkpoint.",
             )
-        kept = KeptTime() if found is None else decode_kept(json.loads(found[0]))
+        state = BucketState() if found is None else decode(found[0])
         # Before its first record, Spark's watermark is 1970.
-        watermark = At(watermark_ms) if watermark_ms > 0 else NOT_YET
-        batch = Batch(watermark, now_ms, has_records, windows)
-        kept, rows = step(self._plan, _StoredPanes(self._panes), kept, batch, records)
+        batch = BucketBatch(watermark_ms if watermark_ms > 0 else None, now_ms, has_records, starts_ms)
+        state, output = process(self._plan.operator, self._segments, state, batch, records)
         wake_ms = 1 + (max(watermark_ms, 0) if time_mode(self._plan) == EVENT_TIME else now_ms)
         if found is None or found[1] != wake_ms:
             self._handle.registerTimer(wake_ms)
-        self._time.update((json.dumps(encode_kept(kept)), wake_ms, self._plan.form))
-        for table in rows:
+        self._bucket.update((encode(state), wake_ms, self._plan.form))
+        for table in output:
             yield Row(rows=to_bytes(table))
 
 
-class _StoredPanes:
-    """The panes in Spark's state store."""
+class _StoredSegments:
+    """The segments in Spark's state store."""
 
     def __init__(self, state: MapState) -> None:
         self._state = state
 
-    def get(self, start_ms: int) -> pa.Table | None:
-        found = self._state.getValue((start_ms,))
-        return None if found is None else from_bytes(bytes(found[0]))
+    def get(self, number: int) -> pa.Table:
+        found = self._state.getValue((number,))
+        assert found is not None, "the state of the bucket names it"
+        return from_bytes(bytes(found[0]))
 
-    def put(self, start_ms: int, panes: pa.Table) -> None:
-        self._state.updateValue((start_ms,), (to_bytes(panes),))
+    def put(self, number: int, rows: pa.Table) -> None:
+        self._state.updateValue((number,), (to_bytes(rows),))
 
-    def remove(self, start_ms: int) -> None:
-        self._state.removeKey((start_ms,))
+    def remove(self, number: int) -> None:
+        self._state.removeKey((number,))

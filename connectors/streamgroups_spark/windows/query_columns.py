@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import Function, PythonAggregate, SqlAggregate, parse_aggregate
-from streamgroups.event_time.panes import PaneKind
+from streamgroups.event_time.windows import PaneKind
 from streamgroups.monitoring.query_progress import WINDOW_COUNTS
 from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.frames.columns import column

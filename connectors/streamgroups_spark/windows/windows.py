@@ -17,10 +17,9 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate
 from streamgroups.event_time.event_shapes import EventShape, check_events, event_shape_of
-from streamgroups.event_time.panes import PaneKind
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.window_shapes import Scope, policy_of, scope_of, windowing_of
-from streamgroups.event_time.windows import EventTime, Session, Shape, Windowing
+from streamgroups.event_time.windows import EventTime, PaneKind, Session, Shape, Windowing
 from streamgroups_spark.dlq.failure_column import check_letters, passes_letters
 from streamgroups_spark.frames.columns import WATERMARK, check_timestamp, column, delay_ms_of
 from streamgroups_spark.source.query_checks import check_drift_of_query, is_shared

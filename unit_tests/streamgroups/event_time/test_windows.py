@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import InvalidOption
-from streamgroups.event_time.idleness import Idle
 from streamgroups.event_time.violations import OnViolation, Why
-from streamgroups.event_time.watermark import NOT_YET, At, NotYet, Watermark, earlier, latest, reached
-from streamgroups.event_time.window_states import Change, OpenWindow, WindowStates, advance, expire
+from streamgroups.event_time.watermark import NOT_YET, At, NotYet, Watermark, latest, reached
 from streamgroups.event_time.windows import (
     EventTime,
     Hopping,
@@ -29,15 +27,22 @@ from streamgroups.event_time.windows import (
 )
 from unit_tests.window_rules import (
     Adjusted,
+    Change,
     Counted,
     DeadLetter,
     Drop,
+    Idle,
     Interval,
     Keep,
     Lift,
     Missed,
+    OpenWindow,
     Placement,
+    WindowStates,
+    advance,
     count,
+    earlier,
+    expire,
     is_final,
     judge,
     place,

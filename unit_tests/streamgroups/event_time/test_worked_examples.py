@@ -14,10 +14,9 @@ from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, add_partitions, observe
 from streamgroups.event_time.strategy import Generation, Period, Records
 from streamgroups.event_time.watermark import At, Watermark
-from streamgroups.event_time.window_states import WindowStates, advance
 from streamgroups.event_time.windows import EventTime, Hopping, Session, Window, Windowing, tumbling
 from unit_tests.streamgroups.event_time.tables import MINUTE_MS, P0, clock, ms, rows, shown
-from unit_tests.window_rules import Counted, count, is_final, open_windows, released
+from unit_tests.window_rules import Counted, WindowStates, advance, count, is_final, open_windows, released
 
 FIVE_MINUTES = tumbling(5 * MINUTE_MS)
 TWO_LATE = Windowing(FIVE_MINUTES, EventTime(allowed_lateness_ms=2 * MINUTE_MS))
