@@ -102,7 +102,9 @@ def settings_of_connections() -> None:
 
 
 @fact(
-    _KAFKA_PYTHON, "a socket class belongs to the schemes of its proxy, and connects by sock_connect", "admin.sockets"
+    _KAFKA_PYTHON,
+    "a socket class belongs to the schemes of its proxy, and connects by sock_connect",
+    "admin.connection_settings",
 )
 def sockets() -> None:
     assert _arguments(private.KafkaNetSocket.sock_connect) == ["net", "sock", "sockaddr", "timeout_at"]

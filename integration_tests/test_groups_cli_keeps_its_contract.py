@@ -18,7 +18,7 @@ from streamgroups.groups.lag import NoLag
 from streamgroups.monitoring.snapshots import survey
 from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups.ports import Committed
-from streamgroups_kafka.admin.first_records import first_records
+from streamgroups_kafka.admin.stored_records import first_records
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_testkit.producing import ordered_producer
 from streamgroups_testkit.waits import wait_until

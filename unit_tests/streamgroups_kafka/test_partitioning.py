@@ -1,4 +1,4 @@
-"""Keys go where Kafka's own clients send them, hashed natively or by numpy, wherever in its buffers Arrow has them."""
+"""Keys go where Kafka's own clients send them, hashed natively or by kafka-python, wherever in its buffers Arrow has them."""
 
 from __future__ import annotations
 

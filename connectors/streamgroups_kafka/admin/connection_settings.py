@@ -3,21 +3,29 @@
 Called by :mod:`streamgroups_kafka.admin.connection`. All other modules use librdkafka. Group administration needs requests
 that librdkafka does not have: OffsetFetch of many groups (KIP-709) and OffsetDelete (KIP-496). So
 :class:`ClientConfig`, which has librdkafka's names, is translated again.
+
+After a rejected connection or a failed TLS handshake, ``kafka-python`` leaves the socket to the garbage collector. So each
+attempt leaks a file descriptor while a broker is down. It does the same with a handshake that is in progress when the
+session ends. It accepts custom sockets as a scheme of ``proxy_url`` (``kafka.net.KafkaNetSocket``) and as the socket class of
+an ``ssl.SSLContext``, and a selector as the setting ``selector``. Source: ``kafka.net`` of ``kafka-python``.
 """
 
 from __future__ import annotations
 
+import selectors
+import socket
 import ssl
 from typing import Any
 
 from streamgroups.errors import InvalidOption
-from streamgroups_kafka.admin.sockets import DIRECT, ClosingSelector, ClosingTlsSocket
 from streamgroups_kafka.client.config import RECONNECT_MAX_MS, ClientConfig
 from streamgroups_kafka.client.jaas import PROVIDER
-from streamgroups_kafka.client.private_kafka_python import AbstractTokenProvider
+from streamgroups_kafka.client.private_kafka_python import AbstractTokenProvider, KafkaNetSocket
 from streamgroups_kafka.client.tls import tls_context
 from streamgroups_kafka.client.token_providers import TokenSource
 
+#: A ``proxy_url`` without a proxy, but with the sockets of this module.
+_DIRECT = "direct://"
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
 
@@ -48,8 +56,8 @@ def admin_settings(config: ClientConfig, *, timeout_s: float) -> dict[str, Any]:
     timeout_ms = int(timeout_s * 1000)
     settings: dict[str, Any] = {
         "bootstrap_servers": properties["bootstrap.servers"].split(","),
-        "proxy_url": DIRECT,
-        "selector": ClosingSelector,
+        "proxy_url": _DIRECT,
+        "selector": _ClosingSelector,
         "client_id": properties.get("client.id", "streamgroups-admin"),
         "security_protocol": protocol,
         "request_timeout_ms": timeout_ms,
@@ -72,7 +80,7 @@ def _tls(config: ClientConfig) -> ssl.SSLContext | None:
     try:
         context = tls_context(config)
         if context is not None:
-            context.sslsocket_class = ClosingTlsSocket
+            context.sslsocket_class = _ClosingTlsSocket
         return context
     except (OSError, ValueError) as e:
         cause = getattr(e, "strerror", None) or "not valid PEM"
@@ -131,3 +139,51 @@ def _tokens(config: ClientConfig) -> _Tokens:
     # The reason of a failure is reported now. A connection would be retried.
     source.current()
     return _Tokens(source)
+
+
+class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
+    SCHEMES = ("direct",)
+
+    async def sock_connect(self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None) -> Any:
+        try:
+            return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
+        except BaseException:  # also when the attempt is cancelled
+            sock.close()
+            raise
+
+
+class _ClosingTlsSocket(ssl.SSLSocket):
+    """A TLS connection that is closed when its handshake fails."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        """As in ``ssl``. A handshake that needs more data is not a failure."""
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+
+class _ClosingSelector(selectors.DefaultSelector):
+    """A selector whose end closes all sockets that were registered.
+
+    A session closes its selector last, so no socket is in use then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # References that keep the sockets alive: the end of a coroutine drops its own one without closing the socket.
+        self._registered: set[Any] = set()
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """As in ``selectors``."""
+        self._registered = {it for it in self._registered if it.fileno() != -1} | {fileobj}
+        return super().register(fileobj, events, data)
+
+    def close(self) -> None:
+        """Closes the selector, then the sockets."""
+        super().close()
+        for registered in self._registered:
+            registered.close()

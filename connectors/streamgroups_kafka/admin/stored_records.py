@@ -1,18 +1,22 @@
-"""Reads the records of partitions for the commands ``topics tail``, ``groups sweep`` and ``dlq``.
+"""Reads the records of partitions for commands: all of a range, or the first one at or after an offset.
 
-Called by :mod:`streamgroups_kafka.admin.topics`. The consumer joins no group and commits nothing. Source: the partition
-EOF event of librdkafka.
+Called by :mod:`streamgroups_kafka.admin.topics`. The consumer joins no group and commits nothing. The smallest response of
+a broker is one record batch, so the requests for a first record limit the data beyond it. If no record precedes the end, the
+range contains only transaction markers or compacted gaps (SEMANTICS G13). Source: the partition EOF event of librdkafka.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from streamgroups.groups.lag import FirstOfLag, NoLag
 from streamgroups.message import Message
-from streamgroups.partitions import TopicPartition
+from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.messages import to_message
@@ -21,6 +25,18 @@ from streamgroups_kafka.client.partition_conversion import to_confluent
 _AT_ONCE = 500
 #: Signals are handled between two polls.
 _POLL_S = 0.2
+#: The settings for first records.
+_LITTLE = {
+    "fetch.message.max.bytes": "65536",
+    "fetch.wait.max.ms": "50",
+    "queued.min.messages": "1",
+    "queued.max.messages.kbytes": "1024",
+    # A queue with records postpones the next request for all partitions of the broker, by default for a second.
+    "fetch.queue.backoff.ms": "1",
+}
+_FIRST_POLL_S = 0.05
+#: How long a display of lag may wait for records.
+TIME_LIMIT_S = 3.0
 
 
 def stored_records(
@@ -41,7 +57,7 @@ def stored_records(
     open_ = {tp for tp, start in starts.items() if ends is None or start < ends[tp]}
     if not open_:
         return
-    with assigned_consumer(config, {tp: starts[tp] for tp in open_}, {"fetch.wait.max.ms": "100"}) as consumer:
+    with _assigned_consumer(config, {tp: starts[tp] for tp in open_}, {"fetch.wait.max.ms": "100"}) as consumer:
         while open_:
             for message in consumer.consume(_AT_ONCE, _POLL_S):
                 tp = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -59,8 +75,52 @@ def stored_records(
                     open_.discard(tp)
 
 
+def first_records(
+    config: ClientConfig, offsets: Mapping[TopicPartition, int], *, time_limit_s: float = TIME_LIMIT_S
+) -> dict[TopicPartition, FirstOfLag]:
+    """See :meth:`streamgroups.ports.TopicAdmin.first_records`.
+
+    Args:
+        config: the configuration of the client. With ``read_committed``, aborted records are skipped.
+        offsets: the start offsets, within the bounds of their partitions.
+        time_limit_s: the time limit, in seconds. Partitions without a result until then are omitted.
+
+    Raises:
+        StreamGroupsError: if the broker rejects a request.
+    """
+    found: dict[TopicPartition, FirstOfLag] = {}
+    deadline_s = time.monotonic() + time_limit_s
+    with _assigned_consumer(config, offsets, _LITTLE) as consumer:
+        while len(found) < len(offsets) and time.monotonic() < deadline_s:
+            done = []
+            # It returns when it has this number of messages, often one of each partition.
+            for message in consumer.consume(min(len(offsets) - len(found), _AT_ONCE), _FIRST_POLL_S):
+                tp = TopicPartition(message.topic() or "", message.partition() or 0)
+                if tp in found or tp not in offsets:
+                    continue
+                answer = _answer(message, config)
+                if answer is not None:
+                    found[tp] = answer
+                    done.append(to_confluent(tp))
+            if done:
+                consumer.pause(done)
+    return found
+
+
+def _answer(message: confluent_kafka.Message, config: ClientConfig) -> FirstOfLag | None:
+    error = message.error()
+    if error is None:
+        return StampedOffset(message.offset() or 0, message.timestamp()[1])
+    if error.code() == KafkaError._PARTITION_EOF:
+        return NoLag()
+    # The records at this offset were deleted after the bounds were read.
+    if error.code() == KafkaError._AUTO_OFFSET_RESET or may_pass(error):
+        return None
+    raise to_streamgroups_error(error, "Records could not be read", topic=message.topic(), redact=config.redact)
+
+
 @contextmanager
-def assigned_consumer(
+def _assigned_consumer(
     config: ClientConfig, starts: Mapping[TopicPartition, int], settings: Mapping[str, str]
 ) -> Iterator[Consumer]:
     """A consumer that reads partitions from these offsets.

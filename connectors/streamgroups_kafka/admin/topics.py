@@ -169,7 +169,7 @@ class KafkaTopicAdmin:
 
     def first_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, FirstOfLag]:
         """See :meth:`streamgroups.ports.TopicAdmin.first_records`."""
-        from streamgroups_kafka.admin.first_records import first_records
+        from streamgroups_kafka.admin.stored_records import first_records
 
         return first_records(self._config, offsets) if offsets else {}
 

@@ -13,6 +13,7 @@ from kafka.net import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
+from kafka.partitioner.default import murmur2
 from kafka.protocol.admin import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -73,4 +74,5 @@ __all__ = [
     "ProduceRequest",
     "TxnOffsetCommitRequest",
     "calc_crc32c",
+    "murmur2",
 ]

@@ -1,7 +1,7 @@
 """Selects the partition of a record with a key, as Kafka's clients do.
 
 Called in Spark's Python workers before output is shuffled by partition. So records with one key are in the partition to
-which Java producers send them. The native extension computes the hashes if it is available, else numpy. Source: Kafka's
+which Java producers send them. The native extension computes the hashes if it is available, else kafka-python. Source: Kafka's
 Java client, ``BuiltInPartitioner.partitionForKey``: ``toPositive(murmur2(key)) % numPartitions``.
 """
 

@@ -1,4 +1,4 @@
-"""Encodes record batches with kafka-python's builder, record by record: the same bytes as those of the native encoder.
+"""Encodes record batches and hashes keys with kafka-python, record by record: the results are those of the native encoder.
 
 Created by :mod:`streamgroups_kafka.write.record_batches` where the extension is missing. Source: KIP-98 (message format
 2).
@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from streamgroups_kafka.client.private_kafka_python import DefaultRecordBatchBuilder, calc_crc32c
+from streamgroups_kafka.client.private_kafka_python import DefaultRecordBatchBuilder, calc_crc32c, murmur2
 from streamgroups_kafka.write.encoder import HEADER_BYTES, EncodedBatch, Hashes, ProducerIdentity
 from streamgroups_kafka.write.first_cut import FirstCut
-from streamgroups_kafka.write.plain_murmur2 import murmur2_of_keys
 
 _MAGIC = 2
 _CODEC_MASK = 0x07
@@ -67,7 +67,11 @@ class PlainEncoder:
 
     def murmur2_of_keys(self, keys: pa.Array) -> Hashes:
         """See :meth:`Encoder.murmur2_of_keys`."""
-        return murmur2_of_keys(keys)
+        is_large = keys.type in (pa.large_binary(), pa.large_string())
+        values = keys.cast(pa.large_binary() if is_large else pa.binary())
+        # It checks the offsets, which a conversion to Python objects does not.
+        values.validate(full=True)
+        return np.array([0 if key is None else murmur2(key) for key in values.to_pylist()], np.uint32)
 
 
 def _records(columns: pa.RecordBatch, now_ms: int) -> list[_Record]:
