@@ -11,7 +11,7 @@ import pytest
 
 from streamgroups.errors import InvalidOption, NotAuthorized
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.admin import partition_sizes
+from streamgroups_kafka.admin import unsupported_requests
 from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
 
@@ -41,8 +41,8 @@ def test_sizes_are_a_nicety(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
     def fail(*_: object, **__: object) -> None:
         raise KeyError("hunter2")
 
-    monkeypatch.setattr(partition_sizes, "AdminSession", fail)
-    assert partition_sizes.stored_bytes(config(ENDPOINT, CLIENT), [TopicPartition("t", 0)]) == {}
+    monkeypatch.setattr(unsupported_requests, "AdminSession", fail)
+    assert unsupported_requests.stored_bytes(config(ENDPOINT, CLIENT), [TopicPartition("t", 0)]) == {}
     assert "KeyError" in caplog.text
     assert "hunter2" not in caplog.text
 

@@ -195,7 +195,7 @@ class KafkaCluster:
         if not leader_epochs:
             return {}
         with KAFKA_PYTHON:
-            from streamgroups_kafka.admin.epoch_ends import epoch_ends
+            from streamgroups_kafka.admin.unsupported_requests import epoch_ends
 
         what = f"The leader epochs of {topics_in(leader_epochs)}"
         return self._try(what, lambda: epoch_ends(self._config, leader_epochs, current))
@@ -270,7 +270,7 @@ class KafkaCluster:
         # The start of a query does not wait for the import of kafka-python. It takes longer than all other modules of a
         # running query.
         with KAFKA_PYTHON:
-            from streamgroups_kafka.admin.partition_sizes import stored_bytes
+            from streamgroups_kafka.admin.unsupported_requests import stored_bytes
 
         return stored_bytes(self._config, partitions)
 

@@ -74,6 +74,6 @@ def import_partition_sizes() -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         with KAFKA_PYTHON:
-            import streamgroups_kafka.admin.partition_sizes  # noqa: F401
+            import streamgroups_kafka.admin.unsupported_requests  # noqa: F401
     finally:
         sys.setswitchinterval(interval_s)

@@ -9,7 +9,7 @@ import pytest
 
 from streamgroups.errors import BrokerUnreachable
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.admin import epoch_ends as module
+from streamgroups_kafka.admin import unsupported_requests as module
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.error_codes import Code
 from unit_tests.scripted_admin import CONFIG, Answers, scripted_session

@@ -1,14 +1,17 @@
-"""The ends of leader epochs, which show whether a log was truncated behind a position.
+"""Requests of a query that librdkafka does not have: the sizes of partitions, and the ends of leader epochs.
 
-``cluster`` calls it on the driver, when a position has an earlier leader epoch than its partition. librdkafka does not have
-this request. It requires Describe on the topic. Source: KIP-101, KIP-320 (OffsetForLeaderEpoch).
+``cluster`` calls them on the driver. They are rare, so each has a connection of its own. The planner requests the sizes on
+disk at intervals, for tasks of equal size. They require Describe on the cluster. The ends of leader epochs show whether a log
+was truncated behind a position: they are requested when a position has an earlier leader epoch than its partition, and
+require Describe on the topic. Source: KIP-113 (DescribeLogDirs); KIP-101, KIP-320 (OffsetForLeaderEpoch).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from typing import Any
 
 import kafka.errors
@@ -18,15 +21,64 @@ from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.missing_acls import DESCRIBE
-from streamgroups_kafka.client.private_kafka_python import MetadataRequest, OffsetForLeaderEpochRequest
+from streamgroups_kafka.client.private_kafka_python import (
+    DescribeLogDirsRequest,
+    MetadataRequest,
+    OffsetForLeaderEpochRequest,
+)
 
 logger = logging.getLogger(__name__)
 
-_WHAT = "The leader epochs of partitions could not be compared"
+_SIZES = "The sizes of partitions could not be requested"
+#: Short, because the sizes are optional.
+_SIZES_TIMEOUT_S = 3.0
+_ENDS = "The leader epochs of partitions could not be compared"
 #: The broker ID of a consumer.
 _CONSUMER = -1
 #: The epoch or end of a log that has no epochs, for example of records from before Kafka 0.11.
 _UNDEFINED = -1
+
+
+def stored_bytes(config: ClientConfig, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """The bytes of each partition on the disks of brokers: the size of its largest replica. Raises no errors.
+
+    Args:
+        config: the configuration of the client.
+        partitions: the partitions.
+
+    Returns:
+        The sizes in bytes, of those partitions that brokers report.
+    """
+    try:
+        with closing(AdminSession(config, timeout_s=_SIZES_TIMEOUT_S)) as session:
+            return session.run(_SIZES, _sizes, session, partitions)
+    except StreamGroupsError as e:
+        logger.info("Tasks are sized by numbers of records. %s", e)
+    except Exception as e:
+        # The sizes are optional, so an error must not end a query.
+        logger.warning(
+            "Tasks are sized by numbers of records: the request for partition sizes failed (%s)",
+            config.redact(f"{type(e).__name__}: {e}"),
+        )
+    return {}
+
+
+async def _sizes(session: AdminSession, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    topics = [
+        DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=numbers)
+        for topic, numbers in by_topic((tp, tp.partition) for tp in sorted(partitions)).items()
+    ]
+    answers = await session.send_all({node: DescribeLogDirsRequest(topics=topics) for node in session.broker_ids})
+    found: dict[TopicPartition, int] = {}
+    for answer in answers.values():
+        session.check(getattr(answer, "error_code", 0), _SIZES)
+        for directory in answer.results:
+            session.check(directory.error_code, _SIZES)
+            for topic in directory.topics:
+                for partition in topic.partitions:
+                    tp = TopicPartition(topic.name, partition.partition_index)
+                    found[tp] = max(found.get(tp, 0), partition.partition_size)
+    return found
 
 
 def epoch_ends(
@@ -46,11 +98,8 @@ def epoch_ends(
         StreamGroupsError: after transient errors: a later attempt can succeed.
     """
     try:
-        session = AdminSession(config)
-        try:
-            return session.run(_WHAT, _ends, session, leader_epochs, current)
-        finally:
-            session.close()
+        with closing(AdminSession(config)) as session:
+            return session.run(_ENDS, _ends, session, leader_epochs, current)
     except StreamGroupsError as e:
         if e.retriable:
             raise
@@ -66,11 +115,11 @@ async def _ends(
     metadata = await session.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
     by_leader: defaultdict[int, list[tuple[TopicPartition, Any]]] = defaultdict(list)
     for t in metadata.topics:
-        session.check(t.error_code, _WHAT, topic=t.name, operations=DESCRIBE)
+        session.check(t.error_code, _ENDS, topic=t.name, operations=DESCRIBE)
         for p in t.partitions:
             tp = TopicPartition(t.name, p.partition_index)
             if tp in leader_epochs:
-                session.check(p.error_code, _WHAT, topic=t.name, operations=DESCRIBE)
+                session.check(p.error_code, _ENDS, topic=t.name, operations=DESCRIBE)
                 # A leader of another epoch responds with an error, and the next attempt reads the metadata again.
                 fence = max(p.leader_epoch, current.get(tp, _UNDEFINED))
                 by_leader[p.leader_id].append((tp, _partition(tp, fence, leader_epochs[tp])))
@@ -82,7 +131,7 @@ async def _ends(
     for response in responses.values():
         for t in response.topics:
             for p in t.partitions:
-                session.check(p.error_code, _WHAT, topic=t.topic, operations=DESCRIBE)
+                session.check(p.error_code, _ENDS, topic=t.topic, operations=DESCRIBE)
                 if _UNDEFINED not in (p.leader_epoch, p.end_offset):
                     found[TopicPartition(t.topic, p.partition)] = p.end_offset
     return found
