@@ -11,7 +11,7 @@ import streamgroups as sg
 from component_tests.delta_tables import GROUP, open_at, partition, records, write_batch
 from streamgroups.errors import GroupRejected, SinkRejected
 from streamgroups.savepoints.output_record import require_output
-from streamgroups_admin.savepoints.outputs import read_output
+from streamgroups_admin.savepoints.store import read_output
 
 P0 = partition(0)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamgroups import shapes as shapes
     from streamgroups import side_effects as side_effects
     from streamgroups import supervision as supervision
-    from streamgroups.dlq.settings import DeadLetters as DeadLetters
+    from streamgroups.dlq.limits import DeadLetters as DeadLetters
     from streamgroups_sinks.delta.sink import DeltaSink as DeltaSink
     from streamgroups_sinks.postgres.sink import PostgresSink as PostgresSink
     from streamgroups_spark.decoding.decode_encode import decode as decode
@@ -68,7 +68,7 @@ _PLACES = places(
         "streamgroups_spark.dlq.safely": "safely",
         "streamgroups_spark.decoding.decode_encode": "decode encode",
         "streamgroups_spark.event_time.with_event_time": "with_event_time",
-        "streamgroups.dlq.settings": "DeadLetters",
+        "streamgroups.dlq.limits": "DeadLetters",
         "streamgroups_spark.sinks.batch_write": "write",
         "streamgroups_spark.sinks.exactly_once": "KafkaSink exactly_once",
         "streamgroups_spark.joins.join": "join",

@@ -1,7 +1,7 @@
 """Encodes and parses metadata entries: small JSON objects as the metadata of committed offsets. A broker limits them to
 4,096 bytes.
 
-Called by :mod:`streamgroups.coordination.reset_protocol`, :mod:`streamgroups.checkpoints.skipped_ranges` and
+Called by :mod:`streamgroups.coordination.reset_protocol`, :mod:`streamgroups.query.skipped_range_store` and
 :mod:`streamgroups.event_time.time_entries`, which define their fields. Every principal with Read on the group can write
 an entry. An unreadable entry is therefore ignored, with a warning. Source: Kafka's OffsetCommit.
 """

@@ -1,7 +1,7 @@
 """The positions that a user can name, as variants: where reading starts.
 
 Created by option parsing (``streamgroups_spark.source.source_options``) and by the CLI.
-:mod:`streamgroups.query.starting_offsets` converts them to offsets. Source: SEMANTICS G1, G16, S4; Kafka's ListOffsets
+:mod:`streamgroups.query.offset_lookup` converts them to offsets. Source: SEMANTICS G1, G16, S4; Kafka's ListOffsets
 API.
 """
 

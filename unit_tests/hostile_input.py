@@ -28,7 +28,6 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
-from streamgroups.checkpoints.skipped_ranges import SkippedRanges
 from streamgroups.coordination.reset_protocol import MemberEntry, ResetRequest
 from streamgroups.cursors import cursor_tokens
 from streamgroups.decoding.registry import RegisteredSchema
@@ -54,6 +53,7 @@ from streamgroups.ledgers.no_data_batch import NoDataBatch
 from streamgroups.message import Message
 from streamgroups.monitoring.query_progress import decode_report, encode_report, read_progress
 from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.query.skipped_range_store import SkippedRanges
 from streamgroups_kafka.admin import group_protocol
 from streamgroups_kafka.admin.cluster import parse_subscription
 from streamgroups_kafka.admin.groups import parse_assignment

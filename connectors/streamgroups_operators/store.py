@@ -17,7 +17,6 @@ import pyarrow as pa
 from streamgroups.errors import StateDamaged, StateMismatch, StateMissing
 from streamgroups.partitions import TopicPartition
 from streamgroups.state import changed_definition
-from streamgroups.state.dedup_lookup import newest_committed
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.joined_lookup import Choices, choose_together, is_together, partner_of
@@ -34,6 +33,7 @@ from streamgroups.state.state_lookup import (
     is_continued,
     is_exactly,
     is_killed,
+    newest_committed,
     require_not_later,
 )
 from streamgroups_operators.file_format import pack, segment_of, unpack

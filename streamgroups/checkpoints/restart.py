@@ -29,7 +29,7 @@ A committed offset of another topic or cluster than that of the checkpoint (:mod
 "anything else", whatever its number. Whether the chosen position belongs to the current topic is decided afterwards
 (:mod:`streamgroups.query.data_loss`).
 
-A finished batch may not have read a partition (:mod:`streamgroups.checkpoints.skipped_ranges`): an earlier run had to replay
+A finished batch may not have read a partition (:mod:`streamgroups.query.skipped_range_store`): an earlier run had to replay
 the batch, and another member owned the partition then; or the function of ``foreachBatch`` has not read all rows of a query
 with state (:func:`left_ranges`). For such a partition the checkpoint has no position. The position of the group applies under
 every policy, which is ``from`` unless another member has read further.

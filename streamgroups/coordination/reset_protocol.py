@@ -7,7 +7,7 @@ tools that reset a group). There are seven groups, so that no metadata entry can
 * ``<group>.streamgroups``, written by the owner of a partition only: its name, its lease, and the reset request for which it
   has paused.
 * ``<group>.streamgroups.resets``, written by tools that reset the group: one :class:`ResetRequest` per partition.
-* ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.checkpoints.skipped_ranges`.
+* ``<group>.streamgroups.left``, written by restarted queries: :mod:`streamgroups.query.skipped_range_store`.
 * ``<group>.streamgroups.time``, written by the owner of a partition: :mod:`streamgroups.event_time.time_entries`.
 * ``<group>.streamgroups.gaps``, written by the member that detects a gap: :mod:`streamgroups.groups.gaps`.
 * ``<group>.streamgroups.no_data_batch``, written by the Kafka sink, in the transaction of the no-data batch:

@@ -1,7 +1,8 @@
-"""Limits of dead letters: above them a query fails, because the cause is an outage and not single records.
+"""Where the dead letters of a query are written, and how many of them are acceptable.
 
-Called by the writers of ``streamgroups_spark.sinks`` on the driver, before anything of a batch is committed. Source:
-SEMANTICS P4.
+``sg.DeadLetters`` is the argument ``dead_letters`` of ``sg.exactly_once``. Above its limits a query fails, because the cause is
+an outage and not single records. The writers of ``streamgroups_spark.sinks`` check them on the driver, before anything of a
+batch is committed. Source: SEMANTICS P4, X9.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from streamgroups.dlq.letter import DeadLetter
 from streamgroups.errors import InvalidOption, TooManyDeadLetters
@@ -140,3 +142,36 @@ def _described(letter: DeadLetter) -> str:
     place = "" if origin is None else f" at {origin.topic_partition}, offset {origin.offset}"
     text = printable(f"{letter.error_class}: {letter.error}")
     return f"{text[:_MAX_CHARACTERS]}{place}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetters:
+    """The sink of dead letters, and their limits. Above a limit a query fails, and nothing of the batch is written.
+
+    Args:
+        sink: ``sg.KafkaSink`` with a topic, ``sg.PostgresSink`` or ``sg.DeltaSink``.
+        max_per_batch: the maximum number of dead letters in a batch. ``None``: no limit.
+        max_share: the maximum share of dead letters among the records of a batch, 0 to 1. ``None``: no limit.
+        share_from_records: ``max_share`` has no effect on a batch with fewer records.
+
+    Raises:
+        InvalidOption: if a limit is out of range.
+
+    >>> import streamgroups as sg
+    >>> letters = sg.KafkaSink(bootstrap_servers="broker:9092", topic="flights.dead")
+    >>> sg.DeadLetters(sink=letters, max_per_batch=1_000).max_share
+    0.5
+    """
+
+    sink: Any
+    max_per_batch: int | None = None
+    max_share: float | None = 0.5
+    share_from_records: int = 100
+
+    def __post_init__(self) -> None:
+        _ = self.limits
+
+    @property
+    def limits(self) -> LetterLimits:
+        """The limits of one batch."""
+        return LetterLimits(self.max_per_batch, self.max_share, self.share_from_records)

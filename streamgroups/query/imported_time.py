@@ -1,6 +1,6 @@
 """The watermark that a query imports from another group, whichever application runs the queries of that group.
 
-Created by ``streamgroups_spark.source.watermark_import``. ``streamgroups_spark.source.source_watermark`` uses it for
+Created by ``streamgroups_spark.source.source_watermark``. ``streamgroups_spark.source.source_watermark`` uses it for
 ``sg.with_event_time``, and :class:`LaterTime` for windows with ``time="group"``. Source: SEMANTICS W2, W3, W10;
 :mod:`streamgroups.event_time.imported_watermark` has the rules.
 

@@ -1,22 +1,29 @@
-"""Looks up the offsets of positions in the log.
+"""Looks up the offsets of positions in the log, and converts positions to offsets.
 
 Called by ``streamgroups.query.join_group`` at the start of a query, and by ``streamgroups_spark.source.readers`` for
-batch reads. It connects the port :class:`~streamgroups.ports.Cluster` with the rules of
-:mod:`streamgroups.query.starting_offsets`. Source: SEMANTICS G1, S4.
+batch reads. It reads the log by the port :class:`~streamgroups.ports.Cluster`. Source: SEMANTICS G1, G2, S4; Spark's
+``startingOffsets`` family.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import Bounds, OffsetRange, TopicPartition
 from streamgroups.ports import Cluster
-from streamgroups.positions import Positions
+from streamgroups.positions import (
+    AfterOffset,
+    AtOffset,
+    AtTime,
+    Latest,
+    Positions,
+    TrimHorizon,
+    WhenNoRecordMatches,
+)
 from streamgroups.query.data_loss import FAIL_ON_LOSS, LossPolicies, OnDataLoss
-from streamgroups.query.starting_offsets import nearest_offsets, requested_times, resolve
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +45,7 @@ def offsets_of(
             used, with a warning.
 
     Raises:
-        InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`.
+        InvalidOption: see :func:`streamgroups.query.offset_lookup.resolve`.
         StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
     return _offsets(cluster, positions, _bounds(cluster, partitions), on_data_loss)
@@ -83,7 +90,7 @@ def ranges_of(
         on_data_loss: see :func:`offsets_of`.
 
     Raises:
-        InvalidOption: see :func:`streamgroups.query.starting_offsets.resolve`; also if a range would end before it
+        InvalidOption: see :func:`streamgroups.query.offset_lookup.resolve`; also if a range would end before it
             begins.
         StreamGroupsError: see :class:`streamgroups.ports.Cluster`.
     """
@@ -118,3 +125,88 @@ def _offsets(
         positions = replace(positions, by_partition={**positions.by_partition, **inside})
     times = requested_times(positions, bounds)
     return resolve(positions, bounds, cluster.offsets_at_times(times) if times else {})
+
+
+def requested_times(positions: Positions, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The times to look up, in milliseconds since the epoch, of the partitions whose position is a time."""
+    requested = {tp: positions.of(tp) for tp in partitions}
+    return {tp: p.timestamp_ms for tp, p in requested.items() if isinstance(p, AtTime)}
+
+
+def nearest_offsets(
+    positions: Positions, bounds: Mapping[TopicPartition, Bounds]
+) -> dict[TopicPartition, tuple[int, AtOffset]]:
+    """The partitions in ``bounds`` whose position is an offset outside of them: that offset, and the nearest valid one.
+
+    >>> p = TopicPartition("t", 0)
+    >>> nearest_offsets(Positions(AtOffset(2)), {p: Bounds(3, 9)})
+    {TopicPartition(topic='t', partition=0): (2, AtOffset(next_offset=3))}
+    """
+    found = {}
+    for tp, of in sorted(bounds.items()):
+        position = positions.by_partition.get(tp, positions.default)
+        if isinstance(position, AtOffset | AfterOffset):
+            named = _named(position)
+            nearest = min(max(named, of.beginning_offset), of.end_offset)
+            if named != nearest:
+                found[tp] = named, AtOffset(nearest)
+    return found
+
+
+def resolve(
+    positions: Positions, bounds: Mapping[TopicPartition, Bounds], at_times: Mapping[TopicPartition, int | None]
+) -> dict[TopicPartition, int]:
+    """The offset of each partition in ``bounds``.
+
+    Args:
+        positions: the positions that the user named.
+        bounds: the bounds of every partition to resolve.
+        at_times: the results of the log for :func:`requested_times`.
+
+    Raises:
+        InvalidOption: if an offset is outside the partition, or no record matches a time and that is an error. Also if
+            positions by partition do not name exactly these partitions.
+
+    >>> p = TopicPartition("t", 0)
+    >>> resolve(Positions(TrimHorizon()), {p: Bounds(3, 9)}, {})
+    {TopicPartition(topic='t', partition=0): 3}
+    """
+    unknown = sorted(positions.by_partition.keys() - bounds.keys())
+    if unknown:
+        raise InvalidOption(
+            f"The starting positions contain {', '.join(map(str, unknown))}, which this query does not read.",
+            remedy="Name only partitions of the subscribed topics.",
+        )
+    return {tp: _resolve_one(positions, tp, bounds[tp], at_times) for tp in sorted(bounds)}
+
+
+def _resolve_one(
+    positions: Positions, tp: TopicPartition, bounds: Bounds, at_times: Mapping[TopicPartition, int | None]
+) -> int:
+    position = positions.of(tp)
+    if isinstance(position, TrimHorizon):
+        return bounds.beginning_offset
+    if isinstance(position, Latest):
+        return bounds.end_offset
+    if isinstance(position, AtTime):
+        found = at_times[tp]
+        if found is not None:
+            return found
+        if positions.when_no_record_matches is WhenNoRecordMatches.LATEST:
+            return bounds.end_offset
+        raise InvalidOption(
+            f"{tp} has no record at or after {position.timestamp_ms} (milliseconds since the epoch).",
+            remedy="Set an earlier time, or set startingOffsetsByTimestampStrategy=latest to start at the end of the partition.",
+        )
+    next_offset = _named(position)
+    if not bounds.beginning_offset <= next_offset <= bounds.end_offset:
+        raise InvalidOption(
+            f"{tp} has no offset {next_offset}: the available offsets are [{bounds.beginning_offset}, {bounds.end_offset}).",
+            remedy="Use an offset in that range, or TRIM_HORIZON or LATEST (-2 or -1 in startingOffsets), or set "
+            "onDataLoss=earliest to use the nearest offset.",
+        )
+    return next_offset
+
+
+def _named(position: AtOffset | AfterOffset) -> int:
+    return position.last_offset + 1 if isinstance(position, AfterOffset) else position.next_offset

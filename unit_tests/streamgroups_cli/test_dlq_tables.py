@@ -18,8 +18,8 @@ from streamgroups.errors import SinkUnreachable
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_admin.cluster import Cluster
+from streamgroups_cli.dlq import queue
 from streamgroups_cli.dlq import queue as queues
-from streamgroups_cli.dlq import tables
 from streamgroups_cli.exits import ExitCode
 from unit_tests.cli_runner import CommandLine
 from unit_tests.connections_file import SECRET, write_connections
@@ -82,7 +82,7 @@ def table(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> FakeTable:
     for group_id in ("board", "test"):
         cli.admin.alter_offsets(group_id, {TopicPartition("orders", 0): Committed(0)})
     fake = FakeTable([row(0), row(1), row(2, attempt=5)])
-    monkeypatch.setattr(tables, "find_table", fake.find)
+    monkeypatch.setattr(queue, "find_table", fake.find)
 
     class Redrives:
         def send(self, records: Sequence[RedrivenRecord]) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from streamgroups_cli.bad_values import _types
-from streamgroups_cli.command_line import app
+from streamgroups_cli.command_line import _types, app
 from unit_tests.cli_runner import CommandLine
 
 

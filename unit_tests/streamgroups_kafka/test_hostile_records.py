@@ -14,7 +14,7 @@ from streamgroups.fakes import FakeCluster
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka import native
 from streamgroups_kafka.admin.stored_records import stored_records
-from streamgroups_kafka.client import flawed_records
+from streamgroups_kafka.client import messages
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.cursors import reader as cursor_reader
 from streamgroups_kafka.cursors.reader import RecordReader
@@ -66,7 +66,7 @@ def new_fetcher(request: pytest.FixtureRequest) -> NewFetcher:
 
 @pytest.fixture(autouse=True)
 def _not_warned() -> None:
-    flawed_records._next_warning_s.clear()
+    messages._next_warning_s.clear()
 
 
 def read(

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from streamgroups.errors import InvalidOption, MissingExtra
 from streamgroups_kafka.client import key_stores
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.client.java_keystore import UnreadableStore, read_jks
+from streamgroups_kafka.client.key_stores import UnreadableStore, read_jks
 from streamgroups_kafka.client.tls import tls_context
 
 STORES = Path(__file__).parents[1] / "golden" / "key_stores"

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from streamgroups.groups.lag import CountedLag
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_kafka.admin import lag_counting
-from streamgroups_kafka.admin.batch_headers import AbortedTransaction, CountedBatches, count_records
+from streamgroups_kafka.admin.lag_counting import AbortedTransaction, CountedBatches, count_records
 
 P0 = TopicPartition("flights", 0)
 PLENTY = 1 << 30

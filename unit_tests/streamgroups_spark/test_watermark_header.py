@@ -13,7 +13,7 @@ from hypothesis import given
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks, watermark_header
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.client import flawed_records
+from streamgroups_kafka.client import messages
 from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_spark.source.watermark_header import Report, observed, with_needed_columns, without_markers
 
@@ -144,7 +144,7 @@ def test_W15_a_batch_of_markers_is_reported_and_not_returned() -> None:
 def test_W15_an_unreadable_watermark_is_logged_counted_and_ignored(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flawed_records, "_next_warning_s", {})
+    monkeypatch.setattr(messages, "_next_warning_s", {})
     rows = [Row(value=b"v", headers=[(NAME, it)]) for it in (b"2013-01-01", None, b"1732334879123000")]
     rows.append(Row(partition=1, value=b"v", headers=[(NAME, b"soon")]))
     reported: list[tuple[Sequence[ProducerWatermarks], Mapping[TopicPartition, int]]] = []

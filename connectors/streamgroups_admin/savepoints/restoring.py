@@ -38,7 +38,7 @@ from streamgroups_admin.groups.live_reset import cancel_reset_requests, require_
 from streamgroups_admin.groups.plans import GroupPlan, require_owned
 from streamgroups_admin.groups.undo_files import write_undo
 from streamgroups_admin.savepoints.checkpoint_parts import place_checkpoint, plan_checkpoint, unmark_checkpoint
-from streamgroups_admin.savepoints.outputs import read_output
+from streamgroups_admin.savepoints.store import read_output
 from streamgroups_admin.shell_quoting import names
 from streamgroups_operators.locations import shown
 from streamgroups_operators.savepoints.creating import times_before

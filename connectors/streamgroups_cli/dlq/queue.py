@@ -1,12 +1,13 @@
 """Reads a queue of dead letters, and the ids of those that were redriven.
 
-All commands under ``dlq`` use it. A queue is a topic, or a table of PostgreSQL. Tests replace :func:`open_redrive` and
-:func:`delete_before`, which need a real cluster.
-Source: SEMANTICS P4, P5.
+All commands under ``dlq`` use it. A queue is a topic, or a table of PostgreSQL. psycopg is imported only when an option names
+a database. Tests replace :func:`open_redrive`, :func:`delete_before` and :func:`find_table`, which need a real cluster or server.
+Source: SEMANTICS P4, P5; libpq's "Connection Strings".
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -15,21 +16,35 @@ from typing import Annotated
 
 import typer
 
+from streamgroups.connections.config_file import connection_named
+from streamgroups.connections.variants import PostgresConnection
 from streamgroups.dlq.redrive import MAX_ATTEMPTS, Redrive, State, redriven_topic, state_of
 from streamgroups.dlq.stored_letters import Foreign, Selection, StoredLetter, TableLetter, stored
 from streamgroups.dlq.table_letters import AnyForeign, AnyLetter, ForeignRow, LetterTable, letter_of
 from streamgroups.errors import NotAuthorized, StreamGroupsError
+from streamgroups.extras import explained
 from streamgroups.groups.reset_plan import parse_scope, require_bounds
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import parse_time_ms
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect, timeout_s
-from streamgroups_cli.dlq.tables import PostgresOption, table_of
 from streamgroups_cli.groups.scope import partitions_of
 from streamgroups_cli.output import print_message
 
 DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The topic or the table with the dead letters.")]
+_NAME = re.compile(r"[\w.-]+", re.ASCII)
+
+
+PostgresOption = Annotated[
+    str | None,
+    typer.Option(
+        "--postgres",
+        metavar="NAME|CONNINFO",
+        help="The database, if DLQ is a table: a connection, or libpq's connection string, such as service=flights.",
+        rich_help_panel="PostgreSQL",
+    ),
+]
 
 
 def _repeatable(name: str, metavar: str, help_: str, *short: str) -> typer.models.OptionInfo:
@@ -248,3 +263,32 @@ def delete_before(
     from streamgroups_kafka.dlq import purging
 
     return purging.delete_before(cluster.config, next_offsets, timeout_s=timeout_s(timeout))
+
+
+def table_of(given: str, dlq: str) -> LetterTable:
+    """Returns the table of a queue.
+
+    Args:
+        given: the value of :data:`PostgresOption`.
+        dlq: the table.
+
+    Raises:
+        StreamGroupsError: if the table is not accessible.
+    """
+    # A connection string contains an assignment or is a URL, and the name of a connection never is.
+    if not _NAME.fullmatch(given):
+        return find_table(given, dlq)
+    try:
+        from streamgroups_sinks.postgres.connected import conninfo_of
+    except ImportError as e:
+        raise explained(e, "--postgres") from e
+    return find_table(conninfo_of(connection_named(given, PostgresConnection), ""), dlq)
+
+
+def find_table(conninfo: str, table: str) -> LetterTable:
+    """Finds a table of a real database. Tests replace this function."""
+    try:
+        from streamgroups_sinks.postgres.letters import find_letters
+    except ImportError as e:
+        raise explained(e, "--postgres") from e
+    return find_letters(conninfo, table, option="--postgres")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamgroups_kafka.client.flawed_records import headers_of, timestamp_ms_of
+from streamgroups_kafka.client.messages import headers_of, timestamp_ms_of
 
 _MICROSECONDS_PER_MS = 1_000
 

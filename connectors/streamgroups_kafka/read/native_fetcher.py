@@ -22,8 +22,8 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.tokens import OAuthBearerToken
-from streamgroups_kafka.client.flawed_records import Flaw, warn_of_flaw
 from streamgroups_kafka.client.jaas import PROVIDER
+from streamgroups_kafka.client.messages import Flaw, warn_of_flaw
 from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
 

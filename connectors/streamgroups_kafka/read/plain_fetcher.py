@@ -14,7 +14,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError
 
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups_kafka.client.flawed_records import headers_of, size_of
+from streamgroups_kafka.client.messages import headers_of, size_of
 from streamgroups_kafka.read.arrow_columns import to_arrow
 from streamgroups_kafka.read.fetcher import BATCH_BYTES, POLL_MS, PartitionError, ReadSettings, client_settings
 

@@ -22,9 +22,8 @@ from streamgroups.errors import InvalidOption, RecordRejected, UnknownTopic
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
-from streamgroups_kafka.transactions.rejections import RejectedBatch
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
-from streamgroups_kafka.transactions.writer import TransactionWriter
+from streamgroups_kafka.transactions.writer import RejectedBatch, TransactionWriter
 from streamgroups_kafka.write.encoder import EncodedBatch
 from streamgroups_kafka.write.first_cut import FirstCut, random_number, waiting
 from streamgroups_kafka.write.partitioner import partitions_of_keys

@@ -3,15 +3,20 @@
 ``task_output`` uses it in Spark's Python workers, where many tasks write in one transaction of the driver (``coordinator``).
 Each task writes to output partitions that no other task uses, with sequence numbers from 0. So the broker detects a
 batch that is sent twice. Each partition has at most one batch in flight, so retries keep the order. Source: KIP-98.
+
+A broker can reject a record batch because of its records. It appends nothing of such a batch, so the transaction and the
+sequence numbers continue as if it had not been sent. Since version 8 a response to a Produce request names the records.
+Source: KIP-467 (``record_errors``), Kafka's ``LogValidator``.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from streamgroups.errors import TransactionFailed
+from streamgroups.errors import StreamGroupsError, TransactionFailed
 from streamgroups.partitions import TopicPartition, by_topic
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.error_codes import Code
@@ -21,7 +26,6 @@ from streamgroups_kafka.client.private_kafka_python import (
     InitProducerIdRequest,
     ProduceRequest,
 )
-from streamgroups_kafka.transactions.rejections import ABOUT_RECORDS, RejectedBatch, rejected_batch
 from streamgroups_kafka.transactions.transaction_errors import Step, Verdict, verdict
 from streamgroups_kafka.transactions.transaction_requests import (
     Coordinator,
@@ -39,6 +43,9 @@ _PRODUCE_TIMEOUT_MS = 30_000
 _MAX_REQUEST_BYTES = 16 << 20
 
 _Pending = dict[TopicPartition, deque[EncodedBatch]]
+_SIZES = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
+#: The errors of a response that concern records of the batch, not the whole request.
+ABOUT_RECORDS = _SIZES | {Code.INVALID_RECORD, Code.INVALID_TIMESTAMP}
 
 
 class TransactionWriter(TransactionSession):
@@ -232,3 +239,47 @@ def _heads(
             heads[node][tp] = batch
             n_bytes[node] += len(batch.data)
     return heads
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedBatch:
+    """A rejected record batch.
+
+    Args:
+        topic_partition: its partition.
+        batch: the batch.
+        reasons: the texts of the broker by the numbers of the rejected records in the batch. Empty if the broker names
+            none.
+        error: the error for the whole batch.
+        is_too_large: whether the broker rejects its size.
+    """
+
+    topic_partition: TopicPartition
+    batch: EncodedBatch
+    reasons: Mapping[int, str]
+    error: StreamGroupsError
+    is_too_large: bool
+
+    @property
+    def rejected(self) -> tuple[int, ...]:
+        """The numbers of the rejected records in the batch. Empty if they are unknown."""
+        if not self.reasons and self.batch.n_records == 1:
+            return (0,)
+        return tuple(sorted(self.reasons))
+
+
+def rejected_batch(tp: TopicPartition, batch: EncodedBatch, response: Any, error: StreamGroupsError) -> RejectedBatch:
+    """Returns the rejected batch of the response of a partition.
+
+    Args:
+        tp: the partition.
+        batch: the batch that was sent.
+        response: the response of the partition, with a code of :data:`ABOUT_RECORDS`.
+        error: the error for the code.
+    """
+    reasons = {
+        it.batch_index: it.batch_index_error_message or response.error_message or ""
+        for it in response.record_errors
+        if 0 <= it.batch_index < batch.n_records
+    }
+    return RejectedBatch(tp, batch, reasons, error, response.error_code in _SIZES)

@@ -103,7 +103,7 @@ class DedupRun:
         counts = (len(returned) - int(returned.sum()) - too_old, too_old, found.filtered, found.false_positives)
         parts = seen.parts()
         values = {_NEWEST: newest_ms} if newest_ms > BEFORE_ALL else {}
-        # A batch without records proves that this one was committed (``streamgroups.state.dedup_lookup``).
+        # A batch without records proves that this one was committed (``streamgroups.state.state_lookup``).
         due_ms = self._time.now_ms if self._operator.keeps_on_reset else None
         state = State(parts, values, due_ms, apart=frozenset(it for it in parts if it.endswith(IDS)))
         return state, [*self._returned(returned), pa.table({name: [n] for name, n in zip(COUNTS, counts, strict=True)})]

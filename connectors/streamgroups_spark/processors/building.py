@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamgroups.connections.config_file import connection_named
 from streamgroups.connections.variants import KafkaConnection
 from streamgroups.dlq.letter import COLUMN
-from streamgroups.dlq.settings import DeadLetters
+from streamgroups.dlq.limits import DeadLetters
 from streamgroups.errors import InvalidOption
 from streamgroups.extras import load
 from streamgroups.processors.arguments import arguments_of

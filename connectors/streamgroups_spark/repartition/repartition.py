@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from streamgroups.dlq.letter import COLUMN
-from streamgroups.dlq.settings import DeadLetters
+from streamgroups.dlq.limits import DeadLetters
 from streamgroups.errors import InvalidOption
 from streamgroups.groups.subscription import is_subscribed
 from streamgroups.option_values import KAFKA

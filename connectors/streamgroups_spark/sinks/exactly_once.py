@@ -26,7 +26,7 @@ from streamgroups.acls import grant
 from streamgroups.connections.config_file import config_path, connection_named
 from streamgroups.connections.variants import KafkaConnection
 from streamgroups.dlq.letter import COLUMN
-from streamgroups.dlq.settings import DeadLetters
+from streamgroups.dlq.limits import DeadLetters
 from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption, UnknownTopic
 from streamgroups.groups.join_policy import MembershipMode

@@ -77,7 +77,7 @@ from streamgroups_spark.source.background import SerialJobs, import_partition_si
 from streamgroups_spark.source.last_batch import LastBatch, LoggedBatch
 from streamgroups_spark.source.query_checks import check_drift, check_state, direct_columns, form_of_query
 from streamgroups_spark.source.source_options import SourceOptions
-from streamgroups_spark.source.watermark_import import imported_time
+from streamgroups_spark.source.source_watermark import imported_time
 
 if TYPE_CHECKING:
     from streamgroups_spark.source.source_watermark import QueryTime

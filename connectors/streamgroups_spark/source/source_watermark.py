@@ -1,9 +1,9 @@
-"""The watermark of the source of one running query.
+"""The watermark of the source of one running query, and the imported watermark of a query.
 
 Created by ``source.running_query`` for a query with ``with_event_time``. ``streamgroups.query.micro_batches`` calls it
 on the thread of the query, for each batch and each poll of the log. The punctuation source calls it on any thread. The
 rules are in :mod:`streamgroups.event_time`. This module collects their input from tasks, log and metadata store.
-Source: SEMANTICS W2, W3, W8; DESIGN "Time".
+An import that the query cannot use is rejected before the first batch. Source: SEMANTICS W2, W3, W8, W10; DESIGN "Time".
 
 The time of a partition is stored in a metadata group before its offsets are committed. The next owner reads it, which
 is another query, or this one after a restart. If an entry cannot be written or read, the watermark advances later than
@@ -36,9 +36,15 @@ from streamgroups.metadata_entries import read_entries
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Committed, MetadataStore
 from streamgroups.query.alignment import EventTimes
-from streamgroups.query.imported_time import ImportedTime
+from streamgroups.query.available_offsets import Start
+from streamgroups.query.imported_time import ImportedTime, StoredWatermarks
 from streamgroups.query.query_ports import Times
+from streamgroups_kafka.admin.cluster import KafkaCluster
+from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
+from streamgroups_kafka.client.clock import SteadyClock
+from streamgroups_spark.messages.query import QueryFacts
 from streamgroups_spark.messages.time import TimeReply, TimeRequest
+from streamgroups_spark.source.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +52,8 @@ logger = logging.getLogger(__name__)
 _POLL_EVERY_MS = 200
 #: The pause after a failed request to the metadata store.
 _BACK_OFF_MS = 30_000
+#: How long a read of another group is retried.
+_RETRY_TIMEOUT_S = 5.0
 
 
 class QueryTime(Times):
@@ -211,3 +219,63 @@ class QueryTime(Times):
         except StreamGroupsError as e:
             self._metadata_store_off_until_ms = now_ms + _BACK_OFF_MS
             logger.warning("The watermark of group '%s' cannot be stored in its metadata group: %s", self._group_id, e)
+
+
+def imported_time(
+    options: SourceOptions, facts: QueryFacts | None, cluster: KafkaCluster, start: Start
+) -> ImportedTime | None:
+    """Returns the imported watermark of a query; ``None`` if it imports no watermark.
+
+    Args:
+        options: the options of the stream.
+        facts: the facts about the query; ``None`` if they are unknown.
+        cluster: the topics and groups of the cluster.
+        start: runs a job in the background.
+
+    Raises:
+        InvalidOption: see :func:`import_of`.
+    """
+    import_from = None if facts is None else import_of(options, facts)
+    if facts is None or import_from is None:
+        return None
+    clock, idle_timeout_ms, generates = SteadyClock(), options.partition_idle_timeout_ms, True
+    if facts.time is not None:
+        idle_timeout_ms = facts.time.settings.partition_idle_timeout_ms
+        generates = facts.time.settings.has_own_watermark
+    # A store of its own: a request about another group must not delay those about this one.
+    store = KafkaMetadataStore(options.client, retry_timeout_s=_RETRY_TIMEOUT_S)
+    reader = StoredWatermarks(cluster, store, clock, idle_timeout_ms)
+    return ImportedTime(
+        str(options.group_id), import_from, reader.read, reader.close, clock, start, generates=generates
+    )
+
+
+def import_of(options: SourceOptions, facts: QueryFacts) -> str | None:
+    """Returns the group whose watermark a query imports; ``None`` if it imports no watermark.
+
+    Args:
+        options: the options of the stream.
+        facts: the facts about the query.
+
+    Raises:
+        InvalidOption: if the stream has the option, and the query has no operator of this library with event time.
+
+    >>> from streamgroups_spark.source.source_options import parse
+    >>> options = {"group.id": "prices", "subscribe": "t", "kafka.bootstrap.servers": "broker:9092", "importFrom": "trades"}
+    >>> parsed = parse(options, streaming=True)
+    >>> import_of(parsed, QueryFacts(None, frozenset(), stages=frozenset({("windows",)})))
+    'trades'
+    >>> import_of(parsed, QueryFacts(None, frozenset()))
+    Traceback (most recent call last):
+    streamgroups.errors.InvalidOption: Option 'importFrom' of group 'prices' has no effect: its query uses neither sg.with_event_time \
+nor sg.windows with time='group'. Use one of them, or leave 'importFrom' out.
+    """
+    if facts.time is not None:
+        return facts.time.settings.import_from
+    if options.import_from is not None and not facts.stages:
+        raise InvalidOption(
+            f"Option 'importFrom' of group '{options.group_id}' has no effect: its query uses neither "
+            "sg.with_event_time nor sg.windows with time='group'.",
+            remedy="Use one of them, or leave 'importFrom' out.",
+        )
+    return options.import_from

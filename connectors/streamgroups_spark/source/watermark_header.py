@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from streamgroups.event_time.observations import TaskObservation
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.client.flawed_records import Flaw, warn_of_flaw
+from streamgroups_kafka.client.messages import Flaw, warn_of_flaw
 from streamgroups_kafka.read.arrow_columns import COLUMNS
 from streamgroups_spark.source.columns import Numbers, header_times, records_with
 

@@ -1,28 +1,33 @@
-"""Validates the arguments of ``sg.windows`` before the query starts.
+"""Validates the arguments of ``sg.windows`` before the query starts, also in front of and behind another operator.
 
-Called by ``windows.windows`` on the driver. :mod:`streamgroups.event_time.window_shapes` validates the windows themselves. Source:
-SEMANTICS W4-W7, W9, W17.
+Called by ``windows.windows`` and ``windows.by_offset`` on the driver. :mod:`streamgroups.event_time.window_shapes` validates
+the windows themselves. Source: SEMANTICS W4-W7, W9, W13, W17.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from streamgroups.durations import parse_duration_ms
+from streamgroups.durations import exact, parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.aggregates import PythonAggregate
+from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, Windowing
 from streamgroups.extras import load
 from streamgroups_spark.frames.columns import check_distinct, check_timestamp, delay_ms_of
 from streamgroups_spark.frames.key_columns import check_key_columns
 from streamgroups_spark.source.read_options import has_event_time, have_producers, read_options
+from streamgroups_spark.state.chains import ResultTime, check_result_time
+from streamgroups_spark.state.operator_plan import PLACE
 
 _OUTPUT_NAMES = ("window_start", "window_end", "pane", "revision", "dead_letter")
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_CALLED = "sg.windows"
+_POSITIONS = frozenset(("window_time", "topic", *PLACE))
 
 
 def check_windows(
@@ -149,3 +154,151 @@ def check_state(df: DataFrame) -> None:
             remedy=f"Set {_PROVIDER}={_ROCKSDB}.",
         )
     load("google.protobuf", needed_by="sg.windows")
+
+
+def check_chained(
+    df: DataFrame,
+    windowing: Windowing,
+    by: Collection[str],
+    aggregate: Collection[str],
+    *,
+    dead_letters: bool,
+    flush: bool,
+) -> None:
+    """Checks that another operator can process the results: each window has exactly one result.
+
+    Args:
+        df: the records.
+        windowing: how they are assigned to windows.
+        by: the key columns.
+        aggregate: the names of the aggregates.
+        dead_letters: whether dead letters are emitted.
+        flush: whether a bounded run emits the windows that are open at its end.
+
+    Raises:
+        InvalidOption: for the first argument with which windows have other rows.
+    """
+    if not df.isStreaming:
+        raise InvalidOption(
+            "Option 'chained' of sg.windows is set, but the DataFrame is bounded data.",
+            remedy="Leave 'chained' out. Use Spark's groupBy and window for the results: without a stream, no record is "
+            "late for them.",
+        )
+    boundary = windowing.boundary
+    if not isinstance(boundary, EventTime):
+        raise InvalidOption(
+            "Option 'chained' of sg.windows cannot be combined with boundary=processingTime: the results have no event "
+            "time.",
+            remedy="Omit one of them.",
+        )
+    late = "each record within it changes a result that the next operator has counted"
+    open_ = "an open window has another result later, and the next operator would count both"
+    dead = "the next operator would count the late records as results"
+    for option, is_set, why, remedy in (
+        ("allowed_lateness", boundary.allowed_lateness_ms > 0, late, "Give the watermark a longer delay instead."),
+        ("flush", flush, open_, "Leave 'flush' out."),
+        ("dead_letters", dead_letters, dead, "Leave 'dead_letters' out. Late records are counted in the progress."),
+    ):
+        if is_set:
+            raise InvalidOption(
+                f"Option 'chained' of sg.windows cannot be combined with '{option}': {why}.", remedy=remedy
+            )
+    for name in (*by, *aggregate):
+        if name in _POSITIONS:
+            raise InvalidOption(
+                f"Two output columns have the name '{name}'.",
+                remedy="Rename the one in 'by' or 'aggregate': with chained=True, the output has a column of this name.",
+            )
+
+
+def check_chained_state(windowing: Windowing) -> None:
+    """Checks that Spark passes its watermark on, for windows of the query with a state of this library.
+
+    Raises:
+        InvalidOption: with an idle timeout, for which Spark's timers use the clock.
+    """
+    boundary = windowing.boundary
+    if isinstance(boundary, EventTime) and boundary.idle_timeout_ms is not None:
+        raise InvalidOption(
+            "Option 'chained' of sg.windows cannot be combined with 'idle_timeout' for windows of the query: then Spark "
+            "passes no watermark on.",
+            remedy="Set time='partition', or use 'partition_idle_timeout' of sg.with_event_time.",
+        )
+
+
+def check_behind(
+    df: DataFrame,
+    windowing: Windowing,
+    on: str | None,
+    watermark_delay: str | None,
+    before: str,
+    events: EventShape,
+    scope: Scope,
+    *,
+    flush: bool,
+) -> None:
+    """Checks windows over the results of other windows.
+
+    Args:
+        df: the results.
+        windowing: how they are assigned to windows.
+        on: the column with the event time.
+        watermark_delay: the argument.
+        before: the operator that emits the results.
+        events: how long a result is valid.
+        scope: which results have a common watermark.
+        flush: whether a bounded run emits the windows that are open at its end.
+
+    Raises:
+        InvalidOption: for the first argument that has no meaning there.
+    """
+    boundary = windowing.boundary
+    if on is None or not isinstance(boundary, EventTime):
+        raise InvalidOption(
+            f"Option 'boundary' of sg.windows is 'processingTime', but the records are results of the operator "
+            f"'{before}'.",
+            remedy="Use boundary='eventTime' with on='window_start' or on='window_time'.",
+        )
+    time = check_result_time(df, on, before, _CALLED)
+    if delay_ms_of(df, on) is not None or watermark_delay is not None:
+        raise InvalidOption(
+            f"Column '{on}' is under the watermark of the operator '{before}', and cannot have another one.",
+            remedy="Leave withWatermark and 'watermark_delay' out.",
+        )
+    if scope is Scope.GROUP:
+        raise InvalidOption(
+            f"Option 'time' of sg.windows is 'group', but the watermark is that of the operator '{before}'.",
+            remedy=f"Set time='group' in '{before}', and leave it out here.",
+        )
+    if events is EventShape.EDGE:
+        raise InvalidOption(
+            "Option 'event_shape' of sg.windows is 'edge', but a result of windows has its start and its end.",
+            remedy="Use event_shape='interval' with on='window_start' and until='window_end'.",
+        )
+    if flush:
+        raise InvalidOption(
+            f"Option 'flush' of sg.windows is set, but the open windows of the operator '{before}' are not emitted at "
+            "the end of a run.",
+            remedy="Leave 'flush' out.",
+        )
+    _check_idle_timeout(boundary.idle_timeout_ms, time, on)
+
+
+def _check_idle_timeout(idle_timeout_ms: int | None, time: ResultTime, on: str) -> None:
+    """A window must not close while an open window in front of it can have a result for it."""
+    if idle_timeout_ms is None:
+        return
+    before_ms = time.idle_timeout_ms
+    if before_ms is None or before_ms > idle_timeout_ms:
+        has = "has none" if before_ms is None else f"has {exact(before_ms)}"
+        raise InvalidOption(
+            f"Option 'idle_timeout' of sg.windows is {exact(idle_timeout_ms)}, but the operator '{time.operator}' {has}: "
+            "its results would be late.",
+            remedy=f"Set an 'idle_timeout' in '{time.operator}' that is not longer.",
+        )
+    if time.time == "window_start":
+        raise InvalidOption(
+            f"Option 'idle_timeout' of sg.windows cannot be combined with on='{on}': a window can end before the windows "
+            f"of the operator '{time.operator}' that start in it.",
+            remedy="Use on='window_time', or leave 'idle_timeout' out.",
+        )

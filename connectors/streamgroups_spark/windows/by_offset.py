@@ -23,8 +23,7 @@ from streamgroups_spark.frames.key_columns import check_key_values
 from streamgroups_spark.internals.spark_api import arrow_schema, stored_schema
 from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
 from streamgroups_spark.state.operator_plan import PLACE, check_keys, check_place, in_reading_stage, over_bounded_data
-from streamgroups_spark.windows.argument_checks import watermark_delay_ms
-from streamgroups_spark.windows.chain_checks import check_behind
+from streamgroups_spark.windows.argument_checks import check_behind, watermark_delay_ms
 from streamgroups_spark.windows.query_columns import (
     output_columns,
     output_rows,

@@ -26,10 +26,15 @@ from streamgroups_spark.source.query_checks import check_drift_of_query, is_shar
 from streamgroups_spark.source.read_options import source_policy
 from streamgroups_spark.state.chains import results_before
 from streamgroups_spark.state.operator_plan import check_bounded
-from streamgroups_spark.windows.argument_checks import check_producers, check_windows, watermark_delay_ms
+from streamgroups_spark.windows.argument_checks import (
+    check_chained,
+    check_chained_state,
+    check_producers,
+    check_windows,
+    watermark_delay_ms,
+)
 from streamgroups_spark.windows.by_offset import by_offset
 from streamgroups_spark.windows.by_store import by_store
-from streamgroups_spark.windows.chain_checks import check_chained, check_chained_state
 
 _BUCKETS = 32
 

@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         "R4",
         "batches",
-        "streamgroups/query/starting_offsets.py",
+        "streamgroups/query/offset_lookup.py",
         "<= next_offset <= bounds.end_offset:",
         "<= next_offset < bounds.end_offset:",
         "AT_OFFSET at the end is rejected",
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "R9",
         "batches",
-        "streamgroups/checkpoints/skipped_ranges.py",
+        "streamgroups/query/skipped_range_store.py",
         "batch)[-MOST:]",
         "batch)[:MOST]",
         "of skipped ranges the newest are forgotten",

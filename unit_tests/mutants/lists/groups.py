@@ -536,7 +536,7 @@ MUTANTS = (
     Mutant(
         "SP10",
         "savepoints",
-        "connectors/streamgroups_admin/savepoints/outputs.py",
+        "connectors/streamgroups_admin/savepoints/store.py",
         "            return newest if behind(output, next_offsets) else output\n",
         "            return output\n",
         "a table that returns to the version of a savepoint lacks output, and no query writes it",

@@ -8,12 +8,11 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from streamgroups.checkpoints.offset import BatchOffset
-from streamgroups.checkpoints.skipped_ranges import MOST, SkippedRanges
 from streamgroups.coordination.reset_protocol import skipped_ranges_group_of
 from streamgroups.errors import NotAuthorized
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed, MetadataStore
-from streamgroups.query.skipped_range_store import SkippedRangeStore
+from streamgroups.query.skipped_range_store import MOST, SkippedRanges, SkippedRangeStore
 from unit_tests.streamgroups.query.spark_model import World, tp
 
 BATCH = BatchOffset(4, (OffsetRange(tp(0), 3, 9), OffsetRange(tp(1), 0, 2)))

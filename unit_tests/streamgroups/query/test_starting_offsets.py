@@ -23,8 +23,7 @@ from streamgroups.positions import (
     WhenNoRecordMatches,
 )
 from streamgroups.query.data_loss import LossPolicies, OnDataLoss
-from streamgroups.query.offset_lookup import offsets_of, ranges_of
-from streamgroups.query.starting_offsets import nearest_offsets, requested_times, resolve
+from streamgroups.query.offset_lookup import nearest_offsets, offsets_of, ranges_of, requested_times, resolve
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BOUNDS = {P0: Bounds(3, 9)}

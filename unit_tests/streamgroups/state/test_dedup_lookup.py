@@ -6,11 +6,10 @@ import pytest
 
 from streamgroups.identity import TopicIdentity
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.dedup_lookup import newest_committed
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.origins import UNNAMED
-from streamgroups.state.state_lookup import Position
+from streamgroups.state.state_lookup import Position, newest_committed
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TOPIC, RECREATED = TopicIdentity("c1", "t1"), TopicIdentity("c1", "t2")
