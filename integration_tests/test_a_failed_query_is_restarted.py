@@ -107,10 +107,10 @@ def test_a_failed_batch_runs_again_in_the_same_run(
 ) -> None:
     query = unreliable(fails_at=[0, 10, 10])
     query.write = sg.supervision.retry_batches(query.write)
-    with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.retry_batches"):
+    with caplog.at_level(logging.WARNING, "streamgroups_spark.ops.supervise"):
         query.start().awaitTermination()
     assert query.records == dict.fromkeys(all_records(topic, end_offsets(bootstrap, topic, PARTITIONS)), 1)
-    reported = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.ops.retry_batches"]
+    reported = [r.getMessage() for r in caplog.records if r.name == "streamgroups_spark.ops.supervise"]
     again = "Batch {} runs again in {} s, because attempt {} of 3 has failed: RuntimeError: the sink is down"
     assert reported == [again.format(0, 0.2, 1), again.format(1, 0.2, 1), again.format(1, 0.4, 2)]
 

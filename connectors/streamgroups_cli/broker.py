@@ -73,7 +73,7 @@ def tool(
     Example: streamgroups broker tool consumer-groups --describe --group flight-board
     """
     from streamgroups_broker import DEFAULT_KAFKA_VERSION
-    from streamgroups_broker.tool_process import become_tool
+    from streamgroups_broker.serving import become_tool
 
     become_tool(name, arguments or (), bootstrap_server, kafka_version or DEFAULT_KAFKA_VERSION)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from streamgroups.event_time.idleness import Observation, idle_since, is_idle
+from streamgroups.event_time.observations import Observation, idle_since, is_idle
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import NOTHING, Generation, Progress, asserted, progress
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark, latest, oldest

@@ -26,11 +26,9 @@ is an action of the test, in the order of the test. Where a real group works in 
 from __future__ import annotations
 
 from streamgroups.fakes.admin import FakeAdmin
-from streamgroups.fakes.clock import FakeClock
+from streamgroups.fakes.basics import FakeClock, FakeExecutor, FakeHistory
 from streamgroups.fakes.cluster import FakeCluster, FakeTransaction
-from streamgroups.fakes.executor import FakeExecutor
 from streamgroups.fakes.group import CommitAnswer, FakeGroup, FakeGroupMetadata
-from streamgroups.fakes.history import FakeHistory
 from streamgroups.fakes.ledger import FakeLedger, Moment
 from streamgroups.fakes.member import FakeMember, FakeMemberSnapshot
 from streamgroups.fakes.records import FakeRecords

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 
 from streamgroups.errors import UnknownTopic
 from streamgroups.event_time.explanation import StreamExplanation, stream_explanation
-from streamgroups.event_time.idleness import Observation, idle_since, is_idle
 from streamgroups.event_time.imported_watermark import ImportStatus
+from streamgroups.event_time.observations import Observation, idle_since, is_idle
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime, SourceTime, together
 from streamgroups.event_time.stored_time import time_of

@@ -12,15 +12,14 @@ from streamgroups._lazy import accessors, places
 if TYPE_CHECKING:
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
     from streamgroups_spark.internals.active_session import session_active as session_active
-    from streamgroups_spark.ops.retry_batches import retry_batches as retry_batches
     from streamgroups_spark.ops.supervise import Outcome as Outcome
+    from streamgroups_spark.ops.supervise import retry_batches as retry_batches
 
 _PLACES = places(
     {
-        "streamgroups_spark.ops.supervise": "Outcome",
+        "streamgroups_spark.ops.supervise": "Outcome retry_batches",
         "streamgroups.supervision.policy": "RestartPolicy",
         "streamgroups_spark.internals.active_session": "session_active",
-        "streamgroups_spark.ops.retry_batches": "retry_batches",
     }
 )
 

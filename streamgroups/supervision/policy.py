@@ -1,8 +1,12 @@
-"""When a failed query is restarted, and when supervision gives it up.
+"""When a failed query is restarted, when supervision gives it up, and when a failed batch runs again in the same run.
 
-A pure rule, which ``streamgroups_spark.ops.supervise`` applies and ``docs/supervision.rst`` documents. A restart costs
+Pure rules, which ``streamgroups_spark.ops.supervise`` applies and ``docs/supervision.rst`` documents. A restart costs
 little and loses no data, because a query resumes from its checkpoint. So most failures justify a restart. The
 exceptions are failures that are certain to repeat, and failures that have repeated too often.
+
+Another attempt of a batch costs only the batch: a restart of the query also starts a Python process and joins the group
+again. An error that a restart handles better ends the run. Source: Spark's ``foreachBatch``, whose function may evaluate the
+batch more than once.
 """
 
 from __future__ import annotations
@@ -56,6 +60,9 @@ NEVER_PASS_AT_FIRST: frozenset[type[StreamGroupsError]] = frozenset(
 
 #: The maximum part that is added to a wait, so that queries that fail together do not restart together.
 _MAX_JITTER = 0.25
+#: The wait before the second attempt. Each further wait is twice as long, up to the maximum.
+_FIRST_WAIT_MS = 200
+_MAX_WAIT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +251,49 @@ def _hopeless(state: Supervision, failure: Failure, now_ms: int, policy: Restart
     if error is not None and error.retriable and failing_ms < policy.give_up_after_ms:
         return None
     return f"{state.failures} consecutive runs failed before they finished a batch, over {failing_ms / 1_000:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class RunAgain:
+    """The function is called again with the same batch.
+
+    Args:
+        after_ms: how long to wait before the call.
+    """
+
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailQuery:
+    """The query fails with the error of the function.
+
+    Args:
+        why: the part of the rule that applies.
+    """
+
+    why: str
+
+
+def after_failure(failure: Failure, attempts: int, max_attempts: int) -> RunAgain | FailQuery:
+    """Decides how a query continues after its batch has failed.
+
+    Args:
+        failure: the cause.
+        attempts: the number of attempts so far.
+        max_attempts: the maximum number of attempts.
+
+    >>> after_failure(Failure("ConnectionError: the sink is down"), attempts=2, max_attempts=3)
+    RunAgain(after_ms=400)
+    >>> after_failure(Failure("ConnectionError: the sink is down"), attempts=3, max_attempts=3)
+    FailQuery(why='3 of 3 attempts failed')
+    >>> from streamgroups.errors import FencedBatch
+    >>> after_failure(Failure("FencedBatch: the ledger is ahead", FencedBatch), attempts=1, max_attempts=3)
+    FailQuery(why='another attempt would fail with fenced_batch, too')
+    """
+    error = failure.error
+    if error is not None and not error.retriable:
+        return FailQuery(f"another attempt would fail with {error.code}, too")
+    if attempts >= max_attempts:
+        return FailQuery(f"{attempts} of {max_attempts} attempts failed")
+    return RunAgain(backoff_ms(_FIRST_WAIT_MS, _MAX_WAIT_MS, attempts - 1))

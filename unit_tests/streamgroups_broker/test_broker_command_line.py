@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamgroups_broker import tool_process
+from streamgroups_broker import serving
 from streamgroups_broker._cache import KafkaJars
 from streamgroups_broker._java import Java
 from streamgroups_cli import main
@@ -71,9 +71,9 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "streamgroups").mkdir()
     monkeypatch.delenv("STREAMGROUPS_BOOTSTRAP_SERVER", raising=False)
-    monkeypatch.setattr(tool_process, "find_java", lambda: Java("/java", "17.0.15"))
-    monkeypatch.setattr(tool_process, "kafka_jars", lambda version, _fill: KafkaJars(version, tmp_path, ("a.jar",)))
-    monkeypatch.setattr(tool_process.os, "execv", execv)
+    monkeypatch.setattr(serving, "find_java", lambda: Java("/java", "17.0.15"))
+    monkeypatch.setattr(serving, "kafka_jars", lambda version, _fill: KafkaJars(version, tmp_path, ("a.jar",)))
+    monkeypatch.setattr(serving.os, "execv", execv)
     return replaced
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import streamgroups as sg
 from streamgroups.errors import FencedBatch, InvalidOption, SinkUnreachable
-from streamgroups_spark.ops import interruptible_wait, retry_batches
+from streamgroups_spark.ops import supervise
 
 QUERY = "c84bcd0b"
 
@@ -40,7 +40,7 @@ class Write:
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits. Time passes only in them."""
     waits: list[float] = []
-    monkeypatch.setattr(interruptible_wait, "time", SimpleNamespace(sleep=waits.append, monotonic=lambda: sum(waits)))
+    monkeypatch.setattr(supervise, "time", SimpleNamespace(sleep=waits.append, monotonic=lambda: sum(waits)))
     return waits
 
 
@@ -53,7 +53,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         assert query_id == QUERY
         return checks.pop(0) if checks else True
 
-    monkeypatch.setattr(retry_batches, "is_running", is_running)
+    monkeypatch.setattr(supervise, "is_running", is_running)
     return checks
 
 

@@ -25,8 +25,15 @@ from pyspark.sql.types import (
 
 from streamgroups.decoding.formats import Json
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.decoding.json_decimals import with_short_exponents
-from streamgroups_spark.decoding.json_exact import all_texts, exceeds, joined, new_mark, pieces, with_quoted_numbers
+from streamgroups_spark.decoding.json_exact import (
+    all_texts,
+    exceeds,
+    joined,
+    new_mark,
+    pieces,
+    with_quoted_numbers,
+    with_short_exponents,
+)
 from streamgroups_spark.decoding.json_types import has, only
 
 CORRUPT = "__streamgroups_corrupt"

@@ -26,17 +26,15 @@ from pyspark.sql.types import (
 from streamgroups.decoding.formats import Json
 from streamgroups.decoding.value_errors import Kind
 from streamgroups.errors import InvalidOption
-from streamgroups_spark.decoding.json_decimals import (
-    can_be_long,
-    only_decimals,
-    without_decimals,
-)
 from streamgroups_spark.decoding.json_exact import (
+    can_be_long,
     can_wrap,
     has_half_pair,
     needs_texts,
+    only_decimals,
     widened,
     with_texts,
+    without_decimals,
     wraps,
 )
 from streamgroups_spark.decoding.json_plan import CORRUPT, JsonPlan, check_settings, with_field

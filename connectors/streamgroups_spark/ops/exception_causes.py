@@ -1,6 +1,6 @@
 """Finds the cause of an exception that Spark or user code has raised in the user's process.
 
-Called by ``ops.supervise``, ``ops.retry_batches`` and ``ops.last_line``. Source: :mod:`streamgroups.supervision.failure_causes`.
+Called by ``ops.supervise`` and ``ops.last_line``. Source: :mod:`streamgroups.supervision.failure_causes`.
 """
 
 from __future__ import annotations

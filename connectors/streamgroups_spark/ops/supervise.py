@@ -1,8 +1,13 @@
-"""``sg.supervise``: keeps a streaming query running until it ends, is stopped, or fails permanently.
+"""``sg.supervise`` keeps a streaming query running until it ends, is stopped, or fails permanently. ``sg.supervision.retry_batches``
+calls a function of ``foreachBatch`` again after it has failed, in the same run of the query.
 
-Called by users as the last line of a program. :mod:`streamgroups.supervision.policy` decides about restarts. This
-module watches the runs, logs failures and handles signals. Source: Spark's ``StreamingQuery`` (a restarted query
-continues from its checkpoint); POSIX (orchestrators send SIGTERM).
+Called by users, as the last line of a program and when they start a query. :mod:`streamgroups.supervision.policy` decides about
+restarts and attempts. This module watches the runs, logs failures and handles signals. Spark computes a batch again from the
+same offsets for each attempt, as for each action on the batch. A wait has short pieces. Python runs the handler of a signal
+between two instructions, so a signal that arrives just before one long wait would have no effect until its end. Source:
+Spark's ``StreamingQuery`` (a restarted query continues from its checkpoint), ``ForeachBatchSink`` and
+``StreamExecution.stop``, which ends the query before it interrupts the batch; POSIX (orchestrators send SIGTERM); Python's
+documentation, "signal" (execution of Python signal handlers).
 """
 
 from __future__ import annotations
@@ -11,15 +16,18 @@ import logging
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from types import FrameType
 
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from tenacity import RetryCallState, Retrying, retry_if_result
 
-from streamgroups.errors import QueryGivenUp
+from streamgroups.errors import InvalidOption, QueryGivenUp
 from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import (
     Decision,
@@ -27,18 +35,21 @@ from streamgroups.supervision.policy import (
     EngineGone,
     Event,
     Failed,
+    FailQuery,
     GiveUp,
     Restart,
     RestartPolicy,
     StopRequested,
     Supervision,
+    after_failure,
     decide,
 )
 from streamgroups_kafka.client.clock import SteadyClock
 from streamgroups_spark.bridge.unstarted_checkpoint import NOT_EMPTY, clear_unstarted
+from streamgroups_spark.bridge.user_process import is_running
+from streamgroups_spark.internals.connect import require_classic
 from streamgroups_spark.internals.private_spark import checkpoint_of, jvm_is_gone
 from streamgroups_spark.ops.exception_causes import cause_of
-from streamgroups_spark.ops.interruptible_wait import wait_unless_stopping
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +58,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.5
 #: Spark's status message of a query without new data.
 _IDLE = "Waiting for data to arrive"
+logger = logging.getLogger(__name__)
+
+#: How long a query that is being stopped waits for the next attempt at most.
+_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +240,81 @@ def _recording_signals(stop_requested: threading.Event) -> Iterator[None]:
         yield
     finally:
         restore()
+
+
+def wait_unless_stopping(
+    seconds: float, is_stopping: Callable[[], bool], *, piece_s: float, pause: Callable[[float], object] | None = None
+) -> bool:
+    """Waits. Returns ``False`` as soon as the query is being stopped.
+
+    Args:
+        seconds: how long to wait.
+        is_stopping: whether the query is being stopped. It is called after each piece.
+        piece_s: the longest piece, in seconds.
+        pause: waits for one piece; by default ``time.sleep``.
+
+    >>> wait_unless_stopping(0.01, lambda: False, piece_s=0.005), wait_unless_stopping(60, lambda: True, piece_s=0.001)
+    (True, False)
+    """
+    until_s = time.monotonic() + seconds
+    while (left_s := until_s - time.monotonic()) > 0:
+        (pause or time.sleep)(min(left_s, piece_s))
+        if is_stopping():
+            return False
+    return True
+
+
+def retry_batches(
+    write: Callable[[DataFrame, int], None], *, max_attempts: int = 3
+) -> Callable[[DataFrame, int], None]:
+    """Creates a function for ``foreachBatch`` that calls another one until it succeeds.
+
+    The query keeps its process, its membership and its partitions, so another attempt costs only the batch. Without this
+    function the query fails, and a restart (:func:`supervise`) takes a second or more. If all attempts fail, the query fails
+    with the last error. The waits between attempts are 0.2 s, 0.4 s and so on, at most 10 s.
+
+    An attempt can have written a part of the batch before it failed, as with a restart. A function with ``sg.ledgers.ledger`` skips
+    a batch that is written. Errors of this library that are not transient, such as ``fenced_batch``, fail the query at once.
+
+    Args:
+        write: the function. It receives the same batch in each attempt.
+        max_attempts: the maximum number of calls.
+
+    Raises:
+        InvalidOption: if ``max_attempts`` is below 1, or the session is one of Spark Connect.
+
+    Example::
+
+        def write(batch, batch_id):
+            batch.write.format("jdbc").options(**database).mode("append").save()
+
+        departures.writeStream.foreachBatch(sg.supervision.retry_batches(write)).option("checkpointLocation", "/data/departures").start()
+    """
+    if max_attempts < 1:
+        raise InvalidOption(f"max_attempts is {max_attempts}.", remedy="It must be at least 1.")
+
+    @wraps(write)
+    def retried(batch: DataFrame, batch_id: int) -> None:
+        require_classic(batch, "sg.supervision.retry_batches")
+        query_id = str(batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        attempts = 0
+        while True:
+            try:
+                return write(batch, batch_id)
+            except Exception as e:
+                attempts += 1
+                failure, is_stopping = cause_of(e), not is_running(query_id)
+                decision = after_failure(failure, attempts, max_attempts)
+                if is_stopping or isinstance(decision, FailQuery):
+                    if attempts > 1 and isinstance(decision, FailQuery):
+                        logger.error("Batch %d fails: %s. %s", batch_id, decision.why, failure.what)
+                    raise
+                message = "Batch %d runs again in %.1f s, because attempt %d of %d has failed: %s"
+                logger.warning(message, batch_id, decision.after_ms / 1_000, attempts, max_attempts, failure.what)
+                logger.debug("Traceback of the failure:", exc_info=e)
+                if not wait_unless_stopping(
+                    decision.after_ms / 1_000, lambda: not is_running(query_id), piece_s=_POLL_S
+                ):
+                    raise
+
+    return retried

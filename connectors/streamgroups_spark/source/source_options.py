@@ -25,8 +25,7 @@ from streamgroups.groups.subscription import Partitions, Pattern, Subscription, 
 from streamgroups.option_values import KAFKA, choice, flag, own_and_kafkas
 from streamgroups.partitions import TopicPartition
 from streamgroups.positions import Positions
-from streamgroups.query.data_loss import LossPolicies
-from streamgroups.query.loss_options import loss_policies
+from streamgroups.query.data_loss import LossPolicies, loss_policies
 from streamgroups.query.packing import Packing
 from streamgroups.query.position_options import ENDING, STARTING, ending_positions, starting_positions
 from streamgroups.query.state_options import STATE_OPTIONS, StateOptions, state_options

@@ -18,8 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from streamgroups.coordination.reset_protocol import event_time_group_of
 from streamgroups.errors import InvalidOption, StreamGroupsError
-from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.observations import TaskObservation, observations
+from streamgroups.event_time.observations import Observation, TaskObservation, observations
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import (
     PartitionTime,

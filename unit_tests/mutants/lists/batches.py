@@ -184,7 +184,7 @@ MUTANTS = (
     Mutant(
         "O2",
         "options",
-        "streamgroups/query/loss_options.py",
+        "streamgroups/query/data_loss.py",
         'flag(known, "failOnDataLoss", default=True)',
         'flag(known, "failOnDataLoss", default=False)',
         "the default of failOnDataLoss",

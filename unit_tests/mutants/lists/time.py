@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "E3",
         "event-time",
-        "streamgroups/event_time/idleness.py",
+        "streamgroups/event_time/observations.py",
         "seen_ms - idle_since_ms >= timeout_ms",
         "seen_ms - idle_since_ms > timeout_ms",
         "a partition is idle one millisecond late",
@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         "E4",
         "event-time",
-        "streamgroups/event_time/idleness.py",
+        "streamgroups/event_time/observations.py",
         "return now_ms if moved or before_ms is None else min(before_ms, now_ms)",
         "return now_ms if before_ms is None else min(before_ms, now_ms)",
         "a partition that has just given records counts as idle since before",
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         "E5",
         "event-time",
-        "streamgroups/event_time/idleness.py",
+        "streamgroups/event_time/observations.py",
         "else min(before_ms, now_ms)",
         "else before_ms",
         "idleness waits for the clock of the previous owner, which is ahead",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 
-from streamgroups.event_time.idleness import Observation
+from streamgroups.event_time.observations import Observation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation, Period, Records
 from streamgroups.partitions import TopicPartition

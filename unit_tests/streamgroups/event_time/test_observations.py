@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups.event_time.idleness import Observation
-from streamgroups.event_time.observations import TaskObservation, observations
+from streamgroups.event_time.observations import Observation, TaskObservation, observations
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import PartitionTime, poll
 from streamgroups.event_time.strategy import Generation, Progress

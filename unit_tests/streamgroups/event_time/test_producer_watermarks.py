@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.explanation import explain
-from streamgroups.event_time.idleness import Observation
 from streamgroups.event_time.imported_watermark import check_imports
-from streamgroups.event_time.observations import TaskObservation, observations
+from streamgroups.event_time.observations import Observation, TaskObservation, observations
 from streamgroups.event_time.producer_watermarks import watermark_header
 from streamgroups.event_time.settings import TimeSettings, time_settings
 from streamgroups.event_time.source_time import PartitionTime, SourceTime, add_partitions, observe, poll

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from streamgroups.event_time.idleness import Observation
+from streamgroups.event_time.observations import Observation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import (
     PartitionTime,

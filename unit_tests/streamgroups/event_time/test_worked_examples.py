@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from streamgroups.event_time.idleness import Observation
+from streamgroups.event_time.observations import Observation
 from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.source_time import SourceTime, add_partitions, observe
 from streamgroups.event_time.strategy import Generation, Period, Records
