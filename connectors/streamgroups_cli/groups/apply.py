@@ -50,12 +50,32 @@ class ApplyOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeOptions(ApplyOptions):
+class LiveOptions(ApplyOptions):
     """The options of each command that sets committed offsets, also of groups with live members.
 
     Raises:
         InvalidOption: if ``wait`` is not a duration.
     """
+
+    wait: Annotated[
+        str,
+        typer.Option(
+            "--wait", metavar="DURATION", help="Maximum time for members to finish their batches and apply the change."
+        ),
+    ] = "1m"
+
+    def __post_init__(self) -> None:
+        _ = self.wait_s
+
+    @property
+    def wait_s(self) -> float:
+        """The time for members, in seconds."""
+        return parse_duration_ms(self.wait, option="--wait") / 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions(LiveOptions):
+    """The options of each command that sets committed offsets to positions of the user."""
 
     strict: Annotated[
         bool, typer.Option("--strict", help="Reject offsets outside a partition; otherwise the nearest offset is used.")
@@ -66,12 +86,6 @@ class ChangeOptions(ApplyOptions):
             "--allow-other-ids", help="Accept a file from another cluster, or from before a topic was recreated."
         ),
     ] = False
-    wait: Annotated[
-        str,
-        typer.Option(
-            "--wait", metavar="DURATION", help="Maximum time for members to finish their batches and apply the reset."
-        ),
-    ] = "1m"
     state_location: StateLocationOption = None
     ignore_state: Annotated[
         bool,
@@ -80,14 +94,6 @@ class ChangeOptions(ApplyOptions):
             help="Do not check that states lead to the new offsets. The option 'onMissingState' of the queries decides.",
         ),
     ] = False
-
-    def __post_init__(self) -> None:
-        _ = self.wait_s
-
-    @property
-    def wait_s(self) -> float:
-        """The time for members, in seconds."""
-        return parse_duration_ms(self.wait, option="--wait") / 1_000
 
     @property
     def state_options(self) -> str:

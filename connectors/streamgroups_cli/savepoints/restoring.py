@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from streamgroups.durations import parse_duration_ms
 from streamgroups.errors import InvalidOption
 from streamgroups.savepoints.restoring import Operators
 from streamgroups_admin.savepoints.restoring import (
@@ -21,7 +20,7 @@ from streamgroups_admin.savepoints.restoring import (
     target_of,
 )
 from streamgroups_cli.connection import Connect
-from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions, progress
+from streamgroups_cli.groups.apply import ONLY_A_PLAN, LiveOptions, progress
 from streamgroups_cli.groups.plan_tables import emit_plans
 from streamgroups_cli.groups.scope import StateLocationOption
 from streamgroups_cli.options import with_options
@@ -31,11 +30,11 @@ from streamgroups_operators.savepoints.directory import SavepointDirectory
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreOptions(ApplyOptions):
+class RestoreOptions(LiveOptions):
     """The options that decide where and how a savepoint continues.
 
     Raises:
-        InvalidOption: if ``wait`` is not a duration, or options contradict each other.
+        InvalidOption: if ``wait`` is not a duration, or ``rename`` is invalid.
     """
 
     state_location: StateLocationOption = None
@@ -81,20 +80,9 @@ class RestoreOptions(ApplyOptions):
             help="Accept that the output after the savepoint is written again, beside the old one.",
         ),
     ] = False
-    wait: Annotated[
-        str,
-        typer.Option(
-            "--wait", metavar="DURATION", help="Maximum time for members to finish their batches and apply the restore."
-        ),
-    ] = "1m"
 
     def __post_init__(self) -> None:
         _ = self.wait_s, self.operators
-
-    @property
-    def wait_s(self) -> float:
-        """The time for members, in seconds."""
-        return parse_duration_ms(self.wait, option="--wait") / 1_000
 
     @property
     def operators(self) -> Operators:

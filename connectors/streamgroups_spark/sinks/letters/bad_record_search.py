@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamgroups.dlq.bad_record_search import Failed, isolate
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.plain_values import json_of_row, texts_of
@@ -49,17 +50,19 @@ def write_isolated(
     # The number of a task attempt has 33 bits at most in practice, and the sink stores 63.
     numbers = iter(range(attempt * MAX_CALLS, (attempt + 1) * MAX_CALLS))
 
-    def write_rows(rows: pa.Table) -> list[Any]:
-        try:
-            return [write(iter(rows.to_batches()), next(numbers))]
-        except RecordRejected as e:
-            if rows.num_rows == 1:
-                reject(_failure(rows, e))
-                return []
-            half = rows.num_rows // 2
-            return [*write_rows(rows.slice(0, half)), *write_rows(rows.slice(half))]
+    written: list[Any] = []
+    for piece in _pieces(records):
 
-    return [it for piece in _pieces(records) for it in write_rows(piece)]
+        def write_rows(first: int, end: int, piece: pa.Table = piece) -> Any:
+            return write(iter(piece.slice(first, end - first).to_batches()), next(numbers))
+
+        for outcome in isolate(piece.num_rows, write_rows, isolate_on=(RecordRejected,)):
+            if isinstance(outcome, Failed):
+                assert isinstance(outcome.error, RecordRejected)
+                reject(_failure(piece.slice(outcome.at, 1), outcome.error))
+            else:
+                written.append(outcome.result)
+    return written
 
 
 def _pieces(records: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
