@@ -16,6 +16,7 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.identity import UNKNOWN, TopicIdentity
+from streamgroups.message import Message
 from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
@@ -141,6 +142,12 @@ def test_plans_of_tasks() -> None:
     plan = TaskPlan("/é", "board", 5, "1f3a9c2b7d10", 3, ranges, OnMissingState.EMPTY, ("minutes", "peaks"), 2, True)
     for it in (plan, TaskPlan("/state", "board", 5, "1f3a9c2b7d10", 3, ())):
         assert from_json(json.loads(json.dumps(to_json(it))), TaskPlan) == it
+
+
+def test_records_of_cursors() -> None:
+    headers = (("h", b""), ("h", None), ("n", b"\xff"))
+    for it in (Message("flights", 3, 42, None, None, b"\xff", headers), Message("flights", 3, 43, 5, b"k", None)):
+        assert from_json(json.loads(json.dumps(to_json(it))), Message) == it
 
 
 def test_only_expected_classes_are_created() -> None:

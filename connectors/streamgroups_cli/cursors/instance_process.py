@@ -28,7 +28,8 @@ from streamgroups.cursors.cursor_tokens import LIFETIME_MS, GroupCursor, decode
 from streamgroups.errors import StreamGroupsError, error_of
 from streamgroups_cli.cursors import opening
 from streamgroups_cli.cursors.paths import instances
-from streamgroups_cli.cursors.requests import TIMEOUT_S, connection_key, to_json
+from streamgroups_cli.cursors.requests import TIMEOUT_S, connection_key
+from streamgroups_spark.bridge.dataclass_json import to_json
 from streamgroups_spark.bridge.sockets import Server
 
 if TYPE_CHECKING:

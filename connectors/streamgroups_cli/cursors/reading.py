@@ -18,16 +18,18 @@ import typer
 from streamgroups.cursors.argument_checks import MAX_MESSAGES
 from streamgroups.cursors.cursor_tokens import GroupCursor, PartitionCursor, decode
 from streamgroups.errors import InvalidCursor, InvalidOption
+from streamgroups.message import Message
 from streamgroups.tables import Column, Table
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.cursors import opening
 from streamgroups_cli.cursors.cursor_errors import command_words
 from streamgroups_cli.cursors.paths import KeyOption, signing_key
-from streamgroups_cli.cursors.requests import from_json, request_instance
+from streamgroups_cli.cursors.requests import request_instance
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import Output, OutputOption, emit, print_message
 from streamgroups_cli.record_output import FullOption, RecordPrinter, Show, ShowOption
 from streamgroups_kafka.client.clock import now_ms
+from streamgroups_spark.bridge.dataclass_json import from_json
 
 CursorArgument = Annotated[
     str,
@@ -70,7 +72,7 @@ def get(
         claims = decode(token, key, now_ms())
         if isinstance(claims, GroupCursor):
             answer = request_instance(claims, key, {"do": "get", "cursor": token, "limit": limit})
-            messages, after = [from_json(row) for row in answer["messages"]], answer["cursor"]
+            messages, after = [from_json(it, Message) for it in answer["messages"]], answer["cursor"]
         else:
             with connect() as cluster, opening.open_cursors(*opening.settings_of(cluster.config), key) as cursors:
                 messages, after = cursors.get_messages(token, limit)

@@ -6,7 +6,6 @@ process with the key that signs cursors receives a response. Only the user can a
 
 from __future__ import annotations
 
-import base64
 import hmac
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 from streamgroups.cursors.cursor_tokens import GroupCursor
 from streamgroups.errors import FencedMember, StreamGroupsError
-from streamgroups.message import Message
 from streamgroups_cli.cursors.paths import instances
 from streamgroups_spark.bridge.sockets import call
 
@@ -69,31 +67,3 @@ def _clear_up(link: Path) -> None:
         link.unlink()
         address.unlink()
         address.parent.rmdir()
-
-
-def to_json(message: Message) -> list[Any]:
-    """Encodes a message as a part of a response.
-
-    >>> import json
-    >>> message = Message("flights", 3, 42, None, None, b"\\xff", (("h", b""), ("h", None)))
-    >>> from_json(json.loads(json.dumps(to_json(message)))) == message
-    True
-    """
-    place = [message.topic, message.partition, message.offset, message.timestamp_ms]
-    headers = [[name, _text(value)] for name, value in message.headers]
-    return [*place, _text(message.key), _text(message.value), headers]
-
-
-def from_json(row: list[Any]) -> Message:
-    """Decodes a message."""
-    topic, partition, offset, timestamp_ms, key, value, headers = row
-    whole = tuple((name, _bytes(text)) for name, text in headers)
-    return Message(topic, partition, offset, timestamp_ms, _bytes(key), _bytes(value), whole)
-
-
-def _text(field: bytes | None) -> str | None:
-    return None if field is None else base64.b64encode(field).decode()
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)

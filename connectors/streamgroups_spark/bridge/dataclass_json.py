@@ -1,8 +1,9 @@
 """Encodes dataclasses as JSON, and decodes them by their annotations.
 
-``streamgroups_spark.bridge.rpc`` encodes its messages with it, and ``bridge.handoff`` the plans of tasks. Only classes that
-the expected type names are created, unlike with pickle. A dataclass becomes an object with the name of its class, an enum its value, bytes base64, tuples and
-sets an array, and a mapping an object, or an array of pairs if its keys are no strings.
+``bridge.rpc`` encodes its messages with it, ``bridge.handoff`` the plans of tasks, and ``streamgroups_cli.cursors`` the messages of
+an instance. Only classes that the expected type names are created, unlike with pickle. A dataclass becomes an object with
+the name of its class, an enum its value, bytes base64, tuples and sets an array, and a mapping an object, or an array of
+pairs if its keys are no strings.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ def from_json(document: Any, expected: Any) -> Any:
         return document
     if origin in (Union, UnionType):
         return from_json(document, _member(document, arguments))
+    if origin is tuple and arguments[-1] is not ...:
+        return tuple(map(from_json, document, arguments))
     if origin in (tuple, frozenset):
         return origin(from_json(it, arguments[0]) for it in document)
     if origin is Mapping:
