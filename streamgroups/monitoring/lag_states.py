@@ -64,7 +64,6 @@ def judge(
     owned: bool,
     has_members: bool = True,
     window_ms: int = WINDOW_MS,
-    allowed: int = 0,
 ) -> LagState:
     """Returns the lag state of one partition.
 
@@ -73,7 +72,6 @@ def judge(
         owned: whether a live member owns it now.
         has_members: whether the group has members. Without them, lag is certain to remain unless a program commits.
         window_ms: the length of the window.
-        allowed: a lag of at most this number of records counts as none.
 
     >>> def seen(*positions: tuple[int, int]) -> list[Sample]:
     ...     return [Sample(60_000 * i, at, end - at, end) for i, (at, end) in enumerate(positions)]
@@ -90,7 +88,7 @@ def judge(
     >>> judge(seen((5, 9)), owned=False, has_members=False), judge(seen((5, 9)), owned=False)
     (<LagState.STOPPED: 'stopped'>, <LagState.UNKNOWN: 'unknown'>)
     """
-    if any(sample.records <= allowed for sample in samples):
+    if any(sample.records <= 0 for sample in samples):
         return LagState.OK
     if len(samples) < 2 or samples[-1].time_ms - samples[0].time_ms < window_ms / 2:
         is_still = all(sample.committed_offset == samples[0].committed_offset for sample in samples)

@@ -55,10 +55,6 @@ on_added_partitions=<OnAddedPartitions.FAIL: 'fail'>)
             remedy="Set it to a path or URI that all queries of the group can use, or leave it out.",
         )
     retention_ms = _DEFAULT_RETENTION_MS if retention is None else parse_duration_ms(retention, option="stateRetention")
-    if retention_ms < 0:
-        raise InvalidOption(
-            f"Option 'stateRetention' is '{retention}', which is negative.", remedy="Set it to 0 or longer."
-        )
     on_missing = choice(known, "onMissingState", OnMissingState, OnMissingState.FAIL)
     on_added = choice(known, "onAddedPartitions", OnAddedPartitions, OnAddedPartitions.FAIL)
     return StateOptions(location, retention_ms, on_missing, on_added)

@@ -186,28 +186,25 @@ class ClientConfig:
             found.append("The client secret is sent to the token endpoint in plain text: use an https:// URL.")
         return tuple(found)
 
-    def for_member(self, group_id: str, *, client_id: str | None = None, protocol: str | None = None) -> dict[str, Any]:
+    def for_member(self, group_id: str, *, client_id: str | None = None) -> dict[str, Any]:
         """Returns the configuration of a consumer that is a member of a group and never fetches.
 
         Args:
             group_id: the group.
             client_id: the client id in listings of groups; default ``kafka.client.id``.
-            protocol: ``classic`` or ``consumer``; default ``kafka.group.protocol``, else ``classic``.
 
         Returns:
             A configuration for ``confluent_kafka.Consumer``. Its only callback is that of a token provider.
 
         Raises:
-            InvalidOption: if an option of the other protocol was given.
             TokenUnavailable: if there is no token for OAUTHBEARER.
             NotAuthorized: if the token endpoint rejects the client.
 
         >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
-        >>> config.for_member("orders", protocol="consumer")["group.protocol"]
-        'consumer'
+        >>> config.for_member("orders")["group.protocol"]
+        'classic'
         """
-        protocol = protocol or self.group_protocol
-        _check_protocol(protocol, self.properties)
+        protocol = self.group_protocol
         classic = {"partition.assignment.strategy": "cooperative-sticky"} if protocol == "classic" else {}
         # A member detects a rebalance with its next heartbeat, and a join needs two of them in a row. librdkafka's
         # default of 3 s would delay handovers. A heartbeat costs a broker 0.1 ms of a processor.

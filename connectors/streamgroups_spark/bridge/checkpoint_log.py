@@ -62,14 +62,6 @@ class CommitLog:
         """
         return self._newest("offsets")
 
-    def newest_committed(self) -> int | None:
-        """Returns the id of the last batch whose output is written. ``None`` without such a batch.
-
-        Raises:
-            OSError: if the checkpoint cannot be read.
-        """
-        return self._newest("commits")
-
     def offsets(self, batch_id: int) -> str:
         """Returns the entry of a batch in the offset log, which never changes.
 
