@@ -403,7 +403,7 @@ CHANGES: dict[str, tuple[str, Any]] = {
     "query_of_a_process": ("internals.private_spark.PrivateFields.process_ids", lambda *_: iter(())),
     "sink_of_a_query": ("internals.private_spark.PYTHON_SINK", "PythonSink"),
     "modules_of_processes": ("internals.private_spark.SOURCE_RUNNER", "pyspark.sql.streaming.runner"),
-    "logs_of_a_checkpoint": ("bridge.checkpoint_log.CommitLog.newest_committed", lambda _: None),
+    "logs_of_a_checkpoint": ("bridge.checkpoint_log.CommitLog.newest", lambda _: None),
     "active_session": ("internals.private_spark.active_in_thread", lambda _: nullcontext()),
 }
 
