@@ -6,10 +6,12 @@ the driver has chosen it. Source: SEMANTICS S10.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from streamgroups.identity import TopicIdentity
-from streamgroups.partitions import OffsetRange
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named, New
 from streamgroups.state.state_lookup import OnMissingState
@@ -97,3 +99,62 @@ class TaskPlan:
         No other task of the batch has it: one attempt of Spark runs several tasks of a batch after a ``coalesce``.
         """
         return StateFileName(self.planned_ms, self.run_id, self.batch, attempt, task=self.task)
+
+
+def encode(plan: TaskPlan) -> str:
+    """The plan as JSON.
+
+    >>> decode(encode(TaskPlan("/state", "billing", 1732334879123, "1f3a9c2b7d10", 3, ()))).batch
+    3
+    """
+    return json.dumps(
+        {
+            "location": plan.location,
+            "group": plan.group_id,
+            "planned_ms": plan.planned_ms,
+            "run": plan.run_id,
+            "batch": plan.batch,
+            "on_missing": plan.on_missing.value,
+            "ranges": [_encoded(it) for it in plan.ranges],
+            "operators": plan.operators,
+            "task": plan.task,
+            "direct": plan.is_direct,
+        }
+    )
+
+
+def _encoded(it: RangePlan) -> list[Any]:
+    tp, state = it.range.topic_partition, it.state
+    named = [str(state.file), state.next_offset] if isinstance(state, Named) else None
+    return [
+        tp.topic, tp.partition, it.range.next_offset, it.range.end_offset,
+        named, it.read_from, it.identity.cluster_id, it.identity.topic_id, it.idle_until_ms,
+        it.group_watermark_ms, it.flush,
+    ]  # fmt: skip
+
+
+def decode(text: str) -> TaskPlan:
+    """Parses a plan. It comes from the reader of the same task, so it is not checked."""
+    fields = json.loads(text)
+    ranges = tuple(
+        RangePlan(
+            OffsetRange(TopicPartition(topic, partition), first, end),
+            New() if named is None else Named(StateFileName.parse(named[0]), named[1]),
+            read_from,
+            TopicIdentity(cluster_id, topic_id),
+            *rest,
+        )
+        for topic, partition, first, end, named, read_from, cluster_id, topic_id, *rest in fields["ranges"]
+    )
+    return TaskPlan(
+        fields["location"],
+        fields["group"],
+        fields["planned_ms"],
+        fields["run"],
+        fields["batch"],
+        ranges,
+        OnMissingState(fields["on_missing"]),
+        tuple(fields["operators"]),
+        fields["task"],
+        fields["direct"],
+    )

@@ -15,7 +15,7 @@ from streamgroups.partitions import OffsetRange
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups.state.state_lookup import Position, Stored
-from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups.state.task_plan import RangePlan, TaskPlan, decode, encode
 from streamgroups_operators.operator import StatefulOperator
 from streamgroups_operators.shared_files import SharedFiles
 from streamgroups_operators.store import Operator, StateStore
@@ -113,7 +113,7 @@ class Chain:
         self.state: New | Named = New()
 
     def _task(self, operator: StatefulOperator, plan: TaskPlan) -> TaskStates:
-        return TaskStates(operator, plan, self._store(operator))
+        return TaskStates(operator, decode(encode(plan)), self._store(operator))
 
     def _store(self, operator: StatefulOperator, *, shared: bool = False) -> StateStore:
         own = self.files[operator.name]

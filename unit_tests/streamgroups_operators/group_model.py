@@ -22,7 +22,7 @@ from streamgroups.query.operator_states import OperatorStates, StateReport
 from streamgroups.state.figures import StateSize
 from streamgroups.state.origins import UNNAMED, New
 from streamgroups.state.state_lookup import Choice, Position
-from streamgroups.state.task_plan import TaskPlan
+from streamgroups.state.task_plan import TaskPlan, decode, encode
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
@@ -182,7 +182,7 @@ class GroupQuery:
 
     def _run(self, plan: TaskPlan) -> list[tuple[TopicPartition, Row]]:
         self.group.attempts += 1
-        task = TaskStates(self.group.operator, plan, StateStore(self._scope, self.group.files))
+        task = TaskStates(self.group.operator, decode(encode(plan)), StateStore(self._scope, self.group.files))
         [it] = plan.ranges
         tp, read = it.range.topic_partition, it.to_read
         if len(read):

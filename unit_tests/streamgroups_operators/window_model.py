@@ -22,7 +22,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups.state.state_lookup import Position, Stored
-from streamgroups.state.task_plan import RangePlan, TaskPlan
+from streamgroups.state.task_plan import RangePlan, TaskPlan, decode, encode
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from streamgroups_operators.window_operator import WindowOperator
@@ -207,7 +207,7 @@ class Query:
         read_from = first if read_from is None else read_from
         plan = TaskPlan("memory", "billing", now_ms, "1f3a9c2b7d10", self.attempts,
                         (RangePlan(OffsetRange(P0, first, end), state, read_from, TOPIC, idle_until_ms, flush=flush),))  # fmt: skip
-        task = TaskStates(self.operator, plan, StateStore(self.scope, self.files))
+        task = TaskStates(self.operator, decode(encode(plan)), StateStore(self.scope, self.files))
         for at in range(read_from, end, chunk):
             # The reader is ahead of the operator.
             task.add_watermarks(watermarks(records, at if at == read_from else at + chunk, min(at + 2 * chunk, end)))

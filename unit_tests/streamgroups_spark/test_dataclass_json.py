@@ -15,17 +15,12 @@ from streamgroups.event_time.strategy import Generation, Period, Progress, Recor
 from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import NOT_YET, At
 from streamgroups.groups.join_policy import MembershipMode
-from streamgroups.identity import UNKNOWN, TopicIdentity
-from streamgroups.message import Message
 from streamgroups.monitoring.member_reports import BatchFlight, QueryStates, WaitingPartitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import BatchFigures, StateSize, TaskFigures
 from streamgroups.state.file_names import StateFileName
-from streamgroups.state.origins import Named, New
-from streamgroups.state.state_lookup import OnMissingState
 from streamgroups.state.state_time import GroupWindows, StateTime
-from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_spark.bridge.dataclass_json import from_json, to_json
 from streamgroups_spark.messages.batch import (
@@ -132,22 +127,6 @@ def test_replies(message: Any) -> None:
     read = from_json(json.loads(json.dumps(to_json(message))), Reply)
     assert read == message
     assert type(read) is type(message)
-
-
-def test_plans_of_tasks() -> None:
-    ranges = (
-        RangePlan(RANGE, Named(FILE, 10), 7, TopicIdentity("c1", "t1"), 5, -3, flush=True),
-        RangePlan(RANGE, New(), 10, UNKNOWN),
-    )
-    plan = TaskPlan("/é", "board", 5, "1f3a9c2b7d10", 3, ranges, OnMissingState.EMPTY, ("minutes", "peaks"), 2, True)
-    for it in (plan, TaskPlan("/state", "board", 5, "1f3a9c2b7d10", 3, ())):
-        assert from_json(json.loads(json.dumps(to_json(it))), TaskPlan) == it
-
-
-def test_records_of_cursors() -> None:
-    headers = (("h", b""), ("h", None), ("n", b"\xff"))
-    for it in (Message("flights", 3, 42, None, None, b"\xff", headers), Message("flights", 3, 43, 5, b"k", None)):
-        assert from_json(json.loads(json.dumps(to_json(it))), Message) == it
 
 
 def test_only_expected_classes_are_created() -> None:

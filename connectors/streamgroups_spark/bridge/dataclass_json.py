@@ -1,9 +1,8 @@
 """Encodes dataclasses as JSON, and decodes them by their annotations.
 
-``bridge.rpc`` encodes its messages with it, ``bridge.handoff`` the plans of tasks, and ``streamgroups_cli.cursors`` the messages of
-an instance. Only classes that the expected type names are created, unlike with pickle. A dataclass becomes an object with
-the name of its class, an enum its value, bytes base64, tuples and sets an array, and a mapping an object, or an array of
-pairs if its keys are no strings.
+``bridge.rpc`` encodes its messages with it, and ``streamgroups_cli.cursors`` the messages of an instance. Only classes that the
+expected type names are created, unlike with pickle. A dataclass becomes an object with the name of its class, an enum its value,
+bytes base64, tuples and sets an array, and a mapping an object, or an array of pairs if its keys are no strings.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def from_json(document: Any, expected: Any) -> Any:
     >>> from_json(to_json(At(5)), Watermark)
     At(time_ms=5)
     """
-    origin, arguments = _generic(expected)
+    origin, arguments = get_origin(expected), get_args(expected)
     if document is None or expected is Any:
         return document
     if origin in (Union, UnionType):
@@ -85,11 +84,6 @@ def _member(document: Any, types: tuple[Any, ...]) -> Any:
         if isinstance(it, type) and is_dataclass(it) and it.__name__ == document[_CLASS]:
             return it
     raise ValueError(f"{document[_CLASS]!r} is not an expected message")
-
-
-@lru_cache(maxsize=1_024)
-def _generic(of: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(of), get_args(of)
 
 
 @lru_cache(maxsize=256)

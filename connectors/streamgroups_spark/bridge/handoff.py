@@ -32,8 +32,7 @@ from streamgroups.errors import StreamGroupsError
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import TopicPartition
 from streamgroups.path_names import path_part
-from streamgroups.state.task_plan import TaskPlan
-from streamgroups_spark.bridge.dataclass_json import from_json, to_json
+from streamgroups.state.task_plan import TaskPlan, decode, encode
 from streamgroups_spark.bridge.rpc import task_directory_of
 
 #: A killed task leaves its file. No task runs this long.
@@ -75,7 +74,7 @@ def write_plan(session: str, application: str, plan: TaskPlan, upstream: str = _
     """
     attempt = attempt_id()
     masked = replace(plan, location=_masked(session, plan.location))
-    _append(_file(session, application, attempt, upstream), [json.dumps(to_json(masked))])
+    _append(_file(session, application, attempt, upstream), [encode(masked)])
     if attempt % _SWEEP_EVERY == 0:
         _sweep(session)
 
@@ -196,7 +195,7 @@ class Handoff:
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines:
             if line.startswith(_PLAN):
-                plan = from_json(json.loads(line), TaskPlan)
+                plan = decode(line.decode())
                 self._plans.append(replace(plan, location=_unmasked(self._session, plan.location)))
             elif line == _END:
                 self._has_ended = True
