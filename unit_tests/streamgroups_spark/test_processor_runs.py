@@ -11,6 +11,7 @@ import pytest
 
 from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized
 from streamgroups.processors.reading import processor_of
+from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_spark.ops.supervise import Outcome
 from streamgroups_spark.processors import running
 
@@ -28,7 +29,10 @@ class Cluster:
 
     def __init__(self, *found: Any) -> None:
         self._found: Iterator[Any] = iter(found)
-        self.requests = 0
+        self.requests = self.logins = 0
+
+    def check_reachable(self) -> None:
+        self.logins += 1
 
     def describe(self, group_id: str) -> Any:
         assert group_id == "board.late"
@@ -56,7 +60,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
 def test_a_placed_replica_waits_as_long_as_its_earlier_run_lives(run: Any, caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(*[[EARLIER, OTHER]] * 100, [OTHER])
     assert run(cluster, is_placed=True) == Outcome(False, 0)
-    assert cluster.requests == 101
+    assert (cluster.requests, cluster.logins) == (101, 1)
     assert caplog.text.count("Member 0 of group board.late is still in it") == 1
 
 
@@ -64,6 +68,29 @@ def test_a_placed_replica_waits_for_the_brokers(run: Any) -> None:
     assert run(Cluster(UNREACHABLE, [EARLIER], UNREACHABLE, []), is_placed=True) == Outcome(False, 0)
     with pytest.raises(NotAuthorized):
         run(Cluster(NotAuthorized("No.", remedy="Log in.")), is_placed=True)
+
+
+def test_a_rejected_login_ends_a_placed_replica(run: Any) -> None:
+    """A request about a group only times out then."""
+
+    class Rejecting(Cluster):
+        def check_reachable(self) -> None:
+            raise NotAuthorized("No.", remedy="Log in.")
+
+    with pytest.raises(NotAuthorized):
+        run(Rejecting(UNREACHABLE), is_placed=True)
+
+
+def test_an_outage_ends_a_placed_replica_when_supervision_gives_up(run: Any) -> None:
+    class Unreachable(Cluster):
+        def check_reachable(self) -> None:
+            self.logins += 1
+            raise UNREACHABLE
+
+    cluster = Unreachable()
+    with pytest.raises(BrokerUnreachable):
+        run(cluster, is_placed=True, policy=RestartPolicy(give_up_after_ms=20))
+    assert cluster.logins > 1
 
 
 def test_a_placed_replica_that_waits_can_be_stopped(run: Any) -> None:
