@@ -114,7 +114,7 @@ def tables(results: Iterable[ProcessorResult]) -> str:
 
 def _maximum(times_s: Iterable[float]) -> str:
     found = max(times_s, default=None)
-    return "no end" if found is None else f"{found:.0f} s"
+    return "not ended" if found is None else f"{found:.0f} s"
 
 
 if __name__ == "__main__":
