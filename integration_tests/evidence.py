@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ROWS, TABLE = ROOT / "docs" / "evidence.json", ROOT / "docs" / "evidence-table.rst"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_PYTEST = re.compile(r"\d+ (passed|failed|error)")
+_PYTEST = re.compile(r"(\d+ \w+, )*\d+ \w+ in [\d.]+s( \([\d:]+\))?")
 _MAX_CHARACTERS = 300
 _TITLE = """\
 Recorded runs
@@ -73,7 +73,7 @@ def result_of(lines: Iterable[str]) -> str:
     '0 violations'
     """
     texts = [_COLOURS.sub("", it).strip(" =\r\n\t") for it in lines]
-    found = [it for it in texts if _PYTEST.search(it) and " in " in it] or [it for it in texts if it][-1:]
+    found = [it for it in texts if _PYTEST.fullmatch(it)] or [it for it in texts if it][-1:]
     return "; ".join(found)[:_MAX_CHARACTERS]
 
 

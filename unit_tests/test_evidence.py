@@ -40,6 +40,7 @@ def test_all_summaries_of_pytest_are_the_result() -> None:
     lines = [
         "\x1b[32m== \x1b[1m7 passed\x1b[0m in 3.1s ==\n",
         "passed in a text\n",
+        "%3|17.810|FAIL|rdkafka#producer-7| 127.0.0.1:22205 failed: no connection (after 0ms in state CONNECT)\n",
         "= 2 skipped, 1 passed in 4s =\n",
         "bye\n",
     ]
