@@ -22,6 +22,7 @@ _START_S = 1_357_000_000 - 1_357_000_000 % HOUR_S
 _CARRIERS = ("AA", "B6", "DL", "EV", "MQ", "UA", "US", "WN")
 _BAD = (b"{", b'{"carrier": "AA", "delay": "late"}', b"\xff\xfe", b"")
 _PARTITIONS = 4
+_CHUNK = 50_000
 
 
 def enrich(df: DataFrame) -> DataFrame:
@@ -71,11 +72,13 @@ def _flight(carrier: str, dep_s: int, delay: int) -> bytes:
 
 
 def write(bootstrap: str, topic: str, values: Iterator[tuple[int, bytes, bytes]]) -> None:
-    """Writes records to their partitions."""
+    """Writes records to their partitions, any number of them."""
     producer = ordered_producer(bootstrap)
-    for partition, key, value in values:
+    for count, (partition, key, value) in enumerate(values, 1):
         producer.produce(topic, value, key, partition)
-        producer.poll(0)
+        # The queue of the producer has a limit of 100,000 records.
+        if not count % _CHUNK:
+            producer.flush(60)
     assert producer.flush(60) == 0
 
 
