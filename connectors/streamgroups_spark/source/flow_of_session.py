@@ -95,16 +95,24 @@ and a new one from offset 7: it lacks the records before. Set another group.id: 
 group. To replace a query that was stopped, use a new session.
     """
     for other in earlier:
-        pairs = [(other, start)] if start.is_new else [(start, other)] if other.is_new else []
-        for first, new in pairs:
-            for tp, offset in sorted(new.first_offsets.items()):
-                if first.first_offsets.get(tp, offset) < offset:
-                    raise InvalidOption(
-                        f"Two queries of this session read {tp} for group '{group_id}', one from offset {first.first_offsets[tp]} or "
-                        f"before, and a new one from offset {offset}: it lacks the records before.",
-                        remedy="Set another group.id: each flow of a declarative pipeline needs its own group. To replace a query "
-                        "that was stopped, use a new session.",
-                        group=group_id,
-                        topic=tp.topic,
-                        partition=tp.partition,
-                    )
+        if start.is_new:
+            first, new = other, start
+        elif other.is_new:
+            first, new = start, other
+        else:
+            continue
+        for tp, offset in sorted(new.first_offsets.items()):
+            if first.first_offsets.get(tp, offset) < offset:
+                raise _second_query(group_id, tp, first.first_offsets[tp], offset)
+
+
+def _second_query(group_id: str, tp: TopicPartition, first_offset: int, offset: int) -> InvalidOption:
+    return InvalidOption(
+        f"Two queries of this session read {tp} for group '{group_id}', one from offset {first_offset} or before, and a new one "
+        f"from offset {offset}: it lacks the records before.",
+        remedy="Set another group.id: each flow of a declarative pipeline needs its own group. To replace a query that was stopped, "
+        "use a new session.",
+        group=group_id,
+        topic=tp.topic,
+        partition=tp.partition,
+    )
