@@ -18,6 +18,7 @@ from streamgroups.coordination.reset_protocol import (
     ResetRequest,
     Step,
     applied_ids,
+    candidates,
     members_group_of,
     next_step,
     pending,
@@ -212,7 +213,7 @@ class ResetParticipant:
 
     def _step(self, member: ResettableMember, due: Mapping[TopicPartition, ResetRequest]) -> Step:
         counts = self._cluster.topics()
-        about = due.keys() | {tp for order in due.values() for tp in order.candidates(counts)}
+        about = due.keys() | candidates(due.values(), counts)
         # Requests are read first: an entry can only refer to a request that existed before it.
         resets = self._resets(about)
         entries = member_entries_in(

@@ -36,7 +36,7 @@ without marks has written since: such a commit does not show the last request.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -219,14 +219,6 @@ class ResetRequest:
     void: bool = False
     state: StateOrigin = UNNAMED
 
-    def candidates(self, counts: Mapping[str, int]) -> list[TopicPartition]:
-        """All partitions of the topics of this request. The partitions that it resets are among them.
-
-        Args:
-            counts: how many partitions each topic of the cluster has. The entry cannot name other topics.
-        """
-        return [TopicPartition(topic, p) for topic in self.moves if topic in counts for p in range(counts[topic])]
-
     def encode(self) -> str:
         """The entry as metadata. The new position is the offset that is committed with it."""
         state = origins.encode(self.state)
@@ -301,6 +293,20 @@ class Step:
     move: Mapping[TopicPartition, ResetRequest]
     incomplete: Mapping[str, str]
     waiting: Mapping[str, str]
+
+
+def candidates(requests: Iterable[ResetRequest], counts: Mapping[str, int]) -> set[TopicPartition]:
+    """Returns all partitions of the topics of requests. The partitions that they reset are among them.
+
+    Args:
+        requests: the requests. Each partition of a reset has one, with the same topics.
+        counts: how many partitions each topic of the cluster has. A request cannot name other topics.
+
+    >>> len(candidates([ResetRequest("5f2c", 100, {"flights": 8})] * 8, {"flights": 8}))
+    8
+    """
+    topics = {topic for request in requests for topic in request.moves}
+    return {TopicPartition(topic, p) for topic in topics & counts.keys() for p in range(counts[topic])}
 
 
 def next_step(

@@ -12,6 +12,7 @@ without an observation, it is unknown whether records are available.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
@@ -57,17 +58,14 @@ def observations(ranges: Collection[OffsetRange], seen: Iterable[TaskObservation
     >>> observations([OffsetRange(p0, 5, 9)], [TaskObservation(p0, 5, 3, 700), TaskObservation(p0, 8, 1, 600), TaskObservation(p0, 9, 1, 900)])[p0]
     Observation(next_offset=9, end_offset=10, records=4, event_time_ms=700, producer_ms=None)
     """
-    by_start: dict[tuple[TopicPartition, tuple[int, bool]], TaskObservation] = {}
+    by_start: defaultdict[TopicPartition, dict[tuple[int, bool], TaskObservation]] = defaultdict(dict)
     for it in seen:
-        key = it.topic_partition, it.key
-        by_start[key] = merged(by_start[key], it) if key in by_start else it
+        of_partition = by_start[it.topic_partition]
+        of_partition[it.key] = merged(of_partition[it.key], it) if it.key in of_partition else it
     found = {}
     for r in ranges:
-        own = [
-            it
-            for (tp, (offset, _)), it in by_start.items()
-            if tp == r.topic_partition and r.next_offset <= offset < r.end_offset
-        ]
+        of_partition = by_start[r.topic_partition]
+        own = [it for (offset, _), it in of_partition.items() if r.next_offset <= offset < r.end_offset]
         found[r.topic_partition] = Observation(
             r.end_offset,
             r.end_offset + 1,

@@ -401,7 +401,8 @@ class FakeCluster:
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
         """See :meth:`streamgroups.ports.Cluster.committed`."""
         self.check_parts(*((group_id, tp) for tp in partitions))
-        return {tp: c for tp, c in self._committed.get(group_id, {}).items() if tp in partitions}
+        committed = self._committed.get(group_id, {})
+        return {tp: committed[tp] for tp in partitions if tp in committed}
 
     def _readable_end(self, partition: _Partition) -> int:
         return partition.last_stable_offset if self._read_committed else partition.end_offset

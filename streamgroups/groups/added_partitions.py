@@ -36,7 +36,7 @@ def added(missing: Collection[TopicPartition], committed: Collection[TopicPartit
     >>> added([new, TopicPartition("airports", 0)], old) == [new], added(old[:1], old[1:])
     (True, [])
     """
-    last = {tp.topic: max(it.partition for it in committed if it.topic == tp.topic) for tp in committed}
+    last = {tp.topic: tp.partition for tp in sorted(committed)}
     return sorted(tp for tp in missing if tp.topic in last and tp.partition > last[tp.topic])
 
 

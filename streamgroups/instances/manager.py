@@ -151,11 +151,8 @@ def plan(
     dead |= {worker: reason for worker, reason in exited.items() if worker in state.workers}
     alive = [it for it in _ordered(state.workers.values()) if it.id not in dead]
     usable = [it for it in alive if it.id not in state.releases]
-    kept = {
-        replica: it
-        for replica, it in state.placements.items()
-        if state.is_valid(it) and it.worker in {worker.id for worker in usable}
-    }
+    usable_ids = {worker.id for worker in usable}
+    kept = {replica: it for replica, it in state.placements.items() if state.is_valid(it) and it.worker in usable_ids}
     placed = _place(state, kept, usable, settings, may_start=steady_ms >= memory.next_start_ms)
     started = _new_workers(placed, state, settings, now_ms)
     placements = _new_placements(placed, state, len(started))

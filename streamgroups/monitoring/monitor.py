@@ -168,7 +168,8 @@ class Monitor:
         self, group_ids: Collection[str], listed: Collection[str]
     ) -> dict[str, dict[TopicPartition, Gaps]]:
         """The gaps of each group with a metadata group of gaps that this user may read."""
-        with_gaps = [group_id for group_id in group_ids if gaps_group_of(group_id) in set(listed)]
+        known = frozenset(listed)
+        with_gaps = [group_id for group_id in group_ids if gaps_group_of(group_id) in known]
         read = self._groups.committed_offsets([gaps_group_of(group_id) for group_id in with_gaps])
         return {
             group_id: {tp: gaps for tp, entry in entries.items() if (gaps := Gaps.parse(entry.metadata)).count}

@@ -233,7 +233,8 @@ class MicroBatches:
         self._resets.began(batch)
         self._due = tuple(r for r in batch.ranges if not len(r))
         read = tuple(sorted(r for r in batch.ranges if len(r)))
-        rest = {tp: n for tp, (n, _) in available.items() if tp not in {r.topic_partition for r in read}}
+        are_read = {r.topic_partition for r in read}
+        rest = {tp: n for tp, (n, _) in available.items() if tp not in are_read}
         resets = {tp: it.reset for tp, it in self._owned.items() if it.reset != NO_RESET}
         self._batch = BatchOffset(batch.number, read, rest, resets=resets).with_identities(self._continuity.identities)
         self._continuity.remember(self._batch)

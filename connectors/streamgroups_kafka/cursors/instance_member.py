@@ -175,7 +175,8 @@ class CursorMember:
         """See :meth:`streamgroups.coordination.reset_participant.ResettableMember.stop`. Uncommitted messages of these partitions
         can no longer be committed.
         """
-        self._begin_epochs({tp: it for tp, it in self.owned.items() if tp in set(partitions)}, detail="")
+        stopped = frozenset(partitions)
+        self._begin_epochs({tp: it for tp, it in self.owned.items() if tp in stopped}, detail="")
 
     def move(self, decided: Mapping[TopicPartition, OwnedPartition], *, detail: str) -> frozenset[TopicPartition]:
         """See :meth:`streamgroups.coordination.reset_participant.ResettableMember.move`. Older cursors belong to an earlier
