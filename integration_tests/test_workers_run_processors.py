@@ -149,6 +149,23 @@ def _has_batches(address: str, processor: str) -> bool:
 
 
 @LONG
+def test_P2_a_processor_whose_cluster_does_not_respond_shows_it(instance: CopyingInstance, tmp_path: Path) -> None:
+    file = connections_file(tmp_path, instance.bootstrap)
+    text = file.read_text()
+    file.write_text(f'{text}[connections.gone]\ntype = "kafka"\nbootstrap-servers = "127.0.0.1:1"\n')
+    instance.declare("copy1")
+    declared = instance.files / "copy1.yaml"
+    declared.write_text(declared.read_text().replace("source: {connection: prod", "source: {connection: gone"))
+    instance.command("processors", "apply", "-f", str(instance.files), "--execute")
+    with instance.manager("--slots", "1", "--worker-command", spark_worker()):
+        instance.command("processors", "start", "copy1", "--wait", "0s")
+        wait_until(lambda: "BrokerUnreachable" in instance.view("copy1").why, "the reason is shown", 180)
+        assert (instance.view("copy1").state, instance.view("copy1").error_code) == ("starting", "broker_unreachable")
+        assert "127.0.0.1:1" in instance.command("processors", "list")
+        instance.stop("copy1")
+
+
+@LONG
 @pytest.mark.timeout(1_200)
 def test_P2_killed_and_frozen_processes_copy_each_record_once(instance: CopyingInstance) -> None:
     """Under load: kill -9 of a worker, of the manager, of both, and SIGSTOP of a worker for longer than its lease."""

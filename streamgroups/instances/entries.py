@@ -157,8 +157,8 @@ class Observation:
         state: the state.
         since_ms: when the state began, in milliseconds since the epoch.
         revision: the definition that the query has; empty before it starts.
-        error_code: the code of the error of a failed replica; ``None`` without one.
-        error: the error of a failed replica; ``None`` without one.
+        error_code: the code of the error of a failed replica, or of one whose query does not run yet; ``None`` without one.
+        error: this error, or another reason why the query does not run yet; ``None`` without one.
         progress: its last batch; ``None`` before it.
     """
 

@@ -11,6 +11,7 @@ import pytest
 
 from streamgroups.errors import BrokerUnreachable, GroupRejected, NotAuthorized
 from streamgroups.processors.reading import processor_of
+from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_spark.ops.supervise import Outcome
 from streamgroups_spark.processors import running
@@ -48,7 +49,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
     def run_with(cluster: Cluster, **more: Any) -> Outcome:
         monkeypatch.setattr(running, "cluster_of", lambda _: cluster)
         monkeypatch.setattr(running, "parse", lambda given, streaming: given)
-        monkeypatch.setattr(running, "supervise", lambda start, policy, stop: Outcome(stop.is_set(), 0))
+        monkeypatch.setattr(running, "supervise", lambda start, policy, stop, on_failure: Outcome(stop.is_set(), 0))
         monkeypatch.setattr(running, "_AGAIN_S", 0.001)
         monkeypatch.setattr(running, "_REMOVED_WITHIN_S", 0.01)
         monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path))
@@ -65,7 +66,11 @@ def test_a_placed_replica_waits_as_long_as_its_earlier_run_lives(run: Any, caplo
 
 
 def test_a_placed_replica_waits_for_the_brokers(run: Any) -> None:
-    assert run(Cluster(UNREACHABLE, [EARLIER], UNREACHABLE, []), is_placed=True) == Outcome(False, 0)
+    waits: list[Failure] = []
+    cluster = Cluster(UNREACHABLE, [EARLIER], UNREACHABLE, [])
+    assert run(cluster, is_placed=True, waits=waits.append) == Outcome(False, 0)
+    assert [it.code for it in waits] == ["broker_unreachable", None, "broker_unreachable"]
+    assert EARLIER.client_id in waits[1].what
     with pytest.raises(NotAuthorized):
         run(Cluster(NotAuthorized("No.", remedy="Log in.")), is_placed=True)
 

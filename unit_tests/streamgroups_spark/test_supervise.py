@@ -15,6 +15,7 @@ import pytest
 from py4j.protocol import Py4JJavaError, escape_new_line
 
 from streamgroups.errors import InvalidOption, QueryGivenUp, StreamGroupsError
+from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import NEVER_PASS, NEVER_PASS_AT_FIRST, RestartPolicy
 from streamgroups_spark.ops.supervise import Outcome, supervise
 
@@ -125,13 +126,15 @@ def test_the_cause_in_java_is_logged_without_secrets(caplog: pytest.LogCaptureFi
     def start() -> Any:
         raise error
 
+    failures: list[Failure] = []
     with pytest.raises(QueryGivenUp) as given_up:
-        supervise(start, policy=RestartPolicy(first_wait_ms=1, max_failures=2))
+        supervise(start, policy=RestartPolicy(first_wait_ms=1, max_failures=2), on_failure=failures.append)
     cause = "org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed: kite, password=***"
     restarted, ended = [it.getMessage() for it in caplog.records if it.levelno >= logging.WARNING]
     assert restarted.endswith(f"(failure 1 of 2 without a finished batch): {cause}")
     assert ended.endswith(cause)
     assert cause in str(given_up.value)
+    assert [it.what for it in failures] == [cause]
 
 
 def test_the_documents_name_every_error_that_the_rule_distinguishes() -> None:

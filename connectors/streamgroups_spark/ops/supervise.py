@@ -83,6 +83,7 @@ def supervise(
     *,
     policy: RestartPolicy | None = None,
     stop: threading.Event | None = None,
+    on_failure: Callable[[Failure], None] | None = None,
 ) -> Outcome:
     """Starts a streaming query, and restarts it from its checkpoint after a failure. Returns when it has ended.
 
@@ -95,6 +96,7 @@ def supervise(
             ``checkpointLocation`` each time. An exception that it raises counts as a failure.
         policy: the rules for restarts; see :class:`~streamgroups.supervision.policy.RestartPolicy`.
         stop: another thread sets it to stop the query, also during the wait before a restart.
+        on_failure: called with the cause of each failure that a restart follows, before the wait.
 
     Returns:
         The result of the query.
@@ -111,16 +113,21 @@ def supervise(
 
         sg.supervise(start)
     """
-    return _Supervisor(start_query, policy or RestartPolicy(), stop or threading.Event()).run()
+    return _Supervisor(start_query, policy or RestartPolicy(), stop or threading.Event(), on_failure).run()
 
 
 class _Supervisor:
     """Applies the restart policy to the consecutive runs of one query."""
 
     def __init__(
-        self, start_query: Callable[[], StreamingQuery], policy: RestartPolicy, stop_requested: threading.Event
+        self,
+        start_query: Callable[[], StreamingQuery],
+        policy: RestartPolicy,
+        stop_requested: threading.Event,
+        on_failure: Callable[[Failure], None] | None,
     ) -> None:
         self._start_query, self._policy, self._stop_requested = start_query, policy, stop_requested
+        self._on_failure = on_failure
         self._clock = SteadyClock()
         self._state = Supervision()
         self._name = "The query"
@@ -187,6 +194,8 @@ class _Supervisor:
             message = "%s failed and restarts in %.1f s (%s): %s"
             logger.warning(message, self._name, after_s, self._counted(), failure.what)
             logger.debug("Traceback of the failure:", exc_info=cause)
+            if self._on_failure is not None:
+                self._on_failure(failure)
 
     def _counted(self) -> str:
         if not self._state.failures:

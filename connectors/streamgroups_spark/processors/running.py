@@ -22,11 +22,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamgroups.errors import GroupRejected, InvalidOption, StreamGroupsError
 from streamgroups.processors.processor import DEFAULT_INSTANCE, Processor
 from streamgroups.retry import comes_true
+from streamgroups.supervision.failure_causes import Failure
 from streamgroups.supervision.policy import RestartPolicy
 from streamgroups_spark.internals.active_session import session_active
+from streamgroups_spark.ops.exception_causes import cause_of
 from streamgroups_spark.ops.supervise import Outcome, supervise
 from streamgroups_spark.processors.building import processor
 from streamgroups_spark.processors.run_directories import run_checkpoint
+from streamgroups_spark.processors.same_topics import cluster_id_of, reject_same_topic
 from streamgroups_spark.source.cluster_clients import cluster_of
 from streamgroups_spark.source.source_options import parse
 
@@ -48,6 +51,7 @@ def run_processor(
     is_placed: bool = False,
     stop: threading.Event | None = None,
     started: Callable[[StreamingQuery], None] | None = None,
+    waits: Callable[[Failure], None] | None = None,
 ) -> Outcome:
     """Runs a processor, and restarts it after failures. Returns when it has ended or was stopped by a signal.
 
@@ -63,6 +67,7 @@ def run_processor(
             late, and this one waits for it. Otherwise a live run of this member is an error.
         stop: another thread sets it to stop the processor.
         started: called with the query of each run.
+        waits: called with the reason when no query runs: a failure before a restart, or an earlier run that is not over.
 
     Raises:
         InvalidOption: if the processor has no sink, or no such member.
@@ -77,13 +82,14 @@ def run_processor(
     stop = stop or threading.Event()
     earlier = _EarlierRun(declared, instance, member)
     if is_placed:
-        earlier.wait(stop, (policy or RestartPolicy()).give_up_after_ms)
+        earlier.wait(stop, (policy or RestartPolicy()).give_up_after_ms, waits or (lambda _: None))
     else:
         earlier.reject()
     prefix = f"{_client_prefix(declared, instance, member)}{platform.node()}-{os.getpid()}"
     with _checkpoint(declared, instance) as checkpoint:
 
         def start() -> StreamingQuery:
+            reject_same_topic(declared, cluster_id_of)
             # A member that the group has not removed yet can have the name of an earlier start.
             named = _with_option(declared, _CLIENT_ID, f"{prefix}-{secrets.token_hex(2)}")
             _, writer = processor(named, spark, instance=instance, member=member, checkpoint=checkpoint)
@@ -95,7 +101,7 @@ def run_processor(
                 started(query)
             return query
 
-        return supervise(start, policy=policy, stop=stop)
+        return supervise(start, policy=policy, stop=stop, on_failure=waits)
 
 
 @contextmanager
@@ -143,7 +149,7 @@ class _EarlierRun:
                 group=self._group_id,
             )
 
-    def wait(self, stop: threading.Event, give_up_after_ms: int) -> None:
+    def wait(self, stop: threading.Event, give_up_after_ms: int, waits: Callable[[Failure], None]) -> None:
         """Waits until the group has removed it, or the event is set.
 
         A worker whose driver is frozen keeps its members: Spark and the source continue without the driver. It stops them
@@ -152,6 +158,7 @@ class _EarlierRun:
         Args:
             stop: the event.
             give_up_after_ms: how long an outage may last.
+            waits: called with the reason of the wait.
 
         Raises:
             StreamGroupsError: if the cluster rejects the login, or does not respond for this time.
@@ -162,10 +169,12 @@ class _EarlierRun:
                 if self._has_ended():
                     return
                 last_reply_s = time.monotonic()
+                waits(Failure(f"An earlier run is still in group '{self._group_id}': {self._found[0]}."))
             except StreamGroupsError as e:
                 if not e.retriable or time.monotonic() - last_reply_s > give_up_after_ms / 1_000:
                     raise
                 logger.warning("The members of group %s cannot be read, and are read again: %s", self._group_id, e)
+                waits(cause_of(e))
             stop.wait(_AGAIN_S)
 
     def _has_ended(self) -> bool:

@@ -22,6 +22,7 @@ from streamgroups.instances.entries import Definition, Observation, Observed, Pl
 from streamgroups.instances.instance_state import InstanceState
 from streamgroups.monitoring.query_progress import read_progress
 from streamgroups.processors.reading import processor_of
+from streamgroups.supervision.failure_causes import Failure
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_spark.internals.private_spark import jvm_is_gone
 from streamgroups_spark.ops.exception_causes import cause_of
@@ -31,9 +32,11 @@ from streamgroups_spark.workers.shared_states import check_shared
 
 logger = logging.getLogger(__name__)
 
-#: Runs a replica in a session until the event is set, it completes, or it fails. It passes each query to its last argument.
+#: Runs a replica in a session until the event is set, it completes, or it fails. It passes each query to the last argument but
+#: one, and to the last one the reason when no query runs.
 RunReplica: TypeAlias = Callable[
-    [SparkSession, Definition, Placement, threading.Event, Callable[[StreamingQuery], None]], object
+    [SparkSession, Definition, Placement, threading.Event, Callable[[StreamingQuery], None], Callable[[Failure], None]],
+    object,
 ]
 
 _POOL = "spark.scheduler.pool"
@@ -57,12 +60,13 @@ def declared_replica(instance: str, host: str, state: Callable[[], InstanceState
         placement: Placement,
         stop: threading.Event,
         started: Callable[[StreamingQuery], None],
+        waits: Callable[[Failure], None],
     ) -> object:
         declared = processor_of(json.loads(definition.document))
         member = placement.replica.index
         check_shared(declared, declared.group_id(instance), host, state())
         return run_processor(
-            declared, session, instance=instance, member=member, is_placed=True, stop=stop, started=started
+            declared, session, instance=instance, member=member, is_placed=True, stop=stop, started=started, waits=waits
         )
 
     return run
@@ -99,6 +103,7 @@ class ReplicaRun:
         self._stop = threading.Event()
         self._query: StreamingQuery | None = None
         self._ended: _Ended | None = None
+        self._waits_for: Failure | None = None
         self._since_ms = now_ms()
         self.has_lost_spark = False
         # A daemon: a query that cannot be stopped does not keep the process.
@@ -137,6 +142,9 @@ class ReplicaRun:
             state = Observed.STARTING if self._query is None else Observed.RUNNING
         revision = self._definition.revision
         error_code, error = (ended.error_code, ended.error) if ended is not None else (None, None)
+        waits_for = self._waits_for
+        if state is Observed.STARTING and waits_for is not None:
+            error_code, error = waits_for.code, waits_for.what[:_MAX_ERROR]
         return Observation(self.placement, state, self._since_ms, revision, error_code, error)
 
     def progress(self) -> Progress | None:
@@ -154,7 +162,7 @@ class ReplicaRun:
                 if self._listener is not None:
                     session.streams.addListener(self._listener)
             session.sparkContext.setLocalProperty(_POOL, str(self.placement.replica))
-            self._run_replica(session, self._definition, self.placement, self._stop, self._started)
+            self._run_replica(session, self._definition, self.placement, self._stop, self._started, self._waits)
             ended = _Ended(Observed.STOPPED if self._stop.is_set() else Observed.COMPLETED)
         except QueryGivenUp as e:
             cause = e.__cause__ if isinstance(e.__cause__, Exception) else e
@@ -170,7 +178,12 @@ class ReplicaRun:
     def _started(self, query: StreamingQuery) -> None:
         if self._query is None:
             self._since_ms = now_ms()
-        self._query = query
+        self._query, self._waits_for = query, None
+
+    def _waits(self, failure: Failure) -> None:
+        if self._query is not None:
+            self._since_ms = now_ms()
+        self._query, self._waits_for = None, failure
 
 
 def progress_of(event: str) -> Progress | None:
