@@ -47,17 +47,21 @@ def walk(written: Sequence[int], expected: Sequence[int], targets: Sequence[int]
     Walk(lost=[], repeated=[], late=[])
     >>> walk([0, 2, 1, 1], [0, 1, 2, 3], [])
     Walk(lost=[], repeated=[1], late=[1])
+    >>> walk([0, 1, 0, 1], [0, 1], [1, 0])
+    Walk(lost=[], repeated=[], late=[])
     """
     found, left_out, remaining, place = Walk(), set[int](), list(targets), 0
     for offset in written:
         i = bisect_left(expected, offset)
         if i == len(expected) or expected[i] != offset:
             continue  # An aborted read.
-        if i != place and remaining and i == bisect_left(expected, remaining[0]):
+        # The runs of earlier targets are empty: resets can follow each other without a batch between them.
+        begun = next((n for n, target in enumerate(remaining) if bisect_left(expected, target) == i), None)
+        if i != place and begun is not None:
             # The records that the earlier run has left out stay lost: the reset continues after them, or reads them again.
             found.lost.extend(sorted(left_out - {*expected[i:]}))
             left_out, place = set(), i
-            del remaining[0]
+            del remaining[: begun + 1]
         if i >= place:
             left_out.update(expected[place:i])
             place = i + 1
