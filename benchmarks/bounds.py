@@ -31,11 +31,15 @@ BOUNDS: Sequence[Bound] = (
     Bound(r"stream, .*, time from the payload", 1.5),
     Bound(r"trigger of [\d,]+ records while savepoints are created", 1 / 1.1),
     Bound(r"trigger of [\d,]+ records(, asynchronous progress)?, p", 1.2),
+    Bound(r"start of a program", 1 / 1.1),
     Bound(r"Kafka to Kafka, by key", 1.8),
     Bound(r"Kafka to Delta", 1.5),
     # A restarted query starts a driver's thread, a member and Python processes, which Spark's source does not have.
     Bound(r"a batch fails: until the next one is done, supervised", 0.8),
     Bound(r"declared processor", 0.95),
+    Bound(r"four processors in one worker, memory", 2.0),
+    Bound(r"four processors in one worker", 0.9),
+    Bound(r"trigger of a small processor beside a large one, p99", 0.5),
     # A savepoint reads the group and verifies each file.
     Bound(r"savepoint create, [\d,]+ open keys", 1 / 1.5),
     # The rest is the noise of the allocator.

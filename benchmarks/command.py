@@ -33,8 +33,10 @@ from benchmarks.shapes import compression, partitions, sizes
 from benchmarks.sinks import ledger_sinks, sinks
 from benchmarks.small_batches import SmallBatches
 from benchmarks.sources import SPARK, SPARK_20, STREAMGROUPS
+from benchmarks.starts import starts
 from benchmarks.state import state, state_owners, state_triggers
 from benchmarks.tables import remarks, rst, terminal_table
+from benchmarks.workers import workers
 from streamgroups_broker import EmbeddedKafka
 
 Family: TypeAlias = Callable[[Bench], Iterable[Row]]
@@ -48,6 +50,7 @@ FAMILIES: Mapping[str, Family] = {
     "decoding": decoding,
     "event-time": event_time,
     "small-batches": _SMALL_BATCHES,
+    "starts": starts,
     "handover": handover,
     "state": state,
     "state-triggers": state_triggers,
@@ -61,6 +64,7 @@ FAMILIES: Mapping[str, Family] = {
     "ledger-sinks": ledger_sinks,
     "restart": restarts,
     "processors": processors,
+    "workers": workers,
     "groups-command": groups_command,
 }
 

@@ -136,7 +136,13 @@ def ratio(own: float, other: float, unit: Unit) -> float:
 
 
 def compare(
-    what: str, unit: Unit, found: Mapping[str, Cell], *, own: str, alternatives: Collection[str] = ()
+    what: str,
+    unit: Unit,
+    found: Mapping[str, Cell],
+    *,
+    own: str,
+    alternatives: Collection[str] = (),
+    limits: Collection[str] = (),
 ) -> list[Row]:
     """Rows that compare us with every peer.
 
@@ -146,6 +152,7 @@ def compare(
         found: a figure for each contestant.
         own: our name among them.
         alternatives: the names of one peer with several settings. Only the fastest has a ratio, and is first.
+        limits: the names of peers that do less than the measured work. They have no ratio.
 
     Returns:
         one row for each peer.
@@ -153,15 +160,17 @@ def compare(
     >>> figures = {"us": median_of([4.0]), "slow": median_of([9.0]), "fast": median_of([2.0])}
     >>> [(row.peer, row.ratio) for row in compare("read", S, figures, own="us", alternatives=("slow", "fast"))]
     [('fast', 0.5), ('slow', None)]
+    >>> [row.ratio for row in compare("read", S, figures, own="us", limits=("fast",))]
+    [2.25, None]
     """
     mine = found[own]
     measured = {name: cell.value for name, cell in found.items() if name in alternatives and isinstance(cell, Figure)}
     fastest = max(measured, key=lambda name: measured[name] if unit.more_is_better else -measured[name], default=None)
-    peers = sorted((name for name in found if name != own), key=lambda name: name != fastest)
+    peers = sorted((name for name in found if name != own), key=lambda name: (name in limits, name != fastest))
     rows = []
     for name in peers:
         other = found[name]
-        compared = name == fastest or name not in alternatives
+        compared = name == fastest or (name not in alternatives and name not in limits)
         both = isinstance(mine, Figure) and isinstance(other, Figure) and compared
         value = ratio(mine.value, other.value, unit) if both else None  # type: ignore[union-attr]
         rows.append(Row(what, unit, mine, name, other, value))

@@ -75,13 +75,14 @@ def produce(config: dict[str, Any]) -> None:
     try:
         next_s = time.monotonic()
         while not select.select([sys.stdin], [], [], max(0.0, next_s - time.monotonic()))[0]:
-            session.run("The records cannot be written", _send, session, request)
+            session.run("The records cannot be written", send, session, request)
             next_s = max(next_s + tick_s, time.monotonic() - _MAX_DELAY_S)
     finally:
         session.close()
 
 
-async def _send(session: AdminSession, request: ProduceRequest) -> None:
+async def send(session: AdminSession, request: ProduceRequest) -> None:
+    """Writes the batches of a request."""
     [topic] = (await session.send(request)).responses
     for partition in topic.partition_responses:
         session.check(partition.error_code, f"Partition {partition.index} cannot be written", topic=topic.name)

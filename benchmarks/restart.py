@@ -18,10 +18,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 import streamgroups as sg
 from benchmarks.bench import Bench
 from benchmarks.figures import Row, S
-from benchmarks.sources import SPARK_20, STREAMGROUPS, stream_frame, stream_rows
+from benchmarks.sources import EMPTY, SPARK_20, STREAMGROUPS, empty_frame, stream_frame, stream_rows
 from benchmarks.workload import SteadyLoad, create
 
 _PARTITIONS, _PER_S = 4, 1_000
+#: Of the empty source: about the records of a batch, and more batches than a run has.
+_ROWS, _BATCHES = 100, 100_000
 _FAILS_AT = 3
 #: The ways to recover, and whether they need no restart.
 _WAYS = {
@@ -54,7 +56,7 @@ class _FailsOnce:
 def restarts(bench: Bench) -> Iterator[Row]:
     """One row for each way."""
     for what, retries in _WAYS.items():
-        runs = {name: partial(_restart_s, bench, name, retries=retries) for name in (STREAMGROUPS, SPARK_20)}
+        runs = {name: partial(_restart_s, bench, name, retries=retries) for name in (STREAMGROUPS, SPARK_20, EMPTY)}
         yield from stream_rows(bench, what, S, runs, bench.scale.handover_rounds)
 
 
@@ -63,7 +65,7 @@ def _restart_s(bench: Bench, name: str, *, retries: bool) -> float:
     create(bench.bootstrap, topic, _PARTITIONS)
     batch, checkpoint = _FailsOnce(), str(bench.directory / uuid.uuid4().hex)
     write = sg.supervision.retry_batches(batch) if retries else batch
-    frame = stream_frame(bench, name, topic)
+    frame = empty_frame(bench, _ROWS, _BATCHES) if name == EMPTY else stream_frame(bench, name, topic)
     running: list[StreamingQuery] = []
 
     def start() -> StreamingQuery:

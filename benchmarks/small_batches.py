@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks.bench import Bench
 from benchmarks.figures import MS, Missing, Row, compare, percentile_of
 from benchmarks.rounds import WrongCount
-from benchmarks.sources import SOURCES, SPARKS, STREAMGROUPS, micro_batches
+from benchmarks.sources import EMPTY, SOURCES, SPARKS, STREAMGROUPS, micro_batches
 from benchmarks.tables import number
 from benchmarks.workload import TopicSpec
 
@@ -53,7 +53,8 @@ class SmallBatches:
             topic = bench.topic(TopicSpec(records * (batches + warm_up), PARTITIONS))
             what = f"trigger of {records:,} records{how}"
             runs: dict[str, Callable[[], list[Durations]]] = {
-                name: partial(_triggers, bench, name, topic, records, batches, warm_up, writer) for name in SOURCES
+                name: partial(_triggers, bench, name, topic, records, batches, warm_up, writer)
+                for name in (*SOURCES, EMPTY)
             }
             found = self._found[what] = bench.race(what, runs, bench.scale.rounds)
             for percent in (50, 99):
@@ -63,7 +64,9 @@ class SmallBatches:
                     else percentile_of([[d["triggerExecution"] for d in run] for run in cell], percent)
                     for name, cell in found.items()
                 }
-                yield from compare(f"{what}, p{percent}", MS, figures, own=STREAMGROUPS, alternatives=SPARKS)
+                yield from compare(
+                    f"{what}, p{percent}", MS, figures, own=STREAMGROUPS, alternatives=SPARKS, limits=(EMPTY,)
+                )
 
     def phases_table(self) -> Table:
         """The durations of the phases of the triggers."""
@@ -83,7 +86,7 @@ def _triggers(
     bench: Bench, name: str, topic: str, records: int, batches: int, warm_up: int, writer: Mapping[str, str]
 ) -> list[Durations]:
     """The triggers of one run of one source after the warm-up."""
-    progress = micro_batches(bench, name, topic, records, writer)
+    progress = micro_batches(bench, name, topic, records, batches + warm_up, writer)
     arrived = sum(p.numInputRows for p in progress)
     if arrived != records * (batches + warm_up):
         raise WrongCount(f"{arrived} of {records * (batches + warm_up)} records were read")

@@ -18,9 +18,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.bench import Bench
+from benchmarks.bench import TASKS, Bench
+from benchmarks.empty_source import EmptySource
 from benchmarks.figures import Missing, Row, Unit, compare, median_of
 from benchmarks.rounds import Rounds, WrongCount
+from benchmarks.starting_program import EMPTY_FORMAT
 
 STREAMGROUPS = "streamgroups"
 SPARK = "Spark kafka"
@@ -33,6 +35,8 @@ SOURCES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     SPARK_20: ("kafka", {"kafka.fetch.max.wait.ms": "20"}),
 }
 SPARKS = (SPARK, SPARK_20)
+#: The limit of each source in Python: :mod:`benchmarks.empty_source`.
+EMPTY = "empty Python source"
 
 Transform = Callable[[DataFrame], DataFrame]
 
@@ -139,20 +143,30 @@ def _records(progress: Any) -> int:
 
 
 def micro_batches(
-    bench: Bench, name: str, topic: str, records: int, writer: Mapping[str, str] = MappingProxyType({})
+    bench: Bench,
+    name: str,
+    topic: str,
+    records: int,
+    batches: int,
+    writer: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Any]:
     """Reads a topic in micro-batches of this number of records; returns Spark's progress reports in order.
 
     Args:
         bench: the environment.
-        name: a name of `SOURCES`.
+        name: a name of `SOURCES`, or `EMPTY`.
         topic: the topic to read.
         records: the number of records of a batch.
+        batches: the number of batches in the topic.
         writer: additional options of the writer.
     """
+    frame = (
+        empty_frame(bench, records, batches)
+        if name == EMPTY
+        else stream_frame(bench, name, topic, maxOffsetsPerTrigger=str(records))
+    )
     query = (
-        stream_frame(bench, name, topic, maxOffsetsPerTrigger=str(records))
-        .writeStream.format("noop")
+        frame.writeStream.format("noop")
         .option("checkpointLocation", str(bench.directory / uuid.uuid4().hex))
         .options(**writer)
         .start()
@@ -164,13 +178,26 @@ def micro_batches(
         query.stop()
 
 
+def empty_frame(bench: Bench, rows: int, batches: int) -> DataFrame:
+    """A stream from the empty source.
+
+    Args:
+        bench: the environment.
+        rows: the rows of a batch.
+        batches: the number of batches.
+    """
+    bench.spark.dataSource.register(EmptySource)
+    options = {"rows": str(rows), "tasks": str(TASKS), "batches": str(batches)}
+    return bench.spark.readStream.format(EMPTY_FORMAT).options(**options).load()
+
+
 def stream_rows(
     bench: Bench, what: str, unit: Unit, runs: Mapping[str, Callable[[], float]], rounds: Rounds
 ) -> list[Row]:
     """Runs contestants in turn; returns the rows of the table. Each turn returns one number."""
     found = bench.race(what, runs, rounds)
     figures = {name: cell if isinstance(cell, Missing) else median_of(cell) for name, cell in found.items()}
-    return compare(what, unit, figures, own=STREAMGROUPS, alternatives=SPARKS)
+    return compare(what, unit, figures, own=STREAMGROUPS, alternatives=SPARKS, limits=(EMPTY,))
 
 
 def stream_frame(bench: Bench, name: str, topic: str, **options: str) -> DataFrame:

@@ -27,6 +27,11 @@ class Program:
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process, self._log = process, log
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
     def check(self) -> None:
         """Fails with the end of the log if the process has ended."""
         assert self._process.poll() is None, self._log.read_text(errors="replace")[-6_000:]

@@ -1,4 +1,4 @@
-"""The streaming queries in an event log of Spark. Used by tests of workers.
+"""The streaming queries in an event log of Spark. Used by tests and benchmarks of workers.
 
 Source: Spark's ``EventLoggingListener``, which writes one JSON document a line, and ``StreamingQueryListener``.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ class LoggedQuery:
         runs: the ids of its runs.
         batches: the ids of its batches, in their order. Batches without data have none of their own.
         errors: the errors of its runs.
+        triggers: the time of each trigger that had records, in seconds since the epoch, and its duration in milliseconds.
     """
 
     name: str
     runs: set[str] = field(default_factory=set)
     batches: list[int] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    triggers: list[tuple[float, int]] = field(default_factory=list)
 
 
 def logged_queries(directory: Path) -> dict[str, LoggedQuery]:
@@ -45,6 +48,9 @@ def logged_queries(directory: Path) -> dict[str, LoggedQuery]:
             query, batch = found[progress["name"]], int(progress["batchId"])
             if batch not in query.batches[-1:]:
                 query.batches.append(batch)
+            if sum(it["numInputRows"] for it in progress.get("sources", ())):
+                at_s = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+                query.triggers.append((at_s, int(progress["durationMs"]["triggerExecution"])))
         elif kind == "QueryTerminatedEvent" and event.get("exception"):
             found[names[event["runId"]]].errors.append(event["exception"])
     return found
