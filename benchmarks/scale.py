@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import psutil
@@ -86,8 +86,10 @@ def _partitions(bench: Bench, count: int) -> tuple[float, float, float]:
 def _source_bytes() -> int:
     found = 0
     for process in psutil.Process().children(recursive=True):
-        if "python_streaming_source_runner" in " ".join(process.cmdline()):
-            found = max(found, process.memory_info().rss)
+        # Zombies too.
+        with suppress(psutil.NoSuchProcess):
+            if "python_streaming_source_runner" in " ".join(process.cmdline()):
+                found = max(found, process.memory_info().rss)
     return found
 
 
@@ -193,9 +195,11 @@ def _state(bench: Bench, entries: Iterator[tuple[str, int]], count: int) -> tupl
         took = []
         for _ in range(_BATCHES):
             _produce(bench, topic, ((key, b"x", 0, begin_ms + n * 60_000) for key, n in known))
-            seen = len(query.recentProgress)
+            # Spark keeps the last hundred reports.
+            seen = query.recentProgress[-1].batchId
             query.processAllAvailable()
-            took += [float(it.durationMs["triggerExecution"]) for it in query.recentProgress[seen:] if it.numInputRows]
+            new = [it for it in query.recentProgress if it.batchId > seen and it.numInputRows]
+            took += [float(it.durationMs["triggerExecution"]) for it in new]
         stored = sum(it.stat().st_size for it in (directory / "state").rglob("*") if it.is_file())
         return statistics.median(took), stored / _MIB
     finally:
@@ -304,7 +308,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         bench = Bench(spark, kafka.bootstrap_servers, Path(directory), QUICK if requested.quick else Scale())
         for name in requested.only or _KINDS:
-            sizes = [max(2, n // 50) for n in _SIZES[name][1:3]] if requested.quick else _SIZES[name]
+            sizes = [max(i, n // 50) for i, n in enumerate(_SIZES[name][1:3], 2)] if requested.quick else _SIZES[name]
+            # The first run starts processes and compiles code.
+            list(_KINDS[name](bench, sizes[:1]))
             for growth in _KINDS[name](bench, sizes):
                 print(growth, file=sys.stderr, flush=True)
                 found.append(growth)

@@ -24,7 +24,7 @@ from unit_tests.streamgroups.query.spark_model import Run, World
 _BATCHES = 3
 _PARTITIONS = (1_000, 10_000, 100_000)
 _MEMBERS = (10, 100, 1_000)
-_PARTITIONS_OF_MEMBERS = 10_000
+_PARTITIONS_OF_MEMBERS = 2_000
 
 
 def of_partitions(sizes: Sequence[int]) -> list[Growth]:
@@ -45,7 +45,7 @@ def of_members(sizes: Sequence[int], partitions: int) -> list[Growth]:
     names = (
         "a member joins, until all members are stable",
         "a batch of one member",
-        "a reset is applied by all members",
+        "a reset, work of each member",
     )
     return [Growth(name, "s", "members", sizes, [it[i] for it in found]) for i, name in enumerate(names)]
 
@@ -118,7 +118,7 @@ def _member_s(members: int, partitions: int) -> tuple[float, float, float]:
         while set(world.applied().values()) == {""}:
             _rounds([*runs, last], 1)
 
-    return join_s, batch_s, _timed(reset)
+    return join_s, batch_s, _timed(reset) / (members + 1)
 
 
 def _rounds(runs: Sequence[Run], count: int = 2) -> None:

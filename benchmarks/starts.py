@@ -33,7 +33,7 @@ _SECOND_LIMIT_S = 5.0
 _PARTITIONS, _PER_S = 8, 1_000
 _WAIT_S = 180
 #: Each start is a new process, so nothing is warm except the files of the operating system.
-_ROUNDS = Rounds(3, warm_up=1, budget_s=240, slow_s=180)
+_ROUNDS = Rounds(2, warm_up=0, budget_s=240, slow_s=180)
 _BUSY = "while True: pass"
 
 

@@ -378,11 +378,7 @@ class FakeMember:
         return owned.mark(next_offset, exclusive=self._exclusive, written=written, form=self._form).encode()
 
     def _release_what_may_go(self) -> None:
-        ready = [
-            tp
-            for tp in sorted(self._membership.releasing)
-            if self._membership.may_release(tp) and tp not in self._to_commit
-        ]
+        ready = sorted(self._membership.releasable(self._membership.releasing) - self._to_commit.keys())
         if ready:
             self._release(ready, Kind.RELEASED)
 
@@ -423,7 +419,8 @@ class FakeMember:
         self._record(MemberEvent(Kind.CLOSED))
 
     def _offsets_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return {tp: o.next_offset for tp, o in self._membership.owned.items() if tp in partitions}
+        owned = self._membership.owned
+        return {tp: owned[tp].next_offset for tp in partitions if tp in owned}
 
     def _check_alive(self) -> None:
         if self._dead:

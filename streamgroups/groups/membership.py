@@ -214,11 +214,11 @@ class Membership:
     >>> p0, p1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
     >>> m = Membership().assign({p0: Owned(5), p1: Owned(7)}).plan(InFlight(1, (OffsetRange(p0, 5, 9),)))
     >>> m = m.revoke([p0, p1])
-    >>> m.may_release(p0), m.may_release(p1)
-    (False, True)
+    >>> sorted(map(str, m.releasable([p0, p1])))
+    ['flights-1']
     >>> m, to_commit = m.finish(1)
-    >>> to_commit, m.may_release(p0)
-    ({TopicPartition(topic='flights', partition=0): 9}, True)
+    >>> to_commit, len(m.releasable([p0]))
+    ({TopicPartition(topic='flights', partition=0): 9}, 1)
     """
 
     owned: Mapping[TopicPartition, Owned] = field(default_factory=dict)
@@ -330,9 +330,10 @@ class Membership:
         """Marks partitions as revoked: no new batch reads them."""
         return replace(self, releasing=self.releasing | (frozenset(partitions) & self.owned.keys()))
 
-    def may_release(self, topic_partition: TopicPartition) -> bool:
-        """Whether no batch in flight reads the partition, so that a release repeats no record."""
-        return self.in_flight is None or topic_partition not in self.in_flight.topic_partitions
+    def releasable(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Returns those partitions that no batch in flight reads, so that their release repeats no record."""
+        in_flight = frozenset[TopicPartition]() if self.in_flight is None else self.in_flight.topic_partitions
+        return frozenset(partitions) - in_flight
 
     def release(self, partitions: Iterable[TopicPartition]) -> tuple[Membership, tuple[OffsetRange, ...]]:
         """Removes partitions that were released or lost (SEMANTICS S3).

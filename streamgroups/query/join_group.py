@@ -90,14 +90,15 @@ class Joining:
         is_restart = checkpoint.number != 0
         # A restarted query continues, also if the group has lost its offsets. Its group was there before, and its member checks the
         # positions that it is assigned.
-        requested = {*group.owners} if is_restart else {*group.owners, *partitions}
+        owners = group.owners
+        requested = {*owners} if is_restart else {*owners, *partitions}
         committed = self._cluster.committed(self._group_id, requested)
         check_may_join(
             group,
             topics,
             by_pattern=by_pattern,
             mode=settings.mode if self._joins else None,
-            held_exclusively=is_held_exclusively(it.metadata for tp, it in committed.items() if tp in group.owners),
+            held_exclusively=is_held_exclusively(it.metadata for tp, it in committed.items() if tp in owners),
         )
         forms = forms_in(_metadata(committed))
         check_program(self._form, forms, settings.on_other_program, lambda: group, is_joining=True)

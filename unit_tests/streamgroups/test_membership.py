@@ -63,9 +63,9 @@ def test_G11_what_must_not_be_read_is_not_planned(
 
 def test_G12_a_partition_in_flight_is_released_only_when_its_batch_is_done() -> None:
     requested = READING.revoke([P0, P1])
-    assert (requested.may_release(P0), requested.may_release(P1)) == (False, True)
+    assert requested.releasable([P0, P1]) == {P1}
     done, to_commit = requested.finish(1)
-    assert (done.may_release(P0), to_commit) == (True, {P0: 9})
+    assert (done.releasable([P0]), to_commit) == ({P0}, {P0: 9})
     released, abandoned = done.release([P0, P1])
     assert (dict(released.owned), released.releasing, abandoned) == ({}, frozenset(), ())
 

@@ -179,7 +179,7 @@ def document(poll: Poll) -> dict[str, Any]:
 
 
 def _group_document(g: WatchedGroup, now_ms: int) -> dict[str, Any]:
-    d = g.snapshot.description
+    d, owners = g.snapshot.description, g.snapshot.description.owners
     return {
         "group": d.group_id,
         "state": d.state,
@@ -193,7 +193,7 @@ def _group_document(g: WatchedGroup, now_ms: int) -> dict[str, Any]:
         "watermark": None if g.watermark is None else str(g.watermark),
         "partitions": [
             {
-                **partition_document(p.lag, d.owners.get(p.lag.topic_partition), now_ms),
+                **partition_document(p.lag, owners.get(p.lag.topic_partition), now_ms),
                 "time_lag_ms": p.time_lag_ms,
                 "lag_state": p.state.value,
                 "event_time": None if p.event_time is None else utc(p.event_time.event_time_ms),

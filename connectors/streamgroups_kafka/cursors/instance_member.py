@@ -94,7 +94,7 @@ class CursorMember:
     def holds_up(self) -> bool:
         """Whether a rebalance waits for a partition with messages that this instance has received and not committed."""
         membership = self._member.membership
-        return any(not membership.may_release(tp) for tp in membership.releasing)
+        return membership.releasable(membership.releasing) != membership.releasing
 
     def holdings(self) -> dict[TopicPartition, Holding]:
         """The partitions that this instance owns.

@@ -375,8 +375,8 @@ class MemberState:
         with self._changed:
             # A process that was frozen while it waits for a batch can be fenced. Then its batch can never be committed.
             self._update_silence()
-            finished = all(map(self._membership.may_release, partitions))
-            settled = finished and not any(tp in self._to_commit for tp in partitions)
+            finished = self._membership.releasable(partitions) == frozenset(partitions)
+            settled = finished and self._to_commit.keys().isdisjoint(partitions)
             return settled or self._closing or self._failure is not None
 
     def release(
