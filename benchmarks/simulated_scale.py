@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console
 
@@ -21,27 +22,48 @@ from streamgroups.event_time.settings import TimeSettings
 from streamgroups.event_time.strategy import Generation
 from unit_tests.streamgroups.query.spark_model import Run, World
 
+#: Measures an action.
+Cost: TypeAlias = Callable[[Callable[[], object]], float]
+
 _BATCHES = 3
 _PARTITIONS = (1_000, 10_000, 100_000)
 _MEMBERS = (10, 100, 1_000)
 _PARTITIONS_OF_MEMBERS = 2_000
 
 
-def of_partitions(sizes: Sequence[int]) -> list[Growth]:
-    """One query that owns all partitions of a topic."""
-    actions: dict[str, Callable[[int], float]] = {
+def seconds(action: Callable[[], object]) -> float:
+    """The processor time of an action."""
+    began_s = time.process_time()
+    action()
+    return time.process_time() - began_s
+
+
+def of_partitions(sizes: Sequence[int], cost: Cost = seconds) -> list[Growth]:
+    """One query that owns all partitions of a topic.
+
+    Args:
+        sizes: the numbers of partitions.
+        cost: measures an action.
+    """
+    actions: dict[str, Callable[[int, Cost], float]] = {
         "a query starts": _start_s,
         "a batch with records in all partitions": _batch_s,
-        "the same with event time": lambda it: _batch_s(it, TimeSettings(Generation())),
+        "the same with event time": lambda it, cost: _batch_s(it, cost, TimeSettings(Generation())),
         "a batch without records": _idle_s,
         "a reset of all partitions is applied": _reset_s,
     }
-    return [Growth(what, "s", "partitions", sizes, [run(it) for it in sizes]) for what, run in actions.items()]
+    return [Growth(what, "s", "partitions", sizes, [run(it, cost) for it in sizes]) for what, run in actions.items()]
 
 
-def of_members(sizes: Sequence[int], partitions: int) -> list[Growth]:
-    """A group whose members share a topic, and one member more."""
-    found = [_member_s(it, partitions) for it in sizes]
+def of_members(sizes: Sequence[int], partitions: int, cost: Cost = seconds) -> list[Growth]:
+    """A group whose members share a topic, and one member more.
+
+    Args:
+        sizes: the numbers of members.
+        partitions: the number of partitions.
+        cost: measures an action.
+    """
+    found = [_member_s(it, partitions, cost) for it in sizes]
     names = (
         "a member joins, until all members are stable",
         "a batch of one member",
@@ -56,35 +78,29 @@ def _world(partitions: int, records: int = 2) -> World:
     return world
 
 
-def _timed(action: Callable[[], object]) -> float:
-    began_s = time.process_time()
-    action()
-    return time.process_time() - began_s
-
-
-def _start_s(partitions: int) -> float:
+def _start_s(partitions: int, cost: Cost) -> float:
     world = _world(partitions)
-    return _timed(lambda: Run(world, "alice").start())
+    return cost(lambda: Run(world, "alice").start())
 
 
-def _batch_s(partitions: int, settings: TimeSettings | None = None) -> float:
+def _batch_s(partitions: int, cost: Cost, settings: TimeSettings | None = None) -> float:
     world = _world(partitions)
     run = Run(world, "alice", time=settings).start()
     run.batch()
     took_s = []
     for _ in range(_BATCHES):
         world.produce(*[1] * partitions)
-        took_s.append(_timed(run.batch))
+        took_s.append(cost(run.batch))
     return statistics.median(took_s)
 
 
-def _idle_s(partitions: int) -> float:
+def _idle_s(partitions: int, cost: Cost) -> float:
     run = Run(_world(partitions), "alice").start()
     run.batch()
-    return statistics.median(_timed(run.batch) for _ in range(_BATCHES))
+    return statistics.median(cost(run.batch) for _ in range(_BATCHES))
 
 
-def _reset_s(partitions: int) -> float:
+def _reset_s(partitions: int, cost: Cost) -> float:
     world = _world(partitions)
     run = Run(world, "alice").start()
     run.batch()
@@ -94,10 +110,10 @@ def _reset_s(partitions: int) -> float:
         while world.committed()[0] != 1:
             run.batch()
 
-    return _timed(reset)
+    return cost(reset)
 
 
-def _member_s(members: int, partitions: int) -> tuple[float, float, float]:
+def _member_s(members: int, partitions: int, cost: Cost) -> tuple[float, float, float]:
     world = _world(partitions)
     runs = [Run(world, f"m{number:04}").start() for number in range(members)]
     world.group.settle()
@@ -107,10 +123,10 @@ def _member_s(members: int, partitions: int) -> tuple[float, float, float]:
         last.start()
         world.group.settle()
 
-    join_s = _timed(join)
+    join_s = cost(join)
     _rounds([*runs, last])
     world.produce(*[1] * partitions)
-    batch_s = _timed(runs[0].batch)
+    batch_s = cost(runs[0].batch)
     _rounds([*runs, last])
 
     def reset() -> None:
@@ -118,7 +134,7 @@ def _member_s(members: int, partitions: int) -> tuple[float, float, float]:
         while set(world.applied().values()) == {""}:
             _rounds([*runs, last], 1)
 
-    return join_s, batch_s, _timed(reset) / (members + 1)
+    return join_s, batch_s, cost(reset) / (members + 1)
 
 
 def _rounds(runs: Sequence[Run], count: int = 2) -> None:

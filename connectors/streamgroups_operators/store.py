@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -41,6 +42,10 @@ from streamgroups_operators.operator import Part
 
 #: Returns how the rows of a state of another definition are converted.
 Migration: TypeAlias = Callable[[str], Callable[[pa.Table], pa.Table] | None]
+
+
+#: Files that are read at once. A merge reads as many segments, or fewer.
+_READERS = 8
 
 
 def _no_migration(_: str) -> None:
@@ -227,16 +232,32 @@ class StoredStates:
     def _open(
         self, file: StateFileName, topic_partition: TopicPartition
     ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
-        if file not in self._opened:
-            self._opened[file] = self._read(file, topic_partition)
+        self._open_all([file], topic_partition)
         return self._opened[file]
 
-    def _read(
-        self, file: StateFileName, topic_partition: TopicPartition
-    ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
+    def _open_all(self, files: Iterable[StateFileName], topic_partition: TopicPartition) -> None:
+        """Reads files that were not read before, at once: each is a round trip to an object store."""
+        missing = [it for it in dict.fromkeys(files) if it not in self._opened]
+        if not missing:
+            return
         started_s = time.perf_counter()
+        if len(missing) == 1:
+            contents = [self._read(missing[0], topic_partition)]
+        else:
+            with ThreadPoolExecutor(min(_READERS, len(missing)), "streamgroups-states") as readers:
+                contents = list(readers.map(lambda it: self._read(it, topic_partition), missing))
+        self._opened |= {it: self._unpacked(it, topic_partition, c) for it, c in zip(missing, contents, strict=True)}
+        done = self.figures
+        self.figures = replace(
+            done,
+            read_files=done.read_files + len(missing),
+            read_bytes=done.read_bytes + sum(map(len, contents)),
+            load_s=done.load_s + time.perf_counter() - started_s,
+        )
+
+    def _read(self, file: StateFileName, topic_partition: TopicPartition) -> memoryview:
         try:
-            content = self._files.read(file)
+            return self._files.read(file)
         except FileNotFoundError:
             raise StateMissing(
                 f"{topic_partition}: the state file '{file}' of operator '{self._name}' does not exist in "
@@ -248,19 +269,16 @@ class StoredStates:
                 topic=topic_partition.topic,
                 partition=topic_partition.partition,
             ) from None
+
+    def _unpacked(
+        self, file: StateFileName, topic_partition: TopicPartition, content: memoryview
+    ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
         try:
             text, reader = unpack(content)
             manifest = decode(text, file)
         except ValueError as e:
             raise self._damaged(file, topic_partition, str(e)) from e
         self._check(manifest, topic_partition)
-        done = self.figures
-        self.figures = replace(
-            done,
-            read_files=done.read_files + 1,
-            read_bytes=done.read_bytes + len(content),
-            load_s=done.load_s + time.perf_counter() - started_s,
-        )
         return manifest, reader
 
     def _check(self, manifest: Manifest, topic_partition: TopicPartition) -> None:
@@ -331,6 +349,8 @@ class StateStore(StoredStates):
     def _batches(
         self, topic_partition: TopicPartition, segments: Iterable[Segment], schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
+        segments = tuple(segments)
+        self._open_all((it.file for it in segments), topic_partition)
         for segment in segments:
             _, reader = self._open(segment.file, topic_partition)
             try:
