@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from streamgroups._lazy import accessors, places
 
 if TYPE_CHECKING:
+    from streamgroups.supervision.failure_causes import Failure as Failure
     from streamgroups.supervision.policy import RestartPolicy as RestartPolicy
     from streamgroups_spark.internals.active_session import session_active as session_active
     from streamgroups_spark.ops.supervise import Outcome as Outcome
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _PLACES = places(
     {
         "streamgroups_spark.ops.supervise": "Outcome retry_batches",
+        "streamgroups.supervision.failure_causes": "Failure",
         "streamgroups.supervision.policy": "RestartPolicy",
         "streamgroups_spark.internals.active_session": "session_active",
     }

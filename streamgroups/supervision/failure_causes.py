@@ -33,6 +33,10 @@ class Failure:
     Args:
         what: a description in one line.
         error: the class of the error of this library; ``None`` for any other error.
+
+    >>> from streamgroups.errors import BrokerUnreachable
+    >>> Failure("No broker responds.", BrokerUnreachable).code
+    'broker_unreachable'
     """
 
     what: str
