@@ -17,6 +17,9 @@ from streamgroups.printable import listed, printable
 #: The states of a group without members, in which a tool may reset it. ``kafka-consumer-groups.sh`` uses the same rule.
 INACTIVE_STATES = frozenset({"Empty", "Dead"})
 
+#: How long a group can take to remove a killed member, in seconds. Kafka's default session timeout is 45 s.
+REMOVED_WITHIN_S = 60.0
+
 #: The types of groups with committed offsets, which these commands can describe and reset.
 TYPES_WITH_OFFSETS = frozenset({"classic", "consumer", ""})
 

@@ -51,7 +51,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
         monkeypatch.setattr(running, "parse", lambda given, streaming: given)
         monkeypatch.setattr(running, "supervise", lambda start, policy, stop, on_failure: Outcome(stop.is_set(), 0))
         monkeypatch.setattr(running, "_AGAIN_S", 0.001)
-        monkeypatch.setattr(running, "_REMOVED_WITHIN_S", 0.01)
+        monkeypatch.setattr(running, "REMOVED_WITHIN_S", 0.01)
         monkeypatch.setenv("STREAMGROUPS_PROCESSORS", str(tmp_path))
         return running.run_processor(DECLARED, None, instance="board", **more)  # type: ignore[arg-type]
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamgroups.errors import GroupRejected, InvalidOption, StreamGroupsError
+from streamgroups.groups.description import REMOVED_WITHIN_S
 from streamgroups.processors.processor import DEFAULT_INSTANCE, Processor
 from streamgroups.retry import comes_true
 from streamgroups.supervision.failure_causes import Failure
@@ -35,8 +36,6 @@ from streamgroups_spark.source.source_options import parse
 
 logger = logging.getLogger(__name__)
 
-#: How long the group can take to remove a killed member. The broker sets the session timeout of KIP-848, 45 s by default.
-_REMOVED_WITHIN_S = 60.0
 _AGAIN_S = 0.5
 _CLIENT_ID = "kafka.client.id"
 
@@ -142,7 +141,7 @@ class _EarlierRun:
 
     def reject(self) -> None:
         """Waits until the group has removed a killed run, and rejects a live one."""
-        if not self._has_ended() and not comes_true(self._has_ended, _REMOVED_WITHIN_S, every_s=_AGAIN_S):
+        if not self._has_ended() and not comes_true(self._has_ended, REMOVED_WITHIN_S, every_s=_AGAIN_S):
             raise GroupRejected(
                 f"Member {self._member} of group '{self._group_id}' runs already: {', '.join(self._found)}.",
                 remedy="Stop it first. To run several members, set 'replicas', and give each run its own --member.",

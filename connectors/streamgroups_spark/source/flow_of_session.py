@@ -13,6 +13,7 @@ from typing import Any
 
 from streamgroups.checkpoints.offset import decode
 from streamgroups.errors import InvalidOption
+from streamgroups.groups.description import REMOVED_WITHIN_S
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Cluster
 from streamgroups.retry import comes_true
@@ -20,8 +21,6 @@ from streamgroups_spark.bridge.session_positions import QueryStart, SessionPosit
 
 logger = logging.getLogger(__name__)
 
-#: How long the group can take to remove a killed member: the default session timeout is 45 s.
-_REMOVED_WITHIN_S = 60.0
 _AGAIN_S = 0.5
 
 
@@ -48,7 +47,7 @@ class FlowOfSession:
 
         if not is_empty():
             logger.warning("Group '%s' has a member: waiting until it has ended", self._group_id)
-            comes_true(is_empty, _REMOVED_WITHIN_S, every_s=_AGAIN_S)
+            comes_true(is_empty, REMOVED_WITHIN_S, every_s=_AGAIN_S)
 
     def check_start(self, checkpoint: Mapping[str, Any], positions: Mapping[TopicPartition, int]) -> None:
         """Rejects the query if it or another one of its session and group lacks records that the other one has read.
