@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import zlib
 
 import hypothesis.strategies as st
@@ -79,6 +80,31 @@ def test_S10_a_batch_writes_its_own_rows_and_names_the_earlier_segments() -> Non
     store = StateStore(COUNTS, files)
     assert store.rows(P0, found(store, P0, 8, 2).parts["a"]).to_pydict() == {"key": ["x", "x"], "n": [1, 2]}
     assert len(files.contents[file(2)]) < 2 * len(files.contents[file(1)])
+
+
+def test_S10_segments_in_several_files_are_read_at_once() -> None:
+    """Each file is a round trip to an object store, so a merge of many segments would take as many of them."""
+
+    class MeetingFiles(FakeStateFiles):
+        """Each read of the segments waits for the others."""
+
+        meeting = threading.Barrier(3, timeout=30)
+
+        def read(self, file: StateFileName) -> memoryview:
+            if file != last:
+                self.meeting.wait()
+            return super().read(file)
+
+    files, last = MeetingFiles(), file(4)
+    segments = [
+        it
+        for n in (1, 2, 3)
+        for it in StateStore(COUNTS, files).write(file(n), [new(P0, n, a=[rows(x=n)])]).states[0].parts["a"]
+    ]
+    StateStore(COUNTS, files).write(last, [new(P0, 4, a=[*segments, rows(x=4)])])
+    store = StateStore(COUNTS, files)
+    assert store.rows(P0, found(store, P0, 4, 4).parts["a"]).to_pydict() == {"key": ["x"] * 4, "n": [1, 2, 3, 4]}
+    assert store.figures.read_files == 4
 
 
 def test_S10_a_part_without_rows_is_left_out() -> None:
