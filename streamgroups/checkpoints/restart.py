@@ -242,7 +242,8 @@ def resume_unfinished(batch: BatchOffset, owned: Mapping[TopicPartition, Owned],
     ['t-0[10,20)']
     """
     written = tuple(r for r in batch.ranges if _is_written(batch, r, owned.get(r.topic_partition)))
-    others = [r for r in batch.ranges if r not in written]
+    done = frozenset(written)
+    others = [r for r in batch.ranges if r not in done]
     started_at = {r.topic_partition: r.next_offset for r in others}
     next_offsets, identities, differences = _settle(batch, {**batch.resting, **started_at}, owned, policy)
     again = policy is OnRestart.CHECKPOINT

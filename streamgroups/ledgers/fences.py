@@ -114,10 +114,10 @@ def new_epochs(
 the sink is unchanged. Restart the query: it joins the group again.
     """
     stored = {tp: positions.get(epoch_partition(tp), 0) for tp in owned}
-    not_greater = sorted(tp for tp, it in owned.items() if it.epoch <= stored[tp])
-    if not_greater and not is_owner(not_greater):
+    not_greater = {tp for tp, it in owned.items() if it.epoch <= stored[tp]}
+    if not_greater and not is_owner(sorted(not_greater)):
         raise FencedMember(
-            f"Group '{group_id}' has assigned {', '.join(map(str, not_greater))} to another member in the meantime.",
+            f"Group '{group_id}' has assigned {', '.join(map(str, sorted(not_greater)))} to another member in the meantime.",
             remedy="The ledger of the sink is unchanged. Restart the query: it joins the group again.",
         )
     return {tp: max(it.epoch, stored[tp] + 1) if tp in not_greater else it.epoch for tp, it in owned.items()}

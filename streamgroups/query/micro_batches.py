@@ -296,7 +296,7 @@ class MicroBatches:
             self._due = tuple(r for r in ranges if not len(r))
             self._batch = replace(end, ranges=tuple(r for r in ranges if len(r)))
             done = {r.topic_partition for r in (*self._batch.ranges, *self.written.ranges)}
-            self._left.record(end, [r.topic_partition for r in end.ranges if r.topic_partition not in done])
+            self._left.record(end, {r.topic_partition for r in end.ranges if r.topic_partition not in done})
         self._begun = end_json, end
         sizes = self._available.sizes(self._batch.ranges)
         return self._states.pack(self._batch.ranges, self._due, self._packing, sizes)

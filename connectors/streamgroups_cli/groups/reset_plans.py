@@ -118,9 +118,9 @@ def plan_scenario(
     partitions = {g: sorted(committed[g]) if scope is None else named for g in ids}
     found = cluster.topics.bounds({tp for of_group in partitions.values() for tp in of_group})
     if scope is None:
-        gone = sorted(tp for tp, b in found.items() if b is PartitionError.NO_PARTITION)
+        gone = {tp for tp, b in found.items() if b is PartitionError.NO_PARTITION}
         if gone:
-            print_message(f"Skipped, because they no longer exist: {', '.join(map(str, gone))}.")
+            print_message(f"Skipped, because they no longer exist: {', '.join(map(str, sorted(gone)))}.")
         found = {tp: b for tp, b in found.items() if tp not in gone}
         partitions = {g: [tp for tp in of_group if tp not in gone] for g, of_group in partitions.items()}
     bounds = require_bounds(found)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -336,10 +336,10 @@ class ConsumerOwner:
         self._commit_due(consumer)
 
     def _on_lost(self, consumer: Consumer, partitions: list[confluent_kafka.TopicPartition]) -> None:
-        self._check_lost([*map(from_confluent, partitions)])
+        self._check_lost({*map(from_confluent, partitions)})
         self._release(consumer, partitions, Kind.LOST)
 
-    def _check_lost(self, lost: Collection[TopicPartition]) -> None:
+    def _check_lost(self, lost: Set[TopicPartition]) -> None:
         """An exclusive member fails if it has lost partitions of existing topics, or if the broker does not respond to this."""
         if not self._settings.exclusive:
             return
@@ -349,7 +349,7 @@ class ConsumerOwner:
         def are_deleted() -> bool:
             nonlocal deleted
             deleted = self._settings.deleted(owned)
-            return set(lost) <= set(deleted)
+            return lost <= set(deleted)
 
         try:
             # Brokers learn of a deletion at different times.
@@ -425,7 +425,7 @@ class ConsumerOwner:
         # Fenced: the group continued without this member. Its partitions are lost, and librdkafka joins again as a new
         # member.
         logger.warning("%s: %s", self._settings.name, rejection)
-        self._check_lost(list(self._state.owned))
+        self._check_lost({*self._state.owned})
         self._state.release(None, Kind.LOST, detail="fenced")
         return True
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -366,7 +366,7 @@ class MemberState:
         """Marks partitions that the group revokes."""
         with self._changed:
             self._membership = self._membership.revoke(partitions)
-            self._record(MemberEvent(Kind.REVOKING, offsets=self._next_offsets(partitions)))
+            self._record(MemberEvent(Kind.REVOKING, offsets=self._next_offsets(frozenset(partitions))))
 
     def may_release(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether the member can release the partitions: no batch reads them and their offsets are committed, or the
@@ -451,7 +451,7 @@ class MemberState:
             if not self._closing:
                 self.fail(failure)
 
-    def _next_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _next_offsets(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
         return {tp: o.next_offset for tp, o in self._membership.owned.items() if tp in partitions}
 
     def _given_away(self) -> frozenset[TopicPartition]:

@@ -63,7 +63,7 @@ def read_ranges(ranges: Sequence[OffsetRange], schema: pa.Schema, settings: Read
         for r in sorted(remaining):
             one_each.setdefault(r.topic_partition, r)
         yield from _Reading(one_each, schema, settings, new_fetcher).batches()
-        remaining = [r for r in remaining if r not in one_each.values()]
+        remaining = [r for r in remaining if r != one_each[r.topic_partition]]
 
 
 class _Reading:

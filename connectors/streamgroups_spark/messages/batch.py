@@ -241,11 +241,12 @@ def facts_of(
     # After a finished batch Spark runs a no-data batch to advance the watermark.
     is_in_flight = snapshot.in_flight is not None and snapshot.in_flight.number == run.number
     planned = run.ranges if is_in_flight else ()
+    done = frozenset(written.ranges if written.number == run.number else ())
     return replace(
         source,
         ranges=planned,
         held=snapshot.in_flight.ranges if snapshot.in_flight is not None and planned else (),
-        written=tuple(r for r in planned if r in written.ranges) if written.number == run.number else (),
+        written=tuple(r for r in planned if r in done),
         group_metadata=snapshot.group_metadata,
         owned={r.topic_partition: owned[r.topic_partition] for r in planned if r.topic_partition in owned},
         marks=snapshot.marks if planned else {},

@@ -244,7 +244,8 @@ class _PositionsTransaction:
         return {tp: self._rows[tp].next_offset for tp in partitions if tp in self._rows}
 
     def identities(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TopicIdentity]:
-        return {tp: it for tp, it in _identities(self._rows).items() if tp in partitions}
+        found = _identities(self._rows)
+        return {tp: found[tp] for tp in partitions if tp in found}
 
     def of(self, group_id: str) -> _PositionsTransaction:
         # The user's table contains no groups: BatchLedger.batch() rejects a query with several.
