@@ -40,7 +40,7 @@ class Inspection:
     @property
     def missing(self) -> dict[StateFileName, frozenset[StateFileName]]:
         """The files that a manifest needs and that do not exist, by the file of the manifest."""
-        found = {manifest.file: frozenset(manifest.files - self.sizes.keys()) for manifest in self.manifests}
+        found = {it.file: frozenset(file for file in it.files if file not in self.sizes) for it in self.manifests}
         return {file: missing for file, missing in found.items() if missing}
 
     @property
@@ -51,15 +51,13 @@ class Inspection:
 
     def latest(self, offset: int | None = None) -> Iterator[tuple[Manifest, PartitionState]]:
         """The newest state of each partition, or the latest one that is not after an offset."""
-        for tp in sorted(self.partitions):
-            states = [
-                (manifest, state)
-                for manifest in self.manifests
-                for state in manifest.states
-                if state.topic_partition == tp and (offset is None or state.next_offset <= offset)
-            ]
-            if states:
-                yield max(states, key=lambda it: (it[0].file if offset is None else it[1].next_offset, it[0].file))
+        found: dict[TopicPartition, list[tuple[Manifest, PartitionState]]] = {}
+        for manifest in self.manifests:
+            for state in manifest.states:
+                if offset is None or state.next_offset <= offset:
+                    found.setdefault(state.topic_partition, []).append((manifest, state))
+        for _, states in sorted(found.items(), key=lambda it: it[0]):
+            yield max(states, key=lambda it: (it[0].file if offset is None else it[1].next_offset, it[0].file))
 
 
 def inspect(files: StateFiles) -> Inspection:
@@ -91,16 +89,29 @@ def _check_segments(manifest: Manifest, segments: pa.ipc.RecordBatchFileReader) 
                     raise ValueError(f"it has no segment {segment.number}")
 
 
-def rows_of(files: StateFiles, segments: tuple[Segment, ...]) -> pa.Table:
-    """The rows of a part of a state, oldest segment first.
+class StateRows:
+    """The rows of the states of one operator. Each file is read once, and contains segments of many states.
 
-    Raises:
-        FileNotFoundError: if a file does not exist.
-        ValueError: if a file is damaged.
-        StateUnreachable: if the storage does not answer.
+    Args:
+        files: its files.
     """
-    batches: list[pa.RecordBatch] = []
-    for it in segments:
-        schema = batches[0].schema if batches else None
-        batches.append(segment_of(unpack(files.read(it.file))[1], it.number, it.rows, schema))
-    return pa.Table.from_batches(batches)
+
+    def __init__(self, files: StateFiles) -> None:
+        self._files = files
+        self._opened: dict[StateFileName, pa.ipc.RecordBatchFileReader] = {}
+
+    def of(self, segments: tuple[Segment, ...]) -> pa.Table:
+        """The rows of a part of a state, oldest segment first.
+
+        Raises:
+            FileNotFoundError: if a file does not exist.
+            ValueError: if a file is damaged.
+            StateUnreachable: if the storage does not answer.
+        """
+        batches: list[pa.RecordBatch] = []
+        for it in segments:
+            if it.file not in self._opened:
+                self._opened[it.file] = unpack(self._files.read(it.file))[1]
+            schema = batches[0].schema if batches else None
+            batches.append(segment_of(self._opened[it.file], it.number, it.rows, schema))
+        return pa.Table.from_batches(batches)

@@ -110,6 +110,8 @@ class StoredStates:
     ) -> None:
         self._group_id, self._name, self._files, self._on_missing = group_id, operator, files, on_missing
         self._opened: dict[StateFileName, tuple[Manifest, pa.ipc.RecordBatchFileReader]] = {}
+        #: The files to search, newest first; ``None`` before the first search.
+        self._searched_files: list[StateFileName] | None = None
         #: The work so far.
         self.figures = TaskFigures()
 
@@ -223,16 +225,19 @@ class StoredStates:
         return found
 
     def _manifests(self, topic_partition: TopicPartition) -> Iterator[Manifest]:
-        """The manifests of all files, newest first. Files that retention deletes meanwhile are left out."""
-        # Files apart have no states, and can be large.
-        for file in sorted((it for it in self._files.list() if not it.is_apart), reverse=True):
+        """The manifests of all files of the first search, newest first. Files that retention deletes meanwhile are left out."""
+        if self._searched_files is None:
+            # Files apart have no states, and can be large.
+            self._searched_files = sorted((it for it in self._files.list() if not it.is_apart), reverse=True)
+        for file in self._searched_files:
             with suppress(StateMissing):
                 yield self._open(file, topic_partition)[0]
 
     def _open(
         self, file: StateFileName, topic_partition: TopicPartition
     ) -> tuple[Manifest, pa.ipc.RecordBatchFileReader]:
-        self._open_all([file], topic_partition)
+        if file not in self._opened:
+            self._open_all([file], topic_partition)
         return self._opened[file]
 
     def _open_all(self, files: Iterable[StateFileName], topic_partition: TopicPartition) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from streamgroups.groups.membership import Owned
 from streamgroups.partitions import OffsetRange, TopicPartition
@@ -42,6 +43,7 @@ class JoinedStates(OperatorStates):
         collect: deletes old states from time to time; called with the partitions of the member.
         operators: the operators of the query, in the order in which they process the records; the join is the last one.
         is_written: see :class:`OperatorStates`.
+        searching: see :class:`OperatorStates`.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class JoinedStates(OperatorStates):
         collect: Callable[[Collection[TopicPartition]], None] = lambda _: None,
         operators: tuple[str, ...] = (),
         is_written: Callable[[Position, StateOrigin], bool] = lambda *_: True,
+        searching: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         super().__init__(
             location,
@@ -69,6 +72,7 @@ class JoinedStates(OperatorStates):
             collect,
             operators=operators,
             is_written=is_written,
+            searching=searching,
         )
         self._topics, self._find_both = topics, find_both
         #: Since when the records of a partition wait for its partner, and whether a warning was logged.

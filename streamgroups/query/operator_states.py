@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
@@ -84,6 +85,7 @@ class OperatorStates(BatchStates):
         operators: the operators of the query, in the order in which they process the records.
         is_written: whether the state of a position exists that continues the given one
             (:func:`streamgroups.state.state_lookup.is_continued`).
+        searching: begins the searches of one batch, and ends them. These can share what they read.
     """
 
     def __init__(
@@ -102,8 +104,9 @@ class OperatorStates(BatchStates):
         flushes: bool = False,
         operators: tuple[str, ...] = (),
         is_written: Callable[[Position, StateOrigin], bool] = lambda *_: True,
+        searching: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._operators, self._is_written = operators, is_written
+        self._operators, self._is_written, self._searching = operators, is_written, searching
         self._location, self._group_id, self._run_id = location, group_id, run_id
         self._find, self._take_reports, self._now_ms = find, take_reports, now_ms
         self._on_missing, self._collect = on_missing, collect
@@ -204,20 +207,21 @@ class OperatorStates(BatchStates):
         self._collect(owned.keys())
         watermark = self._time.watermark(owned, {r.topic_partition for r in batch.ranges if len(r)})
         group_ms = watermark.time_ms if isinstance(watermark, At) else None
-        return [
-            TaskPlan(
-                self._location,
-                self._group_id,
-                planned_ms,
-                self._run_id,
-                batch.number,
-                tuple(replace(it, group_watermark_ms=group_ms) for it in self._range_plans(task, owned)),
-                self._on_missing,
-                self._operators,
-                number,
-            )
-            for number, task in enumerate(tasks)
-        ]
+        with self._searching():
+            return [
+                TaskPlan(
+                    self._location,
+                    self._group_id,
+                    planned_ms,
+                    self._run_id,
+                    batch.number,
+                    tuple(replace(it, group_watermark_ms=group_ms) for it in self._range_plans(task, owned)),
+                    self._on_missing,
+                    self._operators,
+                    number,
+                )
+                for number, task in enumerate(tasks)
+            ]
 
     def _range_plans(self, task: Sequence[OffsetRange], owned: Mapping[TopicPartition, Owned]) -> tuple[RangePlan, ...]:
         return tuple(self._range_plan(r, owned[r.topic_partition]) for r in task)

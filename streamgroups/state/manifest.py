@@ -125,10 +125,15 @@ class Manifest:
     operator: str
     form: str
     states: tuple[PartitionState, ...]
+    _by_partition: Mapping[TopicPartition, PartitionState] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Of two states of one partition, which no query writes, the first one counts.
+        object.__setattr__(self, "_by_partition", {it.topic_partition: it for it in reversed(self.states)})
 
     def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
         """The state of a partition; ``None`` if the file contains none."""
-        return next((state for state in self.states if state.topic_partition == topic_partition), None)
+        return self._by_partition.get(topic_partition)
 
     @property
     def files(self) -> frozenset[StateFileName]:

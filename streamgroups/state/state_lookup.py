@@ -161,7 +161,10 @@ def choose(position: Position, manifests: Iterable[Manifest], on_missing: OnMiss
         return _in_ledger(position, position.origin, of_topic, on_missing)
     before = [it for it in of_topic if it.read_from <= here]
     if before:
-        return max(before, key=lambda it: (it.read_from, not is_killed(it, _newer(it, of_topic)), it.file))
+        latest = max(it.read_from for it in before)
+        # Only states of the same offset are compared with all newer ones.
+        ends = [it for it in before if it.read_from == latest]
+        return max(ends, key=lambda it: (not is_killed(it, _newer(it, of_topic)), it.file))
     # The first batch of a state began with an empty one.
     beginnings = [it.state.began_offset for it in of_topic if it.state.is_first]
     if any(offset <= here for offset in beginnings):

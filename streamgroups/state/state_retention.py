@@ -18,6 +18,7 @@ file of its own that no offset names. Ages come from :mod:`streamgroups.state.fi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -66,7 +67,11 @@ def deletable(
     needed = set()
     kept = _kept_by_age(by_file.values(), ages_ms, retention.keep_ms)
     positions = {it.topic_partition: it for it in committed}
-    for tp, file in kept.union(*(_kept_by_commit(it, by_file.values(), positions) for it in positions.values())):
+    of_partition: defaultdict[TopicPartition, list[Manifest]] = defaultdict(list)
+    for manifest in by_file.values():
+        for state_of_file in manifest.states:
+            of_partition[state_of_file.topic_partition].append(manifest)
+    for tp, file in kept.union(*(_kept_by_commit(it, of_partition[tp], positions) for tp, it in positions.items())):
         state = by_file[file].state_of(tp) if file in by_file else None
         if state is not None:
             needed |= {file, *state.files}
@@ -76,6 +81,13 @@ def deletable(
 def _kept_by_commit(
     position: Position, manifests: Collection[Manifest], positions: Mapping[TopicPartition, Position]
 ) -> set[tuple[TopicPartition, StateFileName]]:
+    """The states with which a committed offset continues.
+
+    Args:
+        position: the committed offset.
+        manifests: the manifests with a state of its partition.
+        positions: all committed offsets.
+    """
     match position.origin:
         case New():
             return set()

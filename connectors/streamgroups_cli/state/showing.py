@@ -9,12 +9,11 @@ import typer
 
 from streamgroups.errors import StateDamaged
 from streamgroups.state.manifest import Manifest, PartitionState
-from streamgroups.state.state_files import StateFiles
 from streamgroups.tables import Cell, Column, Table
 from streamgroups.times import utc
 from streamgroups_cli.output import Output, OutputOption, emit
 from streamgroups_cli.state.selection import GroupsArgument, Location, selected
-from streamgroups_operators.inspection import inspect, rows_of
+from streamgroups_operators.inspection import StateRows, inspect
 from streamgroups_operators.plain_values import texts_of
 from streamgroups_operators.windows.edges import OPEN_EDGES
 from streamgroups_operators.windows.shared_partials import RESERVED
@@ -51,10 +50,11 @@ def show(
     """Show the newest state of each partition, or the one from which a reset to an offset continues."""
     states, contents = [], []
     for group_id, operator, files in selected(location, groups):
+        stored_rows = StateRows(files)
         for manifest, state in inspect(files).latest(offset):
             states.append(_cells(group_id, operator, manifest, state))
             if rows:
-                contents += _rows(files, state)
+                contents += _rows(stored_rows, state)
     table, row_table = Table(_COLUMNS, states), Table(_ROW_COLUMNS, contents)
     emit(
         output,
@@ -88,11 +88,11 @@ def _cells(group_id: str, operator: str, manifest: Manifest, state: PartitionSta
     ]
 
 
-def _rows(files: StateFiles, state: PartitionState) -> list[list[Any]]:
+def _rows(stored_rows: StateRows, state: PartitionState) -> list[list[Any]]:
     tp, found = state.topic_partition, []
     for part, segments in sorted(state.parts.items()):
         try:
-            table = rows_of(files, segments)
+            table = stored_rows.of(segments)
         except (FileNotFoundError, ValueError) as e:
             raise StateDamaged(
                 f"{tp}: the state of offset {state.next_offset} cannot be read: {e}.",

@@ -27,6 +27,7 @@ from streamgroups.state.joined_topics import JoinedTopics
 from streamgroups.state.origins import StateOrigin
 from streamgroups.state.state_lookup import Choice, Position
 from streamgroups.state.state_retention import Retention
+from streamgroups_operators.batch_search import BatchSearch
 from streamgroups_operators.collection import Collector
 from streamgroups_operators.locations import files_below
 from streamgroups_operators.shared_files import SharedFiles, collect_all
@@ -75,15 +76,16 @@ def batch_states(
     files_of = [files_below(location, group_id, it) for it in operators]
     files = SharedFiles(files_of[-1], files_of[:-1])
 
+    search = BatchSearch(lambda: StoredStates(group_id, operator, files, states.on_missing))
+
     def find(position: Position) -> Choice:
-        stored = StoredStates(group_id, operator, files, states.on_missing)
-        return stored.find_kept(position) if stage.keeps_on_reset else stored.find(position)
+        return search.stored.find_kept(position) if stage.keeps_on_reset else search.stored.find(position)
 
     def find_both(left: Position, right: Position) -> Choices:
-        return StoredStates(group_id, operator, files, states.on_missing).find_both(left, right)
+        return search.stored.find_both(left, right)
 
     def is_written(position: Position, origin: StateOrigin) -> bool:
-        return StoredStates(group_id, operator, files, states.on_missing).is_written(position, origin)
+        return search.stored.is_written(position, origin)
 
     def take_reports(run_id: str, batch: int) -> list[StateReport]:
         return request_reports(session, run_id, batch)
@@ -119,6 +121,7 @@ def batch_states(
             collect,
             operators,
             is_written,
+            search.searching,
         )
     ends = cluster.high_watermarks
     group_time = GroupTime(partitions, committed, cluster.identities, ends, now_ms, options.partition_idle_timeout_ms)
@@ -136,6 +139,7 @@ def batch_states(
         flushes=stage.flushes,
         operators=operators,
         is_written=is_written,
+        searching=search.searching,
     )
 
 
