@@ -99,8 +99,8 @@ class FakeEntryReader:
             except ValueError as e:
                 self.rejected.append(RejectedRecord(offset, str(e)))
                 continue
-            self.state = apply(self.state, entry)
             found.append(entry)
+        self.state = apply(self.state, *found)
         self.next_offset = end_offset
         return found
 

@@ -79,7 +79,10 @@ class InstanceState:
     def is_required(self, replica: Replica) -> bool:
         """Whether a replica should run: its processor is defined and started, and it has neither failed nor completed."""
         desired = self.desired.get(replica.processor)
-        if desired is None or not desired.is_running or replica not in self.replicas(replica.processor):
+        definition = self.definitions.get(replica.processor)
+        if desired is None or not desired.is_running or definition is None:
+            return False
+        if not 0 <= replica.index < definition.replicas:
             return False
         seen = self.current(replica)
         return seen is None or not seen.state.is_final
@@ -94,25 +97,37 @@ class InstanceState:
         )
 
 
-def apply(state: InstanceState, entry: Entry) -> InstanceState:
-    """Returns the state after an entry.
+def apply(state: InstanceState, *entries: Entry) -> InstanceState:
+    """Returns the state after some entries. Many at once are faster: each table is copied once.
 
     >>> state = apply(InstanceState(), Placement(Replica("late", 0), "w1", 7, 1))
     >>> state.next_number, apply(state, Removed("placement", Replica("late", 0))).placements
     (8, {})
     """
-    if isinstance(entry, Manager):
-        return replace(state, manager=entry, next_number=max(state.next_number, entry.next_number))
-    if isinstance(entry, Removed):
-        if entry.kind == "manager":
-            return replace(state, manager=None)
-        kept = {of: it for of, it in _table(state, entry.kind).items() if of != entry.of}
-        return _with_table(state, entry.kind, kept)
-    kind, of = _place(entry)
-    changed = _with_table(state, kind, {**_table(state, kind), of: entry})
-    if isinstance(entry, Placement):
-        changed = replace(changed, next_number=max(state.next_number, entry.number + 1))
-    return changed
+    tables: dict[str, dict[Any, Any]] = {}
+    manager, next_number = state.manager, state.next_number
+
+    def table(kind: str) -> dict[Any, Any]:
+        name = _FIELDS[kind]
+        if name not in tables:
+            tables[name] = dict(getattr(state, name))
+        return tables[name]
+
+    for entry in entries:
+        if isinstance(entry, Manager):
+            manager, next_number = entry, max(next_number, entry.next_number)
+        elif isinstance(entry, Removed):
+            if entry.kind == "manager":
+                manager = None
+            else:
+                table(entry.kind).pop(entry.of, None)
+        else:
+            kind, of = _place(entry)
+            table(kind)[of] = entry
+            if isinstance(entry, Placement):
+                next_number = max(next_number, entry.number + 1)
+    changed: dict[str, Any] = {**tables, "manager": manager, "next_number": next_number}
+    return replace(state, **changed)
 
 
 #: The field of each kind of entry.
@@ -124,16 +139,6 @@ _FIELDS = {
     "worker": "workers",
     "release": "releases",
 }
-
-
-def _table(state: InstanceState, kind: str) -> Mapping[Any, Any]:
-    table: Mapping[Any, Any] = getattr(state, _FIELDS[kind])
-    return table
-
-
-def _with_table(state: InstanceState, kind: str, table: Mapping[Any, Any]) -> InstanceState:
-    changed: dict[str, Any] = {_FIELDS[kind]: table}
-    return replace(state, **changed)
 
 
 def _place(entry: Definition | Desired | Placement | Observation | Worker | Release) -> tuple[str, str | Replica]:

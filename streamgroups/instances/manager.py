@@ -260,8 +260,7 @@ def _with_heartbeat(
     is_due = memory.beat_ms is None or steady_ms - memory.beat_ms >= settings.heartbeat_ms
     if not decided.entries and not is_due:
         return decided
-    for entry in decided.entries:
-        state = apply(state, entry)
+    state = apply(state, *decided.entries)
     numbers = [int(it.id[1:]) + 1 for it in decided.start]
     heartbeat = Manager(
         next_number=max([state.next_number, *numbers]),

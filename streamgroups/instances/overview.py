@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from streamgroups.instances.entries import Manager, Observation, Observed, Progress, Replica, Worker
@@ -92,10 +93,11 @@ streamgroups instance run board')
         for it in state.replicas(name)
     )
     workers = sorted(state.workers.values(), key=lambda it: (it.since_ms, len(it.id), it.id))
-    in_slots = {it.id: tuple(view for view in views if view.worker == it.id) for it in workers}
-    return Overview(
-        instance, manager, views, tuple(WorkerView(it, _worker(state, it, now_ms), in_slots[it.id]) for it in workers)
-    )
+    in_slots: defaultdict[str | None, list[ReplicaView]] = defaultdict(list)
+    for view in views:
+        in_slots[view.worker].append(view)
+    shown = (WorkerView(it, _worker(state, it, now_ms), tuple(in_slots[it.id])) for it in workers)
+    return Overview(instance, manager, views, tuple(shown))
 
 
 def _manager(instance: str, manager: Manager | None, now_ms: int) -> str:

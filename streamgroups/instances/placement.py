@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 
 from streamgroups.instances.entries import Replica
 
@@ -67,15 +68,23 @@ def place(
         hosts.setdefault(replica.processor, set()).add(host)
     found: dict[Replica, str] = {}
     waiting: list[Replica] = []
-    for replica in sorted(set(starting)):
-        have_room = [worker for worker in every if free[worker] > 0]
-        others = hosts.setdefault(replica.processor, set())
-        worker: str | None = next((it for it in have_room if it not in others), next(iter(have_room), None))
-        if worker is None:
-            waiting.append(replica)
-            continue
-        found[replica] = worker
-        free[worker] -= 1
-        others.add(worker)
+    have_room = {worker: None for worker in every if free[worker] > 0}
+    for processor, replicas in groupby(sorted(set(starting)), key=lambda it: it.processor):
+        others = hosts.get(processor, frozenset[str]())
+        # Both are lazy: the second one sees the slots that the first one leaves.
+        alone = (it for it in have_room if it not in others)
+        candidates = chain(alone, (it for it in have_room for _ in range(free[it])))
+        placed: list[str] = []
+        for replica in replicas:
+            worker = next(candidates, None)
+            if worker is None:
+                waiting.append(replica)
+                continue
+            found[replica] = worker
+            free[worker] -= 1
+            placed.append(worker)
+        for host in placed:
+            if not free[host]:
+                have_room.pop(host, None)
     used = set(found.values())
     return Placed(found, tuple(it.worker for it in new if it.worker in used), tuple(waiting))

@@ -101,17 +101,19 @@ class KafkaEntryReader:
 
     def _consume(self, timeout_s: float) -> list[Entry]:
         """Waits for one record, and takes those that were fetched with it."""
-        found = []
+        found: list[Entry] = []
         try:
             first = self._consumer.poll(timeout_s)
             rest = [] if first is None else self._consumer.consume(_AT_ONCE, 0)
             for message in rest if first is None else (first, *rest):
                 entry = self._entry(message)
                 if entry is not None:
-                    self._state = apply(self._state, entry)
                     found.append(entry)
         except KafkaException as e:
             raise self._error(e) from None
+        finally:
+            # Also those before an error, which are not read again.
+            self._state = apply(self._state, *found)
         return found
 
     def _entry(self, message: Message) -> Entry | None:
