@@ -127,29 +127,32 @@ class Reading:
 
 
 def readers_of(
-    stream: str, live: Mapping[str, bool], metadata: Mapping[str, Mapping[TopicPartition, str]]
-) -> list[Reading]:
-    """Returns the groups that read a stream.
+    streams: Collection[str], live: Mapping[str, bool], metadata: Mapping[str, Mapping[TopicPartition, str]]
+) -> dict[str, list[Reading]]:
+    """Returns the groups that read each of these streams.
 
     Args:
-        stream: the topic.
+        streams: the topics.
         live: all groups, and whether they have members.
         metadata: the metadata of all committed offsets of each group, metadata groups included.
 
     >>> p = TopicPartition("flights", 0)
-    >>> readers_of("flights", {"a": True, "b": False}, {"a": {p: ""}, "b": {}})
-    [Reading(group='a', live=True, last_used_ms=None, elsewhere=False)]
+    >>> readers_of(["flights"], {"a": True, "b": False}, {"a": {p: ""}, "b": {}})
+    {'flights': [Reading(group='a', live=True, last_used_ms=None, elsewhere=False)]}
     """
-    found = []
+    found: dict[str, list[Reading]] = {stream: [] for stream in sorted(streams)}
     for group, has_members in sorted(live.items()):
         topics = {tp.topic for tp in metadata.get(group, {})}
-        if stream in topics and not is_metadata_group(group):
+        read = topics & found.keys()
+        if read and not is_metadata_group(group):
             metadata_store = members_group_of(group)
             entries = read_entries(
                 metadata_store, metadata.get(metadata_store, {}), lambda _, text: MemberEntry.parse(text)
             )
             used_ms = max((entry.used_ms for entry in entries.values()), default=None)
-            found.append(Reading(group, has_members, used_ms, elsewhere=topics != {stream}))
+            reading = Reading(group, has_members, used_ms, elsewhere=len(topics) > 1)
+            for stream in read:
+                found[stream].append(reading)
     return found
 
 

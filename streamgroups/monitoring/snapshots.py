@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TypeVar
 
 from streamgroups.coordination.reset_protocol import MemberEntry, is_metadata_group, members_group_of
@@ -257,10 +258,9 @@ def _with_first_records(
 def _rounds(required: Collection[tuple[TopicPartition, _Place]]) -> list[Mapping[TopicPartition, _Place]]:
     """Returns mappings that together contain every pair: groups can be at different offsets of one partition."""
     rounds: list[dict[TopicPartition, _Place]] = []
-    for tp, offset in sorted(required):
-        home = next((r for r in rounds if tp not in r), None)
-        if home is None:
-            home = {}
-            rounds.append(home)
-        home[tp] = offset
+    for tp, of_partition in groupby(sorted(required), key=lambda it: it[0]):
+        for number, (_, place) in enumerate(of_partition):
+            if number == len(rounds):
+                rounds.append({})
+            rounds[number][tp] = place
     return list(rounds)

@@ -109,7 +109,7 @@ def test_G14_a_group_with_committed_offsets_reads_the_stream_and_metadata_groups
         },
         resets_group_of("a"): {p0: ""},
     }
-    assert readers_of("flights", live, metadata) == [
+    assert readers_of(["flights"], live, metadata)["flights"] == [
         Reading("a", True, last_used_ms=8_000, elsewhere=True),
         Reading("b", False),
     ]

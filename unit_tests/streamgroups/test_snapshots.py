@@ -9,6 +9,7 @@ from streamgroups.groups.lag import CountedLag, FirstOfLag, NoLag
 from streamgroups.monitoring.snapshots import Memory, survey
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Committed
+from unit_tests.work import work_of
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -43,6 +44,20 @@ def test_groups_at_different_offsets_of_a_partition_are_all_looked_up() -> None:
     assert (a.records, b.records) == (4, 3)
     assert (a.time_ms(1_500), b.time_ms(1_700)) == (500, 700)
     assert admin.read == [{P0: 1, P1: 4}, {P0: 3}]
+
+
+def test_the_work_for_groups_at_different_offsets_of_a_partition_is_linear() -> None:
+    def work(n: int) -> int:
+        cluster = FakeCluster(FakeClock(1_000))
+        cluster.create_topic("flights", 1)
+        cluster.produce(P0, n)
+        groups = [f"g{offset}" for offset in range(n)]
+        for offset, group in enumerate(groups):
+            cluster.commit(group, {P0: offset})
+        admin = FakeAdmin(cluster)
+        return work_of(lambda: survey(admin, admin, groups, reads=0))
+
+    assert work(400) < 2.5 * work(200)
 
 
 def test_more_than_may_be_read_is_not_read_at_all() -> None:

@@ -76,7 +76,7 @@ def test_a_group_that_cannot_be_judged_is_left_out(
 
 def test_a_new_group_is_made_beside_a_bad_entry() -> None:
     committed = {"billing": {FLIGHTS: ""}, "mallory": {FLIGHTS: ""}, members_group_of("mallory"): {FLIGHTS: INFINITE}}
-    found = readers_of("flights", {"billing": False, "mallory": False}, committed)
+    found = readers_of(["flights"], {"billing": False, "mallory": False}, committed)["flights"]
     assert [(r.group, r.last_used_ms) for r in found] == [("billing", None), ("mallory", None)]
 
 

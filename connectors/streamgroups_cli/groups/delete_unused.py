@@ -22,7 +22,7 @@ from streamgroups.tables import Cell, Column, Table
 from streamgroups_admin.cluster import Cluster
 from streamgroups_cli.connection import Connect
 from streamgroups_cli.groups.apply import ONLY_A_PLAN, ApplyOptions
-from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete
+from streamgroups_cli.groups.deleting import delete_groups, metadata_groups_to_delete, with_metadata_groups
 from streamgroups_cli.options import with_options
 from streamgroups_cli.output import emit_rows, print_message
 
@@ -60,15 +60,15 @@ def sweep(
 
 def _delete(cluster: Cluster, unused: Sequence[str], change: ApplyOptions) -> None:
     """Deletes groups with their metadata groups. A group that has members by now is kept; the broker ensures it too."""
-    requested = [*unused, *(name for g in unused for name in metadata_groups_to_delete(g) if name not in unused)]
+    requested = with_metadata_groups(unused)
     # A listing omits groups that this user may not see. Their description is an error, so nothing is deleted.
     described = cluster.groups.describe_groups(sorted({*requested, *map(group_of, unused)}))
-    joined = [g for g in unused if described[group_of(g)].state not in INACTIVE_STATES]
+    joined = dict.fromkeys(g for g in unused if described[group_of(g)].state not in INACTIVE_STATES)
     for group in joined:
         print_message(f"Group '{group_of(group)}' has members now; '{group}' is kept.")
     ids = [g for g in unused if g not in joined]
-    kept = {name for g in joined for name in metadata_groups_to_delete(g)}
-    there = [g for g in requested if g in ids or (described[g].state != "Dead" and g not in {*joined, *kept})]
+    kept = {*joined, *(name for g in joined for name in metadata_groups_to_delete(g))}
+    there = [*ids, *(g for g in requested[len(unused) :] if described[g].state != "Dead" and g not in kept)]
     if ids:
         committed = cluster.groups.committed_offsets(there)
         delete_groups(cluster, ids, there, committed, change.undo_file, why="before unused groups were deleted")

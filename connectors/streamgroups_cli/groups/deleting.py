@@ -48,11 +48,11 @@ def delete(
     chosen = chosen_groups(groups, all_groups)
     with connect() as cluster:
         ids = group_ids(cluster, chosen)
-        requested = [*ids, *(name for g in ids for name in metadata_groups_to_delete(g) if name not in ids)]
+        requested = with_metadata_groups(ids)
         described = cluster.groups.describe_groups(requested)
         committed = cluster.groups.committed_offsets(requested)
         _require_known(cluster, {g: described[g] for g in ids}, committed)
-        there = [g for g in requested if g in ids or described[g].state != "Dead"]
+        there = [*ids, *(g for g in requested[len(ids) :] if described[g].state != "Dead")]
         require_inactive([described[g] for g in there], doing="deleted")
         rows: list[Sequence[Cell]] = [[g, described[g].state, len(committed[g])] for g in there]
         emit_rows(change.output, "groups", Table(_GROUPS, rows), dry_run=not change.execute)
@@ -107,6 +107,12 @@ def delete_groups(
     )
 
 
+def with_metadata_groups(ids: Sequence[str]) -> list[str]:
+    """The groups, and then their metadata groups that are not among them."""
+    known = frozenset(ids)
+    return [*ids, *(name for g in ids for name in metadata_groups_to_delete(g) if name not in known)]
+
+
 def metadata_groups_to_delete(group: str) -> list[str]:
     """The metadata groups that are deleted with a group."""
     return [] if is_metadata_group(group) else list(metadata_groups_of(group))
@@ -120,7 +126,8 @@ def _delete(cluster: Cluster, groups: Collection[str]) -> dict[str, StreamGroups
     failures: dict[str, StreamGroupsError] = {}
     about = {name: group_of(name) for name in groups}
     for turn in zip(*((g, *metadata_groups_of(g)) for g in about.values()), strict=True):
-        due = {name: about[name] for name in groups if name in turn}
+        of_turn = frozenset(turn)
+        due = {name: of for name, of in about.items() if name in of_turn}
         held_up = {name: failures[n] for name, g in due.items() for n in (g, resets_group_of(g)) if n in failures}
         failures |= held_up
         try:
@@ -146,9 +153,10 @@ def delete_offsets(
         described = cluster.groups.describe_groups([group])
         committed = cluster.groups.committed_offsets([group])
         _require_known(cluster, described, committed)
-        _require_available(described[group], list(scope))
+        _require_available(described[group], scope)
         found = sorted(tp for tp in committed[group] if is_in_scope(tp, scope))
-        missing = [name for name in scope if name not in {tp.topic for tp in found}]
+        topics = {tp.topic for tp in found}
+        missing = [name for name in scope if name not in topics]
         if missing:
             raise UnknownTopic(
                 f"Group '{group}' has no committed offsets for {', '.join(map(repr, missing))}; nothing was changed.",
@@ -180,7 +188,7 @@ def _require_known(
         )
 
 
-def _require_available(group: GroupDescription, topics: Sequence[str]) -> None:
+def _require_available(group: GroupDescription, topics: Collection[str]) -> None:
     """Rejects topics with an owner early. Only the broker detects subscribers without partitions, and rejects them."""
     reading = [m for m in group.members if any(tp.topic in topics for tp in m.partitions)]
     if reading:

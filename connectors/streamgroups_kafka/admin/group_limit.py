@@ -89,4 +89,4 @@ def readers_on(groups: KafkaGroupAdmin, topics: Collection[str]) -> dict[str, li
     listed = {g.group_id: g.state not in INACTIVE_STATES for g in groups.list_groups()}
     committed = groups.committed_offsets(listed)
     metadata = {g: {tp: c.metadata for tp, c in found.items()} for g, found in committed.items()}
-    return {topic: readers_of(topic, listed, metadata) for topic in sorted(topics)}
+    return readers_of(topics, listed, metadata)
