@@ -6,6 +6,7 @@ written in the transaction that sends the letters. Source: SEMANTICS P5; KIP-98.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -327,19 +328,18 @@ def plan_purge(
         include_waiting: whether letters that were not redriven are deleted too.
     """
     first_kept = dict(foreign)
-    deletable: list[tuple[StoredLetter, State]] = []
+    deletable: defaultdict[TopicPartition, list[tuple[int, State]]] = defaultdict(list)
     for stored, state in letters:
         old = before_ms is None or stored.letter.failed_at_ms < before_ms
         if old and (include_waiting or state is State.REDRIVEN):
-            deletable.append((stored, state))
+            deletable[stored.topic_partition].append((stored.offset, state))
         else:
             tp = stored.topic_partition
             first_kept[tp] = min(stored.offset, first_kept.get(tp, stored.offset))
     purges = []
     for tp, end in sorted(ends.items()):
         next_offset = first_kept.get(tp, end)
-        of_partition = [(it, state) for it, state in deletable if it.topic_partition == tp]
-        states = [state for it, state in of_partition if it.offset < next_offset]
+        states = [state for offset, state in deletable[tp] if offset < next_offset]
         counts = {state: states.count(state) for state in State if state in states}
-        purges.append(Purge(tp, next_offset, counts, len(of_partition) - len(states)))
+        purges.append(Purge(tp, next_offset, counts, len(deletable[tp]) - len(states)))
     return purges

@@ -27,6 +27,7 @@ from streamgroups.dlq.stored_letters import Foreign, Selection, StoredLetter, st
 from streamgroups.errors import InvalidOption
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
+from unit_tests.work import work_of
 
 DLQ = TopicPartition("orders.dlq", 0)
 
@@ -269,6 +270,15 @@ def test_P5_a_purge_ends_at_the_first_letter_that_must_remain() -> None:
     assert (first.next_offset, first.deleted, first.kept) == (2, {State.REDRIVEN: 2}, 1)
     [first, _] = plan_purge(letters, ends, {DLQ: 1}, include_waiting=True)
     assert (first.next_offset, first.deleted, first.kept) == (1, {State.REDRIVEN: 1}, 3)
+
+
+def test_P5_the_plan_of_a_purge_is_linear_in_the_partitions_and_letters() -> None:
+    def work(n: int) -> int:
+        partitions = [TopicPartition("orders.dlq", p) for p in range(n)]
+        letters = [(stored_letter(letter(0), 0, tp), State.REDRIVEN) for tp in partitions]
+        return work_of(lambda: plan_purge(letters, dict.fromkeys(partitions, 1), {}))
+
+    assert work(200) < 2.5 * work(100)
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete, compact", ""])

@@ -67,12 +67,14 @@ def write_isolated(
 
 def _pieces(records: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
+    n_bytes = 0
     for batch in records:
         if batch.num_rows:
             waiting.append(batch)
-        if sum(it.nbytes for it in waiting) >= PIECE_BYTES:
+            n_bytes += batch.nbytes
+        if n_bytes >= PIECE_BYTES:
             yield pa.Table.from_batches(waiting)
-            waiting = []
+            waiting, n_bytes = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
 
