@@ -72,11 +72,9 @@ def decide(
     }
     if must_stop is not None:
         return WorkerPlan(stop=stop)
-    startable = [
-        it
-        for replica, it in sorted(state.placements.items())
-        if it.worker == worker and replica not in runs and it.number not in ended and state.is_valid(it)
-    ]
+    # Most placements are those of other workers.
+    own = sorted((it for it in state.placements.values() if it.worker == worker), key=lambda it: it.replica)
+    startable = [it for it in own if it.replica not in runs and it.number not in ended and state.is_valid(it)]
     return WorkerPlan(tuple(startable[: max(slots - len(runs), 0)]), stop)
 
 

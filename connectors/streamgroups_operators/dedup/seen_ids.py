@@ -27,9 +27,39 @@ IDS, FILTERS = " ids", " filters"
 UNSEEN = int(np.iinfo(np.int64).min)
 #: The limit of the filters that a Python worker keeps for its next batches.
 _CACHE_BYTES = 128 * 1024 * 1024
-#: Filters of stored segments, least recently used first. Spark runs many tasks in a Python worker, one after the other,
-#: and a segment never changes.
-_cache: OrderedDict[Segment, BloomFilter] = OrderedDict()
+
+
+class FilterCache:
+    """Filters of stored segments. Spark runs many tasks in a Python worker, one after the other, and a segment never changes.
+
+    Args:
+        most_bytes: the limit of their bytes. One filter is kept at any size.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        #: Least recently used first.
+        self._kept: OrderedDict[Segment, BloomFilter] = OrderedDict()
+        self._n_bytes = 0
+
+    def get(self, segment: Segment, read: ReadPart) -> BloomFilter:
+        """Returns the filter of a segment, and reads it if it is not kept."""
+        if segment not in self._kept:
+            self._kept[segment] = found = BloomFilter.from_table(read([segment]))
+            self._n_bytes += found.octets.nbytes
+            while len(self._kept) > 1 and self._n_bytes > self._most_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self._n_bytes -= oldest.octets.nbytes
+        self._kept.move_to_end(segment)
+        return self._kept[segment]
+
+    def clear(self) -> None:
+        """Empties the cache."""
+        self._kept.clear()
+        self._n_bytes = 0
+
+
+_cache = FilterCache(_CACHE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +151,7 @@ class SeenIds:
     def _filter(self, segment: Segment | pa.Table) -> BloomFilter:
         if not isinstance(segment, Segment):
             return BloomFilter.from_table(segment)
-        if segment not in _cache:
-            _cache[segment] = BloomFilter.from_table(self._read([segment]))
-            while len(_cache) > 1 and sum(it.octets.nbytes for it in _cache.values()) > _CACHE_BYTES:
-                _cache.popitem(last=False)
-        _cache.move_to_end(segment)
-        return _cache[segment]
+        return _cache.get(segment, self._read)
 
 
 def forget_filters() -> None:

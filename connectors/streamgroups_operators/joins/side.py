@@ -186,9 +186,11 @@ class Side:
         kept = self.fresh.set_column(self.fresh.schema.get_field_index("matched"), "matched", flags)
         kept = kept.filter(pa.array(~self._is_done(kept)))
         starts = kept["time"].to_numpy() // length * length
-        for start in np.unique(starts).tolist():
+        order = np.argsort(starts, kind="stable")
+        ordered, slices = kept.take(pa.array(order)), np.unique(starts[order], return_index=True, return_counts=True)
+        for start, first, count in zip(*(it.tolist() for it in slices), strict=True):
             open_starts.add(start)
-            added[str(start)] = kept.filter(pa.array(starts == start))
+            added[str(start)] = ordered.slice(first, count)
         parts: dict[str, Part] = {}
         for start in sorted(open_starts):
             for name in (str(start), f"{start}{_MATCHED}"):
