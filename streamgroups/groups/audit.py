@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from streamgroups.groups.history import Event, Kind
@@ -133,10 +133,11 @@ def _uncommitted(member: str, run: str, own: Sequence[Event]) -> list[Uncommitte
     open_ranges: list[OffsetRange] = []
     unfinished: set[OffsetRange] = set()
 
-    def end(ranges: Iterable[OffsetRange], ended: str) -> None:
-        for r in ranges:
-            open_ranges.remove(r)
-            found.append(Uncommitted(r, member, run, ended))
+    def end(ranges: Collection[OffsetRange], ended: str) -> None:
+        nonlocal open_ranges
+        gone = frozenset(ranges)
+        open_ranges = [r for r in open_ranges if r not in gone]
+        found.extend(Uncommitted(r, member, run, ended) for r in ranges)
 
     for i, event in enumerate(own):
         here = [r for r in open_ranges if r.topic_partition in event.offsets]
@@ -156,7 +157,7 @@ def _uncommitted(member: str, run: str, own: Sequence[Event]) -> list[Uncommitte
             end(here, "expired")
         elif event.kind is Kind.MOVED:
             end(here, "moved")
-    end(list(open_ranges), "closed" if closes else "silent")
+    end(open_ranges, "closed" if closes else "silent")
     return found
 
 

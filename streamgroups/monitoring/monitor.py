@@ -151,8 +151,9 @@ class Monitor:
         """The event time of each group that has one."""
         found = {s.description.group_id: time for s in snapshots if (time := state_times(s)) is not None}
         # Some users may not read these metadata groups, and a request for one that is not visible would be an error.
+        known = frozenset(listed)
         of_groups = {
-            s.description.group_id: s for s in snapshots if event_time_group_of(s.description.group_id) in listed
+            s.description.group_id: s for s in snapshots if event_time_group_of(s.description.group_id) in known
         }
         stored = self._groups.committed_offsets([event_time_group_of(group_id) for group_id in of_groups])
         for group_id, snapshot in of_groups.items():

@@ -9,6 +9,7 @@ partitions, and the driver compares them (:func:`written_twice`). Two attempts o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -131,7 +132,7 @@ def write_records(
         output.add(*first)
         for chunk in chunks:
             output.add(*chunk)
-        return Written(task, frozenset(output.next_sequences), output.records)
+        return Written(task, output.partitions, output.records)
 
 
 def _chunks(records: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
@@ -178,9 +179,16 @@ class _Output:
         self._counts: dict[str, int] = {}
         #: Rows of each topic that wait for more rows of their partitions.
         self._waiting: dict[str, pa.RecordBatch] = {}
+        self._waiting_bytes = 0
         self._round = 0
         self.records = 0
-        self.next_sequences: dict[TopicPartition, int] = {}
+        #: The next sequence number of each partition, by topic.
+        self._next_sequences: defaultdict[str, dict[int, int]] = defaultdict(dict)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions to which the task has written."""
+        return frozenset(TopicPartition(topic, p) for topic, of_topic in self._next_sequences.items() for p in of_topic)
 
     def add(self, chunk: pa.RecordBatch, is_last: bool) -> None:
         numbered = chunk.append_column(_NUMBER, pa.array(np.arange(self._n_rows, self._n_rows + chunk.num_rows)))
@@ -201,11 +209,15 @@ class _Output:
         required = ("key", "value", "timestamp", *(("headers",) if self._settings.with_headers else ()), _NUMBER)
         columns |= {name: rows.column(name) for name in required if name in rows.schema.names}
         new = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        return _joined([self._waiting.pop(topic), new]) if topic in self._waiting else new
+        if topic not in self._waiting:
+            return new
+        before = self._waiting.pop(topic)
+        self._waiting_bytes -= before.nbytes
+        return _joined([before, new])
 
     def _write(self, topic: str, rows: pa.RecordBatch, is_last: bool) -> None:
         if self._cut_at is not None and not is_last:
-            rows = self._without_waiting(topic, rows, self._sequences(topic))
+            rows = self._without_waiting(topic, rows, self._next_sequences[topic])
         settings = self._smaller.get(topic, self._settings.batches)
         while rows.num_rows:
             batches = encode(
@@ -214,7 +226,7 @@ class _Output:
                 topic=topic,
                 now_ms=now_ms(),
                 producer=self._writer.producer,
-                next_sequences=self._sequences(topic),
+                next_sequences=self._next_sequences[topic],
                 cut=None if self._cut_at is None else FirstCut(self._cut_at, is_last),
             )
             rejected = self._writer.write(topic, batches)
@@ -229,22 +241,20 @@ class _Output:
                         self._smaller[topic] = settings
             rows = rows.take(pa.array(sorted(again), pa.int64()))
 
-    def _sequences(self, topic: str) -> dict[int, int]:
-        return {tp.partition: n for tp, n in self.next_sequences.items() if tp.topic == topic}
-
     def _advance(self, topic: str, batches: Iterable[EncodedBatch], rejected: Iterable[RejectedBatch]) -> None:
         """Continues the sequence of each partition: after its last batch, or at its rejected one."""
-        begun = set(self.next_sequences)
+        sequences = self._next_sequences[topic]
+        begun = set(sequences)
         for batch in batches:
             assert batch.next_sequence is not None, "it was encoded for a producer"
-            self.next_sequences[TopicPartition(topic, batch.partition)] = batch.next_sequence
+            sequences[batch.partition] = batch.next_sequence
         for found in rejected:
             assert found.batch.base_sequence is not None, "it was encoded for a producer"
-            tp = found.topic_partition
-            self.next_sequences[tp] = found.batch.base_sequence
-            if tp not in begun and found.batch.base_sequence == 0:
+            partition = found.topic_partition.partition
+            sequences[partition] = found.batch.base_sequence
+            if partition not in begun and found.batch.base_sequence == 0:
                 # Its first batch is still to be written, and is cut again.
-                del self.next_sequences[tp]
+                del sequences[partition]
 
     def _without_rejected(
         self, rows: pa.RecordBatch, batches: Iterable[EncodedBatch], found: RejectedBatch
@@ -272,7 +282,7 @@ class _Output:
 
     def _without_waiting(self, topic: str, rows: pa.RecordBatch, begun: Collection[int]) -> pa.RecordBatch:
         """Keeps the rows of partitions that wait, and returns the others."""
-        if sum(kept.nbytes for kept in self._waiting.values()) >= _CHUNK_BYTES:
+        if self._waiting_bytes >= _CHUNK_BYTES:
             return rows
         partitions = rows.column("partition")
         found, counts = np.unique(np.asarray(partitions), return_counts=True)
@@ -280,7 +290,8 @@ class _Output:
         if not wait:
             return rows
         is_waiting = pc.is_in(partitions, pa.array(wait, partitions.type))
-        self._waiting[topic] = rows.filter(is_waiting)
+        self._waiting[topic] = kept = rows.filter(is_waiting)
+        self._waiting_bytes += kept.nbytes
         return rows.filter(pc.invert(is_waiting))
 
     def _partitions(self, rows: pa.RecordBatch, topic: str, count: int) -> pa.Array:
