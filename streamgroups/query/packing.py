@@ -8,6 +8,7 @@ therefore take twice the trigger time of the same ranges in one task. Source: SE
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -122,11 +123,11 @@ def pack_together(
     weigh = _Scales(record_bytes)
     worth = max(-(-sum(map(len, ranges)) // SMALL_TASK_OFFSETS), weigh.tasks_worth(ranges), 1)
     tasks: list[list[OffsetRange]] = [[] for _ in range(min(packing.cores, worth, len(units)))]
-    weights = [0.0] * len(tasks)
+    by_weight = [(0.0, i) for i in range(len(tasks))]
     for weight, unit in sorted((-sum(map(weigh, unit)), unit) for unit in units):
-        lightest = min(range(len(tasks)), key=weights.__getitem__)
+        before, lightest = by_weight[0]
         tasks[lightest] += unit
-        weights[lightest] -= weight
+        heapq.heapreplace(by_weight, (before - weight, lightest))
     return tuple(tuple(sorted(task)) for task in tasks if task)
 
 
@@ -161,11 +162,15 @@ def split(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
 def _split_to(pieces: Sequence[OffsetRange], least: int, weigh: _Scales) -> list[OffsetRange]:
     """Splits the heaviest pieces until there are ``least`` pieces, or until no piece can be split."""
     parts = [1] * len(pieces)
+    heaviest = [(-weigh(piece), i) for i, piece in enumerate(pieces) if len(piece) > 1]
+    heapq.heapify(heaviest)
     for _ in range(least - len(pieces)):
-        can_be_cut = [i for i, piece in enumerate(pieces) if len(piece) > parts[i]]
-        if not can_be_cut:
+        if not heaviest:
             break
-        parts[max(can_be_cut, key=lambda i: weigh(pieces[i]) / parts[i])] += 1
+        _, i = heapq.heappop(heaviest)
+        parts[i] += 1
+        if len(pieces[i]) > parts[i]:
+            heapq.heappush(heaviest, (-weigh(pieces[i]) / parts[i], i))
     return [part for piece, n in zip(pieces, parts, strict=True) for part in split(piece, n)]
 
 
@@ -174,18 +179,24 @@ def _fill(
 ) -> tuple[tuple[OffsetRange, ...], ...]:
     """Assigns the heaviest piece first, each to the lightest task with enough room, or to a new task."""
     tasks: list[list[OffsetRange]] = [[] for _ in range(required)]
-    weights, offsets = [0.0] * required, [0] * required
+    offsets = [0] * required
+    by_weight = [(0.0, i) for i in range(required)]
+    #: Tasks without enough room for an earlier piece, those with most room first: the room as a negative number, and the weight.
+    by_room: list[tuple[int, float, int]] = []
     for piece in sorted(pieces, key=lambda r: (-weigh(r), r)):
-        allowed = [
-            i for i, held in enumerate(offsets) if max_offsets is None or not held or held + len(piece) <= max_offsets
-        ]
-        if not allowed:
+        if max_offsets is not None:
+            while by_room and -by_room[0][0] >= len(piece):
+                _, weight, i = heapq.heappop(by_room)
+                heapq.heappush(by_weight, (weight, i))
+            while by_weight and (held := offsets[by_weight[0][1]]) and held + len(piece) > max_offsets:
+                weight, i = heapq.heappop(by_weight)
+                heapq.heappush(by_room, (held - max_offsets, weight, i))
+        if not by_weight:
+            by_weight = [(0.0, len(tasks))]
             tasks.append([])
-            weights.append(0.0)
             offsets.append(0)
-            allowed = [len(tasks) - 1]
-        lightest = min(allowed, key=weights.__getitem__)
-        tasks[lightest].append(piece)
-        weights[lightest] += weigh(piece)
-        offsets[lightest] += len(piece)
+        weight, i = by_weight[0]
+        tasks[i].append(piece)
+        offsets[i] += len(piece)
+        heapq.heapreplace(by_weight, (weight + weigh(piece), i))
     return tuple(tuple(sorted(task)) for task in tasks if task)

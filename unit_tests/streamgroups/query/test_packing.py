@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 import hypothesis.strategies as st
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import example, given
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query.packing import SMALL_TASK_OFFSETS, Packing, pack, split
 from unit_tests.streamgroups.strategies import range_lists, ranges_of
+from unit_tests.work import work_of
 
 P0 = TopicPartition("flights", 0)
 PACKINGS = st.builds(
@@ -110,3 +112,21 @@ def test_the_heaviest_partition_is_cut() -> None:
     sizes = {ranges[0].topic_partition: 1e6, ranges[1].topic_partition: 1e3}
     tasks = pack(ranges, Packing(cores=2, min_tasks=4), sizes)
     assert sorted(r.topic_partition.partition for task in tasks for r in task) == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "packing_of",
+    [
+        lambda n: Packing(cores=n),
+        lambda n: Packing(cores=2, min_tasks=2 * n),
+        lambda n: Packing(cores=2, max_task_offsets=20_000),
+        lambda n: Packing(cores=2, max_task_offsets=40_000),
+    ],
+    ids=["cores", "minPartitions", "maxRecordsPerPartition", "two in a task"],
+)
+def test_S4_the_work_is_linear_in_the_ranges_and_tasks(packing_of: Callable[[int], Packing]) -> None:
+    def work(n: int) -> int:
+        ranges = [OffsetRange(TopicPartition("flights", p), 0, 12_000 + p % 7) for p in range(n)]
+        return work_of(lambda: pack(ranges, packing_of(n)))
+
+    assert work(400) < 2.5 * work(200)
