@@ -7,9 +7,11 @@ tasks have written them. Source: SEMANTICS X7; :mod:`streamgroups.stable_input`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +22,7 @@ from streamgroups.stable_input.pins import Pin, RecordSegment
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import pack, segment_of, unpack
+from streamgroups_operators.operator import Numbers
 from streamgroups_operators.plain_values import in_utc
 
 #: The columns by which a row belongs to a record of the source.
@@ -64,18 +67,64 @@ def write_records(
     given = [it for it in batches if it.num_rows]
     if not given:
         return []
-    rows = in_utc(pa.Table.from_batches(given))
-    _check_origin(rows, batch)
-    parts = [(tp, part) for tp in sorted({r.topic_partition for r in new}) if (part := _of(rows, tp, new)).num_rows]
+    known, required = _by_partition(batch), _by_partition(new)
+    parts: defaultdict[TopicPartition, list[pa.RecordBatch]] = defaultdict(list)
+    others: list[pa.RecordBatch] = []
+    for rows in in_utc(pa.Table.from_batches(given)).to_batches():
+        is_known = np.zeros(rows.num_rows, bool)
+        for tp, numbers, offsets in _places(rows):
+            is_known[numbers] = _within(offsets, known.get(tp, ()))
+            chosen = numbers[_within(offsets, required.get(tp, ()))]
+            if len(chosen):
+                parts[tp].append(rows.take(pa.array(chosen)))
+        others.append(rows.filter(pa.array(~is_known)))
+    _check_origin(others, sum(it.num_rows for it in given))
     if not parts:
         return []
     # A batch of several chunks would become several segments.
-    segments = [part.combine_chunks().to_batches()[0] for _, part in parts]
-    files.write(file, pack("{}", segments[0].schema, segments))
-    return [WrittenSegment(tp, RecordSegment(file, number, part.num_rows)) for number, (tp, part) in enumerate(parts)]
+    segments = {tp: pa.Table.from_batches(part).combine_chunks().to_batches()[0] for tp, part in sorted(parts.items())}
+    files.write(file, pack("{}", next(iter(segments.values())).schema, list(segments.values())))
+    return [
+        WrittenSegment(tp, RecordSegment(file, number, part.num_rows))
+        for number, (tp, part) in enumerate(segments.items())
+    ]
 
 
-def read_records(files: StateFiles, pin: Pin, group_id: str) -> pa.Table | None:
+class RecordFiles:
+    """The files of records that a task reads. A file has segments of many pins, so it is kept up to a limit.
+
+    Args:
+        files: the files of records of the effect.
+        most_bytes: the limit of the bytes that are kept.
+    """
+
+    def __init__(self, files: StateFiles, most_bytes: int = 64 << 20) -> None:
+        self._files, self._left_bytes = files, most_bytes
+        self._kept: dict[StateFileName, pa.ipc.RecordBatchFileReader] = {}
+
+    @property
+    def location(self) -> str:
+        """The location of the files, for errors."""
+        return self._files.location
+
+    def opened(self, file: StateFileName) -> pa.ipc.RecordBatchFileReader:
+        """The segments of a file.
+
+        Raises:
+            FileNotFoundError: if it does not exist.
+            ValueError: if it is damaged.
+        """
+        if file in self._kept:
+            return self._kept[file]
+        content = self._files.read(file)
+        _, reader = unpack(content)
+        if len(content) <= self._left_bytes:
+            self._kept[file] = reader
+            self._left_bytes -= len(content)
+        return reader
+
+
+def read_records(files: RecordFiles, pin: Pin, group_id: str) -> pa.Table | None:
     """The rows of a pin, by offset, with their idempotency keys. ``None`` if it has no rows.
 
     Args:
@@ -104,10 +153,9 @@ def _keys(offsets: Sequence[int], pin: Pin, group_id: str) -> pa.Array:
     return pa.array(keys, pa.string())
 
 
-def _segment(files: StateFiles, it: RecordSegment, tp: TopicPartition, group_id: str) -> pa.Table:
+def _segment(files: RecordFiles, it: RecordSegment, tp: TopicPartition, group_id: str) -> pa.Table:
     try:
-        _, reader = unpack(files.read(it.file))
-        batch = segment_of(reader, it.number, it.rows)
+        batch = segment_of(files.opened(it.file), it.number, it.rows)
     except (FileNotFoundError, ValueError) as e:
         reason = "does not exist" if isinstance(e, FileNotFoundError) else f"is damaged: {e}"
         raise PinDamaged(
@@ -122,41 +170,56 @@ def _segment(files: StateFiles, it: RecordSegment, tp: TopicPartition, group_id:
     return pa.Table.from_batches([batch])
 
 
-def _of(rows: pa.Table, tp: TopicPartition, ranges: Collection[OffsetRange]) -> pa.Table:
-    mine = rows.filter(_is_of(rows, tp))
-    masks = [_between(mine, it) for it in ranges if it.topic_partition == tp]
-    return mine.filter(_any(masks, mine.num_rows))
+def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[OffsetRange]]:
+    found: dict[TopicPartition, list[OffsetRange]] = {}
+    for it in ranges:
+        found.setdefault(it.topic_partition, []).append(it)
+    return found
 
 
-def _check_origin(rows: pa.Table, ranges: Collection[OffsetRange]) -> None:
-    known = _any([pc.and_(_is_of(rows, it.topic_partition), _between(rows, it)) for it in ranges], rows.num_rows)
-    others = rows.filter(pc.invert(known))
-    if others.num_rows:
-        first = {name: others[name][0].as_py() for name in SOURCE}
+def _places(rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Numbers, Numbers]]:
+    """Yields each partition, the numbers of its rows, and their offsets. Rows without a place are left out."""
+    has_place = np.ones(rows.num_rows, bool)
+    for name in SOURCE:
+        has_place &= rows.column(name).is_valid().to_numpy(zero_copy_only=False)
+    numbers = np.flatnonzero(has_place)
+    if not len(numbers):
+        return
+    topics = rows.column("topic").cast(pa.string()).dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    of_topics = topics.indices.fill_null(0).to_numpy()[numbers]
+    partitions, offsets = (rows.column(name).fill_null(0).to_numpy()[numbers] for name in ("partition", "offset"))
+    order = np.lexsort((partitions, of_topics))
+    of_topics, partitions = of_topics[order], partitions[order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (of_topics[1:] != of_topics[:-1]) | (partitions[1:] != partitions[:-1])
+    for rows_of_partition in np.split(np.arange(len(order)), np.flatnonzero(is_first)[1:]):
+        at, chosen = rows_of_partition[0], order[rows_of_partition]
+        yield TopicPartition(names[of_topics[at]], int(partitions[at])), numbers[chosen], offsets[chosen]
+
+
+def _within(offsets: Numbers, ranges: Iterable[OffsetRange]) -> Numbers:
+    found = np.zeros(len(offsets), bool)
+    for it in ranges:
+        found |= (offsets >= it.next_offset) & (offsets < it.end_offset)
+    return found
+
+
+def _check_origin(others: Sequence[pa.RecordBatch], n_rows: int) -> None:
+    """Rejects rows that belong to no record of the batch."""
+    n_others = sum(it.num_rows for it in others)
+    if n_others:
+        rows = next(it for it in others if it.num_rows)
+        first = {name: rows.column(name)[0].as_py() for name in SOURCE}
         raise InvalidOption(
-            f"{others.num_rows} of {rows.num_rows} rows of the batch belong to no record that it has read. The first one has "
+            f"{n_others} of {n_rows} rows of the batch belong to no record that it has read. The first one has "
             f"topic {first['topic']}, partition {first['partition']} and offset {first['offset']}.",
             remedy="The columns 'topic', 'partition' and 'offset' must be those of the source: do not replace them. Rows of "
             "an outer join without a record of the stream cannot be pinned.",
         )
 
 
-def _is_of(rows: pa.Table, tp: TopicPartition) -> pa.ChunkedArray:
-    of_topic = pc.equal(pc.cast(rows["topic"], pa.string()), tp.topic)
-    return _sure(pc.and_kleene(of_topic, pc.equal(rows["partition"], tp.partition)))
-
-
 def _between(rows: pa.Table, it: OffsetRange) -> pa.ChunkedArray:
     offsets = rows["offset"]
-    return _sure(pc.and_kleene(pc.greater_equal(offsets, it.next_offset), pc.less(offsets, it.end_offset)))
-
-
-def _any(masks: Iterable[pa.ChunkedArray], length: int) -> pa.ChunkedArray:
-    found = pa.chunked_array([pa.array([False] * length, pa.bool_())])
-    for mask in masks:
-        found = pc.or_(found, mask)
-    return found
-
-
-def _sure(mask: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.fill_null(mask, False)
+    is_between = pc.and_kleene(pc.greater_equal(offsets, it.next_offset), pc.less(offsets, it.end_offset))
+    return pc.fill_null(is_between, False)

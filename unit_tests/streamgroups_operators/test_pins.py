@@ -17,8 +17,9 @@ from streamgroups.stable_input.pin_retention import Retention
 from streamgroups.stable_input.pins import Pin, PinFile, RecordSegment
 from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.pin_store import PinStore, check_location, pin_files
-from streamgroups_operators.pinned_records import read_records, write_records
+from streamgroups_operators.pinned_records import RecordFiles, read_records, write_records
 from unit_tests.fake_state_files import FakeStateFiles
+from unit_tests.work import work_of
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TOPIC = TopicIdentity("c1", "t1")
@@ -42,7 +43,7 @@ def batch(*rows: tuple[int, int, str]) -> pa.RecordBatch:
 
 
 def read(files: FakeStateFiles, it: OffsetRange, *segments: RecordSegment) -> list[tuple[int, str, str]]:
-    rows = read_records(files, Pin(it, TOPIC, segments), "billing")
+    rows = read_records(RecordFiles(files), Pin(it, TOPIC, segments), "billing")
     return [] if rows is None else list(zip(*(rows[c].to_pylist() for c in ("offset", "value", COLUMN)), strict=True))
 
 
@@ -110,7 +111,7 @@ def test_times_are_stored_in_utc() -> None:
     files, whole = FakeStateFiles(), OffsetRange(P0, 0, 10)
     seen = pa.array([0], pa.timestamp("us", "America/New_York"))
     (written,) = write_records(files, name(4), [batch((0, 1, "a")).append_column("seen", seen)], [whole], [whole])
-    rows = read_records(files, Pin(whole, TOPIC, (written.segment,)), "billing")
+    rows = read_records(RecordFiles(files), Pin(whole, TOPIC, (written.segment,)), "billing")
     assert rows is not None
     assert rows["seen"].type == pa.timestamp("us", "UTC")
 
@@ -197,3 +198,31 @@ def test_an_unreachable_location_is_reported(tmp_path: Path) -> None:
     location = str(tmp_path / "file" / "below")
     with pytest.raises(SinkUnreachable, match=r"of stable batches cannot be used: Not a directory\. Check 'location'"):
         PinStore(location, "g", "e", pin_files(location, "g", "e"), FakeStateFiles()).write(pin_file(name(1)))
+
+
+def test_X7_the_work_of_a_task_is_linear_in_its_partitions() -> None:
+    def work(n: int) -> int:
+        ranges = [OffsetRange(TopicPartition("orders", p), 0, 9) for p in range(n)]
+        rows = [batch(*((p, 3, "a") for p in range(n)))]
+        return work_of(lambda: write_records(FakeStateFiles(), name(4), rows, ranges, ranges))
+
+    assert work(200) < 2.5 * work(100)
+
+
+@pytest.mark.parametrize(("most_bytes", "reads"), [(1 << 20, 1), (1, 3)])
+def test_X7_a_task_reads_a_file_of_many_pins_once_if_it_is_small(most_bytes: int, reads: int) -> None:
+    class Files(FakeStateFiles):
+        reads = 0
+
+        def read(self, file: StateFileName) -> memoryview:
+            self.reads += 1
+            return super().read(file)
+
+    files, ranges = Files(), [OffsetRange(TopicPartition("orders", p), 0, 9) for p in range(3)]
+    written = write_records(files, name(4), [batch(*((p, 3, "a") for p in range(3)))], ranges, ranges)
+    opened = RecordFiles(files, most_bytes)
+    for r, it in zip(ranges, written, strict=True):
+        rows = read_records(opened, Pin(r, TOPIC, (it.segment,)), "billing")
+        assert rows is not None
+        assert rows["partition"].to_pylist() == [r.topic_partition.partition]
+    assert files.reads == reads

@@ -16,7 +16,7 @@ from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input.pins import Pin, RecordSegment
 from streamgroups.state.file_names import StateFileName
 from streamgroups_operators.pin_store import reaching, record_files
-from streamgroups_operators.pinned_records import WrittenSegment, read_records, write_records
+from streamgroups_operators.pinned_records import RecordFiles, WrittenSegment, read_records, write_records
 from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 
@@ -140,10 +140,11 @@ class ReadRecords(Shipped):
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_python_worker()
         effect = self._effect
+        with reaching(effect.location):
+            files = RecordFiles(record_files(effect.location, effect.group_id, effect.name))
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with reaching(effect.location):
-                    files = record_files(effect.location, effect.group_id, effect.name)
                     rows = read_records(files, self._pins[number], effect.group_id)
                 if rows is not None:
                     yield from rows.to_batches()
