@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -198,8 +198,9 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._query.name,
         )
         direct_columns = self._query.direct_columns if time_report is None else None
+        ids = end.get("topics", {})
         return [
-            RangesPartition(task, time_report, plan, watermark_ms, member, direct_columns, end.get("topics", {}))
+            RangesPartition(task, time_report, plan, watermark_ms, member, direct_columns, _ids_of(task, ids))
             for task, plan in zip(tasks, plans, strict=True)
         ]
 
@@ -320,13 +321,19 @@ class BatchReader(Shipped, DataSourceReader):
         tasks = pack(ranges, self._packing, record_bytes(cluster, partitions))
         identities = cluster.identities({tp.topic for tp in partitions})
         ids = {topic: it.topic_id for topic, it in identities.items() if it.topic_id is not None}
-        return [RangesPartition(task, topic_ids=ids) for task in tasks] or [RangesPartition(())]
+        return [RangesPartition(task, topic_ids=_ids_of(task, ids)) for task in tasks] or [RangesPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads the ranges of one task, in a worker."""
         assert isinstance(partition, RangesPartition)
         settings = settings_of(self._options, self._group_id, partition.topic_ids, records_gaps=False)
         return read_task(partition.ranges, self._schema, self._options, settings, lambda *_: None, None)
+
+
+def _ids_of(ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]) -> dict[str, str]:
+    """The ids of the topics of a task. Spark sends them to its worker."""
+    topics = {r.topic_partition.topic for r in ranges}
+    return {topic: topic_ids[topic] for topic in sorted(topics) if topic in topic_ids}
 
 
 def _log_ignored(options: SourceOptions) -> None:
