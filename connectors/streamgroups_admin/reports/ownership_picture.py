@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from streamgroups.groups.audit import OwnershipEpoch, ownership_epochs
@@ -101,9 +101,10 @@ def picture(events: Sequence[Event], marks: Sequence[Mark]) -> Picture:
         started_ms = max((t for t in starts if t <= own[0].time_ms), default=own[0].time_ms)
         lives[member].append(Life(started_ms, own[0].time_ms, max(own[-1].time_ms, killed_ms or 0)))
     stays: defaultdict[TopicPartition, list[Stay]] = defaultdict(list)
+    progress = {key: _progress(own) for key, own in by_run.items()}
     for ownership_epoch in ownership_epochs(events):
-        key = (ownership_epoch.member, ownership_epoch.run)
-        stays[ownership_epoch.topic_partition].append(_stay(ownership_epoch, by_run[key], ends[key]))
+        key, tp = (ownership_epoch.member, ownership_epoch.run), ownership_epoch.topic_partition
+        stays[tp].append(_stay(ownership_epoch, progress[key][tp], ends[key]))
     for of_partition in stays.values():
         if of_partition[-1].ended == _ENDED["silent"]:
             # According to the history, it still reads, because no member has read the range again.
@@ -127,18 +128,38 @@ def _killed_ms(
     return next((t for t in kills if next_ms is None or t < next_ms), None)
 
 
-def _stay(ownership_epoch: OwnershipEpoch, own: Sequence[Event], killed_ms: int | None) -> Stay:
-    tp = ownership_epoch.topic_partition
-    during = [e for e in own if ownership_epoch.begin_ms <= e.time_ms <= ownership_epoch.end_ms]
-    commits = tuple((e.time_ms, e.offsets[tp]) for e in during if e.kind is Kind.COMMITTED and tp in e.offsets)
-    first = next(e.offsets[tp] for e in during if e.kind is Kind.ASSIGNED and tp in e.offsets)
+@dataclass(slots=True)
+class _Progress:
+    """The progress of a run with one partition: times and offsets, in the order of its events."""
+
+    assigned: list[tuple[int, int]] = field(default_factory=list)
+    committed: list[tuple[int, int]] = field(default_factory=list)
+    planned: list[tuple[int, OffsetRange]] = field(default_factory=list)
+
+
+def _progress(own: Iterable[Event]) -> Mapping[TopicPartition, _Progress]:
+    found: defaultdict[TopicPartition, _Progress] = defaultdict(_Progress)
+    for event in own:
+        if event.kind is Kind.PLANNED:
+            for r in event.ranges:
+                found[r.topic_partition].planned.append((event.time_ms, r))
+        elif event.kind in (Kind.ASSIGNED, Kind.COMMITTED):
+            for tp, offset in event.offsets.items():
+                of = found[tp].assigned if event.kind is Kind.ASSIGNED else found[tp].committed
+                of.append((event.time_ms, offset))
+    return found
+
+
+def _stay(ownership_epoch: OwnershipEpoch, progress: _Progress, killed_ms: int | None) -> Stay:
+    tp, begin_ms, end_ms = ownership_epoch.topic_partition, ownership_epoch.begin_ms, ownership_epoch.end_ms
+    commits = tuple(it for it in progress.committed if begin_ms <= it[0] <= end_ms)
+    first = next(offset for time_ms, offset in progress.assigned if begin_ms <= time_ms <= end_ms)
     done = max([first, *(offset for _, offset in commits)])
-    abandoned, since_ms = None, ownership_epoch.end_ms
-    planned = [(e, r) for e in during if e.kind is Kind.PLANNED for r in e.ranges if r.topic_partition == tp]
+    abandoned, since_ms = None, end_ms
+    planned = [it for it in progress.planned if begin_ms <= it[0] <= end_ms]
     if planned and planned[-1][1].end_offset > done:
-        last, latest = planned[-1]
+        since_ms, latest = planned[-1]
         abandoned = OffsetRange(tp, max(done, latest.next_offset), latest.end_offset)
-        since_ms = last.time_ms
     if ownership_epoch.ended != "silent" or killed_ms is None:
         return Stay(
             ownership_epoch, ownership_epoch.end_ms, _ENDED[ownership_epoch.ended], first, commits, abandoned, since_ms
