@@ -305,7 +305,7 @@ MUTANTS = (
         "F2",
         "ledgers",
         "streamgroups/ledgers/fences.py",
-        "if not_greater and not is_owner(not_greater):",
+        "if not_greater and not is_owner(sorted(not_greater)):",
         "if False:",
         "a former owner takes a ledger over",
     ),
