@@ -305,6 +305,23 @@ def test_S7_a_task_records_the_gap_that_it_finds(
     assert len(slept) == 2
 
 
+def test_S7_gaps_of_several_partitions_are_recorded_together(
+    go: Callable[..., Fetched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The retention of a topic applies to all its partitions at the same time, and each record waits for its check."""
+    cluster, slept = FakeCluster(lambda: 0), list[float]()
+    cluster.create_topic("flights", 2)
+    metadata_store = AdminMetadataStore(FakeAdmin(cluster))
+    monkeypatch.setattr(metadata_store_of_kafka, "KafkaMetadataStore", lambda _client, **_: metadata_store)
+    monkeypatch.setattr(GapRecords.__init__, "__defaults__", (slept.append,))
+    gone = (False, [(tp, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)) for tp in (P0, P1)])
+    go(Fetched(gone, bounds=(4, 9)), OffsetRange(P0, 0, 9), OffsetRange(P1, 0, 9), fail=False, records=True)
+    stored = cluster.all_committed(gaps_group_of("readers"))
+    found = {tp: [(g.from_offset, g.to_offset) for g in Gaps.parse(it.metadata).newest] for tp, it in stored.items()}
+    assert found == {P0: [(0, 4)], P1: [(0, 4)]}
+    assert len(slept) == 1
+
+
 def test_S4_records_that_a_former_leader_does_not_have_are_requested_again(go: Callable[..., Fetched]) -> None:
     assert go(Fetched(GONE, bounds=(0, 9)), OffsetRange(P0, 5, 9)).continued == [(P0, 5)]
 

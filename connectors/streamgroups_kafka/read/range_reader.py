@@ -81,6 +81,7 @@ class _Reading:
         self._last_error = ""
         self._log = client_log(settings.client.get("bootstrap.servers"))
         self._rejection: StreamGroupsError | None = None
+        self._gaps: list[PartitionGap] = []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -91,8 +92,11 @@ class _Reading:
             deadline_s = self._deadline_s()
             while fetcher.n_open():
                 progressed, errors = fetcher.fill()
-                for topic_partition, error in errors:
-                    self._on_error(fetcher, topic_partition, error)
+                try:
+                    for topic_partition, error in errors:
+                        self._on_error(fetcher, topic_partition, error)
+                finally:
+                    self._record_gaps()
                 # Only records and ends of ranges count as progress; repeated errors of a broker do not.
                 if progressed:
                     self._log.succeeded()
@@ -159,7 +163,8 @@ class _Reading:
         continues_at = min(oldest, required.end_offset) if is_expired else required.end_offset
         if self._settings.records_gaps:
             cause = Cause.EXPIRED if is_expired else Cause.TRUNCATED
-            self._record_gap(topic_partition, Gap(required.next_offset, continues_at, cause, now_ms()))
+            gap = Gap(required.next_offset, continues_at, cause, now_ms())
+            self._gaps.append(PartitionGap(topic_partition, gap))
         if required.next_offset < oldest < required.end_offset:
             fetcher.seek(topic_partition, oldest)
         else:
@@ -171,7 +176,11 @@ class _Reading:
         except KafkaException as e:
             raise self._translated(e.args[0], f"The offsets of {topic_partition}", topic_partition.topic) from None
 
-    def _record_gap(self, topic_partition: TopicPartition, gap: Gap) -> None:
+    def _record_gaps(self) -> None:
+        """Records the new gaps together: the records of many partitions expire at the same time."""
+        gaps, self._gaps = self._gaps, []
+        if not gaps:
+            return
         # Each worker waits for the imports of this module, and few have a gap to record.
         from streamgroups_kafka.admin.gap_records import GapRecords
         from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
@@ -180,7 +189,7 @@ class _Reading:
         records = GapRecords(
             lambda: KafkaMetadataStore(settings.client, retry_timeout_s=_GAPS_S), settings.group_id, now_ms
         )
-        records.record([PartitionGap(topic_partition, gap)], alone=False)
+        records.record(gaps, alone=False)
 
     def _deadline_s(self) -> float:
         return time.monotonic() + self._settings.timeout_ms / 1000
