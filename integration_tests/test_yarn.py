@@ -37,6 +37,15 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def program_with_state(directory: Path, state: Path) -> Path:
+    """The program of the documents with the option ``stateLocation``."""
+    text, loaded = HOURS.read_text(encoding="utf-8"), ".load()\n"
+    assert text.count(loaded) == 1
+    program = directory / HOURS.name
+    program.write_text(text.replace(loaded, f'.option("stateLocation", "{state}"){loaded}'), encoding="utf-8")
+    return program
+
+
 @pytest.fixture(scope="module")
 def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnCluster]:
     with yarn_cluster(tmp_path_factory.mktemp("yarn")) as cluster:
@@ -51,11 +60,11 @@ def test_X2_an_executor_and_the_application_master_are_killed(
         bootstrap = kafka.bootstrap_servers
         create_topic(AdminClient({"bootstrap.servers": bootstrap}), "flights", PARTITIONS, {"retention.ms": "-1"})
         run = Run(bootstrap, "hours", tmp_path, {"flights": "flights"})
-        variables = {"BROKERS": bootstrap, "DATABASE": postgres, "STATE": str(tmp_path / "state")}
+        variables = {"BROKERS": bootstrap, "DATABASE": postgres}
         options = [f"spark.yarn.appMasterEnv.{name}={value}" for name, value in variables.items()]
         submitted = yarn.submit(
             *(word for option in options for word in ("--conf", option)),
-            *("--archives", ARCHIVE, str(HOURS), "hdfs:///checkpoints/one"),
+            *("--archives", ARCHIVE, str(program_with_state(tmp_path, tmp_path / "state")), "hdfs:///checkpoints/one"),
             log=tmp_path / "log",
             environment=outside_environment() | {"PYSPARK_PYTHON": PYTHON},
             directory=packed,

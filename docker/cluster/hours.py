@@ -1,8 +1,7 @@
 """Counts flights by carrier and hour, and writes the counts to PostgreSQL, exactly once: hours.py CHECKPOINT
 
 The windows of the tutorial for a cluster. Any number of drivers share the group. Each has its own checkpoint, and all
-checkpoints are in one directory, which drivers and executors share. It also contains the state, unless the variable STATE has
-another location.
+checkpoints are in one directory, which drivers and executors share. It also contains the state.
 """
 
 import os
@@ -24,7 +23,6 @@ def start() -> StreamingQuery:
         .option("group.id", "hours")
         .option("subscribe", "flights")
         .option("startingOffsets", "earliest")
-        .options(**({"stateLocation": os.environ["STATE"]} if "STATE" in os.environ else {}))
         .load()
     )
     hours = sg.windows(

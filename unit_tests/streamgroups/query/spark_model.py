@@ -220,7 +220,8 @@ class Run:
         subscription = self.settings.subscription
         hooks: dict[str, Any] = {}
         if self._sink is not None:
-            ledger = LedgerPositions(self._sink, "airline", self.settings.on_restart)
+            # A source uses this part of a sink only.
+            ledger = LedgerPositions(self._sink, "airline", self.settings.on_restart)  # type: ignore[arg-type]
             hooks = {"take_over": ledger.take_over, "next_reset": ledger.next_reset, "move_ledger": ledger.move}
         self._member = FakeMember(
             self.world.group,
