@@ -1,8 +1,8 @@
 """Processors in one worker of an instance beside drivers of their own, and a small processor beside a large one.
 
 A family of ``benchmarks.command``. Each processor copies a topic, and a Kafka sink writes it exactly once. The drivers are
-``streamgroups processors run``, one for each processor. All processes have Spark's default memory and two task slots. The memory of
-pages that processes share counts once. Source: SEMANTICS P2; Spark's "Job Scheduling".
+``streamgroups processors run``, one for each processor, with two task slots. The worker has its default: two for each processor. All
+processes have Spark's default memory. The memory of pages that processes share counts once. Source: SEMANTICS P2; Spark's "Job Scheduling".
 """
 
 from __future__ import annotations
@@ -133,10 +133,11 @@ def _instance(
         documents: the definitions.
         more: more settings of Spark.
     """
+    settings = {name: value for name, value in _SETTINGS.items() if name != "spark.master"} | dict(more)
     with closing(RealInstance(bench.bootstrap, directory)) as instance:
         for document in documents:
             instance.define(document["name"], **document)
-        confs = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in {**_SETTINGS, **more}.items())
+        confs = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
         command = f"{{python}} {{program}} {{arguments}} {confs}"
         with instance.manager("--slots", "4", "--max-workers", "1", "--worker-command", command):
             yield instance

@@ -341,6 +341,11 @@ def active_session(ran: Ran) -> None:
     assert found == [ran.spark]
 
 
+@fact("SparkConf has the master of the start of the JVM", "workers.worker_session")
+def master_of_the_configuration(ran: Ran) -> None:
+    assert private_spark.configured_master({}) == ran.spark.sparkContext.master
+
+
 @fact(
     "SparkContext._gateway calls the JVM, and the status tracker counts the driver as an executor",
     "ops.supervise, ops.executors",

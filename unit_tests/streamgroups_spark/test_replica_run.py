@@ -26,7 +26,7 @@ def steps() -> list[Callable[[], object]]:
 
 @pytest.fixture
 def replica(monkeypatch: pytest.MonkeyPatch, steps: list[Any]) -> Iterator[replica_run.ReplicaRun]:
-    monkeypatch.setattr(replica_run, "register", lambda _: None)
+    monkeypatch.setattr(replica_run, "register", lambda _, parallelism: None)
     session = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None))
     spark = SimpleNamespace(newSession=lambda: session)
 

@@ -79,11 +79,11 @@ def _run(
     from streamgroups_spark.workers.replica_run import ReplicaRun, declared_replica
     from streamgroups_spark.workers.shared_states import announce
     from streamgroups_spark.workers.worker_process import WorkerProcess
-    from streamgroups_spark.workers.worker_session import WORKER_SETTINGS, check_scheduler
+    from streamgroups_spark.workers.worker_session import check_scheduler, share_of_tasks, worker_settings
 
     # Spark starts before the first heartbeat: the worker then starts its processors at once.
     with (
-        spark_session(f"streamgroups-{instance.name}-{worker.id}", {**WORKER_SETTINGS, **settings}) as spark,
+        spark_session(f"streamgroups-{instance.name}-{worker.id}", worker_settings(worker.slots, settings)) as spark,
         closing(instance.log.reader()) as reader,
     ):
         check_scheduler(spark)
@@ -96,7 +96,9 @@ def _run(
             worker,
             reader,
             instance.log.writer(),
-            lambda placement, definition: ReplicaRun(spark, placement, definition, run_replica, listener),
+            lambda placement, definition: ReplicaRun(
+                spark, placement, definition, run_replica, listener, parallelism=share_of_tasks(spark, worker.slots)
+            ),
             stop_requested,
         )
         print_message(f"Worker {worker.id} of instance '{instance.name}' runs up to {worker.slots} processors.")

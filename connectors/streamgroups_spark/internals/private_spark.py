@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext, cloudpickle
+from pyspark import SparkConf, SparkContext, cloudpickle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 #: All modules that Spark runs as a Python process have names with this prefix.
 PROCESSES = "pyspark."
+#: The master without a configuration: a task for each core.
+_LOCAL = "local[*]"
 #: The class of the sink of a query whose format is in Python.
 PYTHON_SINK = "PythonTable"
 
@@ -91,6 +93,17 @@ def registered_executors(spark: SparkSession) -> int:
     """Returns the number of executors that are registered at the driver, without the driver itself."""
     jsc: Any = spark.sparkContext._jsc
     return len(jsc.sc().statusTracker().getExecutorInfos()) - 1
+
+
+def configured_master(settings: Mapping[str, str]) -> str:
+    """Returns the master of an application; without a configuration ``local[*]``. Starts the JVM of the driver.
+
+    Args:
+        settings: the settings of the application, which the JVM needs at its start. Those of ``spark-submit`` and of
+            ``spark-defaults.conf`` are added.
+    """
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
+    return SparkConf().get("spark.master", _LOCAL)
 
 
 def jvm_is_gone() -> bool:

@@ -88,6 +88,7 @@ class ReplicaRun:
         definition: the definition of the processor.
         run: runs it.
         listener: a listener of the queries; ``None`` without one.
+        parallelism: the number of its tasks that can run at once; ``None``: all of Spark's.
     """
 
     def __init__(
@@ -97,8 +98,9 @@ class ReplicaRun:
         definition: Definition,
         run: RunReplica,
         listener: StreamingQueryListener | None = None,
+        parallelism: int | None = None,
     ) -> None:
-        self.placement, self._definition = placement, definition
+        self.placement, self._definition, self._parallelism = placement, definition, parallelism
         self._spark, self._run_replica, self._listener = spark, run, listener
         self._stop = threading.Event()
         self._query: StreamingQuery | None = None
@@ -158,7 +160,7 @@ class ReplicaRun:
         try:
             with _registering:
                 session = self._spark.newSession()
-                register(session)
+                register(session, parallelism=self._parallelism)
                 if self._listener is not None:
                     session.streams.addListener(self._listener)
             session.sparkContext.setLocalProperty(_POOL, str(self.placement.replica))
