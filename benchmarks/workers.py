@@ -1,7 +1,7 @@
 """Processors in one worker of an instance beside drivers of their own, and a small processor beside a large one.
 
 A family of ``benchmarks.command``. Each processor copies a topic, and a Kafka sink writes it exactly once. The drivers are
-``streamgroups processors run``, one for each processor, with two task slots. The worker has its default: two for each processor. All
+``streamgroups processors run``, one for each processor, with two task slots. The worker has its default: one for each processor. All
 processes have Spark's default memory. The memory of pages that processes share counts once. Source: SEMANTICS P2; Spark's "Job Scheduling".
 """
 

@@ -1,7 +1,7 @@
 """The documented job on YARN in cluster mode: an executor and the application master are killed, and each row is there once.
 
-The checkpoint is on HDFS. The state is in a directory that all containers share, because Arrow reads HDFS only with Hadoop's
-native library, which no package here has. Source: docs/deploy.rst, "YARN"; X2, G12.
+The archive and the program are on HDFS. Checkpoint and state are in a directory that all containers share, because Arrow reads HDFS
+only with Hadoop's native library, which no package here has. Source: docs/deploy.rst, "YARN"; X2, G12.
 """
 
 from __future__ import annotations
@@ -64,7 +64,12 @@ def test_X2_an_executor_and_the_application_master_are_killed(
         options = [f"spark.yarn.appMasterEnv.{name}={value}" for name, value in variables.items()]
         submitted = yarn.submit(
             *(word for option in options for word in ("--conf", option)),
-            *("--archives", ARCHIVE, str(program_with_state(tmp_path, tmp_path / "state")), "hdfs:///checkpoints/one"),
+            *(
+                "--archives",
+                ARCHIVE,
+                str(program_with_state(tmp_path, tmp_path / "state")),
+                f"file://{tmp_path}/checkpoints/one",
+            ),
             log=tmp_path / "log",
             environment=outside_environment() | {"PYSPARK_PYTHON": PYTHON},
             directory=packed,

@@ -29,6 +29,16 @@ _SOURCE = Path(__file__).parent / "yarn" / "MiniYarn.java"
 _HOME = Path(pyspark.__file__).parent
 #: Classes that Hadoop creates at run time, with the modules of Java 17.
 _OPENS = ("--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-exports=java.base/sun.net.dns=ALL-UNNAMED")
+#: What Hadoop's mini cluster needs and does not contain: assertions of its tests, and the certificates of the resource manager.
+_NEEDED = (
+    "org.junit.jupiter:junit-jupiter-api:5.12.2",
+    "org.junit.platform:junit-platform-commons:1.12.2",
+    "org.opentest4j:opentest4j:1.3.0",
+    "org.apiguardian:apiguardian-api:1.1.2",
+    "org.bouncycastle:bcprov-jdk18on:1.78.1",
+    "org.bouncycastle:bcpkix-jdk18on:1.78.1",
+    "org.bouncycastle:bcutil-jdk18on:1.78.1",
+)
 _APPLICATION_MASTER, _EXECUTOR = "yarn.ApplicationMaster", "YarnCoarseGrainedExecutorBackend"
 
 
@@ -112,9 +122,9 @@ def yarn_cluster(directory: Path) -> Iterator[YarnCluster]:
     """
     java = find_java()
     version = next((_HOME / "jars").glob("hadoop-client-api-*.jar")).stem.removeprefix("hadoop-client-api-")
-    coordinate = f"org.apache.hadoop:hadoop-client-minicluster:{version}"
+    coordinates = (f"org.apache.hadoop:hadoop-client-minicluster:{version}", *_NEEDED)
     try:
-        found = cached_jars("mini-yarn", version, lambda to, _: fetch_exactly(to, [coordinate], java))
+        found = cached_jars("mini-yarn", version, lambda to, _: fetch_exactly(to, coordinates, java))
     except StreamGroupsError as e:
         pytest.skip(f"Hadoop's mini cluster cannot be downloaded: {e}")
     jars = [str(found.directory / name) for name in found.jars]

@@ -13,7 +13,18 @@ import org.apache.hadoop.yarn.server.MiniYARNCluster;
 public class MiniYarn {
   static final int NODES = 2;
 
-  public static void main(String[] args) throws Exception {
+  public static void main(String[] args) {
+    try {
+      run(args);
+      System.exit(0);
+    } catch (Throwable e) {
+      // Threads of a started part would keep the process.
+      e.printStackTrace();
+      System.exit(1);
+    }
+  }
+
+  static void run(String[] args) throws Exception {
     File root = new File(args[0]);
     File conf = new File(root, "conf");
     conf.mkdirs();
@@ -30,6 +41,8 @@ public class MiniYarn {
     yarn.setInt("yarn.nodemanager.resource.memory-mb", 4096);
     yarn.setInt("yarn.nodemanager.resource.cpu-vcores", 4);
     yarn.setFloat("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", 99.5f);
+    yarn.set("yarn.scheduler.capacity.root.queues", "default");
+    yarn.set("yarn.scheduler.capacity.root.default.capacity", "100");
     yarn.setFloat("yarn.scheduler.capacity.maximum-am-resource-percent", 1.0f);
     // The logs of containers stay in the directory of the cluster.
     yarn.setInt("yarn.nodemanager.delete.debug-delay-sec", 600);
@@ -39,13 +52,18 @@ public class MiniYarn {
     if (!cluster.waitForNodeManagersToConnect(60_000)) {
       throw new IllegalStateException("The node managers do not connect.");
     }
-    try (OutputStream out = new FileOutputStream(new File(conf, "core-site.xml"))) {
-      cluster.getConfig().writeXml(out);
+    // A class of this process.
+    Configuration written = new Configuration(cluster.getConfig());
+    written.set("net.topology.node.switch.mapping.impl", "org.apache.hadoop.net.ScriptBasedMapping");
+    // The defaults of YARN precede core-site.xml.
+    for (String name : new String[] {"core-site.xml", "yarn-site.xml"}) {
+      try (OutputStream out = new FileOutputStream(new File(conf, name))) {
+        written.writeXml(out);
+      }
     }
     System.out.println("ready");
     while (System.in.read() >= 0) {}
     cluster.stop();
     dfs.shutdown();
-    System.exit(0);
   }
 }

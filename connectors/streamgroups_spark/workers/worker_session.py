@@ -26,7 +26,7 @@ _SETTINGS: Mapping[str, str] = {_MODE: "FAIR", "spark.ui.showConsoleProgress": "
 def worker_settings(slots: int, settings: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings of the session.
 
-    On this machine only, Spark has a task slot for each core and each processor. The operating system shares the cores.
+    On this machine only, Spark has a task slot for each core, and at least one for each processor.
 
     Args:
         slots: the slots of the worker for processors.
@@ -34,7 +34,7 @@ def worker_settings(slots: int, settings: Mapping[str, str]) -> dict[str, str]:
     """
     found = {**_SETTINGS, **settings}
     if configured_master(found) == _ALL_CORES:
-        found[_MASTER] = f"local[{slots * (os.cpu_count() or 1)}]"
+        found[_MASTER] = f"local[{max(slots, os.cpu_count() or 1)}]"
     return found
 
 
