@@ -27,7 +27,7 @@ Cost: TypeAlias = Callable[[Callable[[], object]], float]
 
 _BATCHES = 3
 _PARTITIONS = (1_000, 10_000, 100_000)
-_MEMBERS = (10, 100, 1_000)
+_MEMBERS = (10, 100)
 _PARTITIONS_OF_MEMBERS = 2_000
 
 
