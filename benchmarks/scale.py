@@ -14,10 +14,9 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
@@ -25,6 +24,7 @@ from rich.console import Console
 import streamgroups as sg
 from benchmarks.bench import QUICK, Bench, Scale, session
 from benchmarks.growth import Growth, rst, table
+from benchmarks.soak import RUNNER, spark_processes
 from benchmarks.sources import STREAMGROUPS, stream_frame, until_end
 from streamgroups.groups.history import no_history
 from streamgroups.groups.membership import Owned
@@ -84,13 +84,7 @@ def _partitions(bench: Bench, count: int) -> tuple[float, float, float]:
 
 
 def _source_bytes() -> int:
-    found = 0
-    for process in psutil.Process().children(recursive=True):
-        # Zombies too.
-        with suppress(psutil.NoSuchProcess):
-            if "python_streaming_source_runner" in " ".join(process.cmdline()):
-                found = max(found, process.memory_info().rss)
-    return found
+    return max((rss_bytes for _, role, rss_bytes in spark_processes() if role == RUNNER), default=0)
 
 
 # ---- groups and members ----------------------------------------------------------------------------------------------

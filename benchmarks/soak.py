@@ -95,7 +95,7 @@ def _soak(spark: SparkSession, bootstrap: str, directory: str, seconds: float, p
                 # If the query fails, the benchmark ends with the error of the query.
                 if query.awaitTermination(_SAMPLE_S):  # type: ignore[arg-type]
                     raise RuntimeError("the query ended by itself")
-                samples += [Sample(at_s, p.pid, role, rss_bytes) for p, role, rss_bytes in _processes()]
+                samples += [Sample(at_s, p.pid, role, rss_bytes) for p, role, rss_bytes in spark_processes()]
             progress = query.lastProgress
             if progress is None or not progress.numInputRows:
                 raise RuntimeError("the query reads nothing")
@@ -104,7 +104,7 @@ def _soak(spark: SparkSession, bootstrap: str, directory: str, seconds: float, p
             query.stop()
 
 
-def _processes() -> Iterator[tuple[psutil.Process, str, int]]:
+def spark_processes() -> Iterator[tuple[psutil.Process, str, int]]:
     """Spark's processes below this one, with their roles and their memory."""
     for process in psutil.Process().children(recursive=True):
         try:

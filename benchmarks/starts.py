@@ -25,6 +25,7 @@ from benchmarks.rounds import Rounds
 from benchmarks.sources import EMPTY, SPARK, STREAMGROUPS
 from benchmarks.starting_program import EMPTY_FORMAT
 from benchmarks.workload import SteadyLoad, create
+from integration_tests.programs import running_command
 from integration_tests.spark_kafka import spark_kafka_jars
 from streamgroups_testkit.waits import wait_until
 
@@ -61,7 +62,9 @@ def starts(bench: Bench) -> Iterator[Row]:
 def _first_row_s(bench: Bench, topic: str, source: str, busy: int) -> float:
     with ExitStack() as stack:
         for _ in range(busy):
-            stack.enter_context(_running([sys.executable, "-c", _BUSY], bench.directory / "busy.log"))
+            stack.enter_context(
+                running_command([sys.executable, "-c", _BUSY], bench.directory / "busy.log", os.environ)
+            )
         began_s = time.time()
         lines = stack.enter_context(_program(bench, topic, source, uuid.uuid4().hex))
         return _event_s(lines, "rows") - began_s
@@ -91,20 +94,13 @@ def _program(bench: Bench, topic: str, source: str, group: str) -> Iterator[Path
         "checkpoint": str(bench.directory / uuid.uuid4().hex),
         "spark": {"spark.master": f"local[{TASKS}]", "spark.ui.enabled": "false", **jars},
     }
-    with _running([sys.executable, "-m", "benchmarks.starting_program", json.dumps(config)], output):
-        yield output
-
-
-@contextmanager
-def _running(command: list[str], output: Path) -> Iterator[None]:
+    command = [sys.executable, "-m", "benchmarks.starting_program", json.dumps(config)]
     with output.open("wb") as file:
         environ = {**os.environ, **environment()}
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.DEVNULL, env=environ)
         try:
-            yield
+            yield output
         finally:
-            if command[1] == "-c":
-                process.kill()
             assert process.stdin is not None
             process.stdin.close()
             process.wait(60)

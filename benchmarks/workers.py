@@ -22,8 +22,6 @@ from types import MappingProxyType
 from typing import Any
 
 import psutil
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
 
 from benchmarks.bench import TASKS, Bench
 from benchmarks.figures import MB, MS, RECORDS_PER_S, Cell, Missing, Row, compare, median_of, percentile_of
@@ -37,6 +35,7 @@ from integration_tests.programs import running_command
 from integration_tests.spark_events import logged_queries
 from streamgroups_kafka.admin.connection import AdminSession
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.waits import wait_until
 
 DRIVERS, ALONE = "four drivers", "alone"
@@ -113,10 +112,10 @@ def _copied(bench: Bench, start: _Start) -> _Run:
         written = 0
         for _ in range(_WARM_UPS):
             written += _write(bench, source, warm_up)
-            _wait_for(bench, groups, written)
+            _wait_for(bench, source, groups, written)
         began_s = time.monotonic()
         more = _write(bench, source, backlog)
-        _wait_for(bench, groups, written + more)
+        _wait_for(bench, source, groups, written + more)
         took_s = time.monotonic() - began_s
         return _Run(more * len(groups) / took_s, sum(map(_memory_bytes, pids)) / _MIB)
 
@@ -180,21 +179,13 @@ def _write(bench: Bench, topic: str, records: int) -> int:
     return count * each * _PARTITIONS
 
 
-def _wait_for(bench: Bench, groups: Sequence[str], records: int) -> None:
+def _wait_for(bench: Bench, topic: str, groups: Sequence[str], records: int) -> None:
     """Waits until each group has committed this number of records."""
-    admin = AdminClient({"bootstrap.servers": bench.bootstrap, "log_level": 0})
-    wait_until(
-        lambda: all(_committed(admin, it) >= records for it in groups),
-        "all records are copied",
-        _WAIT_S,
-        interval_s=0.1,
-    )
 
+    def is_copied(group: str) -> bool:
+        return sum(committed_offsets(bench.bootstrap, group, topic).values()) >= records
 
-def _committed(admin: AdminClient, group: str) -> int:
-    request = ConsumerGroupTopicPartitions(group)
-    found = admin.list_consumer_group_offsets([request])[group].result(30).topic_partitions
-    return sum(max(it.offset, 0) for it in found)
+    wait_until(lambda: all(map(is_copied, groups)), "all records are copied", _WAIT_S)
 
 
 def _memory_bytes(pid: int) -> int:
@@ -230,7 +221,7 @@ def _small_triggers(bench: Bench) -> tuple[list[float], list[float]]:
         wait_until(lambda: len(triggers("small")) >= warm_up + counted, "the small one runs", _WAIT_S, interval_s=1)
         alone = [float(took_ms) for _, took_ms in triggers("small")[warm_up:]]
         instance.start("large")
-        _wait_for(bench, [f"{instance.name}.large"], backlog)
+        _wait_for(bench, large, [f"{instance.name}.large"], backlog)
         wait_until(lambda: triggers("large"), "its triggers are in the event log", _WAIT_S)
         began_s, last_s, last_ms = triggers("large")[0][0], *triggers("large")[-1]
         until_s = last_s + last_ms / 1_000

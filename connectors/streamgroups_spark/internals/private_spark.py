@@ -31,7 +31,7 @@ SOURCE_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 #: All modules that Spark runs as a Python process have names with this prefix.
 PROCESSES = "pyspark."
 #: The master without a configuration: a task for each core.
-_LOCAL = "local[*]"
+ALL_CORES = "local[*]"
 #: The class of the sink of a query whose format is in Python.
 PYTHON_SINK = "PythonTable"
 
@@ -103,7 +103,7 @@ def configured_master(settings: Mapping[str, str]) -> str:
             ``spark-defaults.conf`` are added.
     """
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
-    return SparkConf().get("spark.master", _LOCAL)
+    return SparkConf().get("spark.master", ALL_CORES)
 
 
 def jvm_is_gone() -> bool:

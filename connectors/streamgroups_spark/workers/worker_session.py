@@ -13,12 +13,11 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from streamgroups_spark.internals.private_spark import configured_master
+from streamgroups_spark.internals.private_spark import ALL_CORES, configured_master
 
 logger = logging.getLogger(__name__)
 
 _MODE, _MASTER = "spark.scheduler.mode", "spark.master"
-_ALL_CORES = "local[*]"
 #: Progress bars would be mixed with the lines of the log.
 _SETTINGS: Mapping[str, str] = {_MODE: "FAIR", "spark.ui.showConsoleProgress": "false"}
 
@@ -33,7 +32,7 @@ def worker_settings(slots: int, settings: Mapping[str, str]) -> dict[str, str]:
         settings: the settings of the user.
     """
     found = {**_SETTINGS, **settings}
-    if configured_master(found) == _ALL_CORES:
+    if configured_master(found) == ALL_CORES:
         found[_MASTER] = f"local[{max(slots, os.cpu_count() or 1)}]"
     return found
 
