@@ -40,7 +40,7 @@ from streamgroups_spark.bridge.plan import (
 )
 from streamgroups_spark.internals import pickle_checks, private_spark
 from streamgroups_spark.internals.pickle_checks import shipped_class, shipped_function
-from streamgroups_spark.internals.private_spark import main_module, pickled, unpickled
+from streamgroups_spark.internals.private_spark import main_module, number_for_each_task, pickled, unpickled
 from streamgroups_spark.internals.spark_api import to_arrow_schema
 from streamgroups_spark.messages.query import DurationRequest, FinishedRequest, QueryFacts, QueryRequest
 from streamgroups_testkit.waits import wait_until
@@ -168,6 +168,18 @@ def environment_of_a_source(ran: Ran) -> None:
 def name_of_a_function(ran: Ran) -> None:
     [stream] = read_streams(analyzed(ran.rows))
     assert stream.stages == ("facts:flushes",)
+
+
+@fact(
+    "repartition by an int sends a row to the task pmod(Murmur3 of it, tasks)",
+    "internals.private_spark, sinks.exactly_once",
+)
+def tasks_of_numbers(ran: Ran) -> None:
+    numbers = number_for_each_task(7)
+    rows = ran.spark.createDataFrame([(it,) for it in numbers], "number int").repartition(7, "number")
+    assert [
+        it.number for it in rows.select("number", F.spark_partition_id().alias("task")).orderBy("task").collect()
+    ] == numbers
 
 
 @fact("a column keeps the id of its expression if it is selected, and has another one if it is computed", "bridge.plan")

@@ -16,10 +16,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, cloudpickle
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
@@ -179,6 +181,42 @@ class PrivateFields:
 
     def _read(self, of: Any, name: str) -> Any:
         return self._fields.readField(of, name, True)
+
+
+def number_for_each_task(tasks: int) -> list[int]:
+    """Returns a number for each task of a shuffle: ``repartition`` by a column of these numbers sends each to its task.
+
+    Spark has no function for it before 4.1 (``repartitionById``). A row has the task ``pmod(hash(number), tasks)``, and ``hash`` is
+    Murmur3 with the seed 42. So numbers are tried until each task has one.
+
+    Args:
+        tasks: the number of tasks, at least 1.
+
+    >>> number_for_each_task(2), number_for_each_task(5)
+    ([2, 0], [22, 0, 4, 1, 2])
+    """
+    numbers, tried = [-1] * tasks, 0
+    while -1 in numbers:
+        candidates = np.arange(tried, tried + 4 * tasks, dtype=np.uint32)
+        found, first = np.unique(_hash_of_int(candidates).astype(np.int64) % tasks, return_index=True)
+        for task, i in zip(found.tolist(), first.tolist(), strict=True):
+            numbers[task] = int(candidates[i]) if numbers[task] == -1 else numbers[task]
+        tried += 4 * tasks
+    return numbers
+
+
+def _hash_of_int(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+    """Returns Spark's ``hash`` of ints."""
+
+    def rotated(x: npt.NDArray[np.uint32], by: int) -> npt.NDArray[np.uint32]:
+        return (x << np.uint32(by)) | (x >> np.uint32(32 - by))
+
+    k = rotated(values * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    h = rotated(np.uint32(42) ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    h ^= np.uint32(4)
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return (h ^ (h >> np.uint32(16))).view(np.int32)
 
 
 def _iterated(iterator: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ Source: the columns of Spark's Kafka sink (``KafkaWriter``); DESIGN, "Exactly on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,6 +79,19 @@ def _chosen(records: DataFrame, key: Column, counts: dict[str, int], topic: str 
 
     of_topics: Column = plain_function(partitions, "int", types)(key, sf.col("topic"))
     return of_topics
+
+
+def first_numbers(partition_counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the number of the first partition of each topic, if the partitions of all topics are numbered in one order.
+
+    Args:
+        partition_counts: the number of partitions of each topic.
+
+    >>> first_numbers({"departures": 12, "arrivals": 3})
+    {'arrivals': 0, 'departures': 3}
+    """
+    topics = sorted(partition_counts)
+    return dict(zip(topics, accumulate((partition_counts[it] for it in topics), initial=0), strict=False))
 
 
 def counts_of_rows(keys: pa.Array, topics: pa.Array, counts: dict[str, int]) -> pa.Array:
