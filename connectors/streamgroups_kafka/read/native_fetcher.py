@@ -22,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamgroups.errors import StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.tokens import OAuthBearerToken
+from streamgroups_kafka.client.free_memory import return_free_memory
 from streamgroups_kafka.client.jaas import PROVIDER
 from streamgroups_kafka.client.messages import Flaw, warn_of_flaw
 from streamgroups_kafka.read.arrow_columns import COLUMNS
@@ -289,6 +290,8 @@ class WarmClients:
                 self._start_timer()
         for it in idle:
             it.client.close()
+        if idle:
+            return_free_memory()
 
     def close(self) -> None:
         """Closes all clients."""

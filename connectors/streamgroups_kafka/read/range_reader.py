@@ -25,6 +25,7 @@ from streamgroups.query.data_loss import OnDataLoss
 from streamgroups.retry import retrying
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.free_memory import return_free_memory
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.native import uses_native
 from streamgroups_kafka.read.fetcher import Fetcher, NewFetcher, ReadSettings
@@ -88,6 +89,7 @@ class _Reading:
             fetcher = self._new_fetcher(list(self._ranges.values()), self._schema, self._settings)
         except KafkaException as e:
             raise self._translated(e.args[0], "Reading") from None
+        is_large = False
         try:
             deadline_s = self._deadline_s()
             while fetcher.n_open():
@@ -104,6 +106,7 @@ class _Reading:
                 else:
                     self._check(fetcher, deadline_s)
                 if fetcher.full():
+                    is_large = True
                     yield fetcher.take()
                     # The time that the caller takes for the batch does not count against the broker.
                     deadline_s = self._deadline_s()
@@ -112,6 +115,8 @@ class _Reading:
                 yield last
         finally:
             fetcher.close()
+            if is_large:
+                return_free_memory()
 
     def _on_error(self, fetcher: Fetcher, topic_partition: TopicPartition | None, error: KafkaError) -> None:
         if topic_partition is None:

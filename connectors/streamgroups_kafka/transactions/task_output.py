@@ -23,6 +23,7 @@ from streamgroups.errors import InvalidOption, RecordRejected, UnknownTopic
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.client.clock import now_ms
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.free_memory import return_free_memory
 from streamgroups_kafka.transactions.transaction_requests import OpenTransaction
 from streamgroups_kafka.transactions.writer import RejectedBatch, TransactionWriter
 from streamgroups_kafka.write.encoder import EncodedBatch
@@ -127,12 +128,17 @@ def write_records(
     first = next(chunks, None)
     if first is None:
         return Written(task, frozenset(), 0)
+    _, is_last = first
     with closing(TransactionWriter(config, transaction)) as writer:
         output = _Output(writer, settings, task, reject, is_shared=transaction is not None)
         output.add(*first)
         for chunk in chunks:
             output.add(*chunk)
-        return Written(task, output.partitions, output.records)
+        written = Written(task, output.partitions, output.records)
+    if not is_last:
+        # More than one chunk.
+        return_free_memory()
+    return written
 
 
 def _chunks(records: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, bool]]:
