@@ -1,7 +1,8 @@
 """Decoding, per record: values in memory into columns, without a broker.
 
 A family of ``benchmarks.command``. The peer is Spark's ``from_json`` on the same flights as JSON, which detects less. The
-result of each run is counted: all values are decoded.
+limit is a function of ``mapInArrow`` that decodes nothing, and returns one record for each value. The result of each run is
+counted: all values are decoded.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+import numpy as np
+import pyarrow as pa
 from google.protobuf import descriptor_pb2
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -24,7 +27,7 @@ from benchmarks.sources import STREAMGROUPS
 from benchmarks.workload import JSON_SCHEMA, TopicSpec, records
 from streamgroups_testkit.schema_registry import FakeSchemaRegistry
 
-FROM_JSON = "Spark, from_json"
+FROM_JSON, EMPTY_STEP = "Spark, from_json", "empty mapInArrow"
 #: The fields of :data:`~benchmarks.workload.JSON_SCHEMA`.
 _FIELDS = (("id", "long"), ("carrier", "string"), ("origin", "string"), ("delay", "int"))
 
@@ -52,6 +55,7 @@ def decoding(bench: Bench) -> Iterator[Row]:
         runs: dict[str, Callable[[], float]] = {FROM_JSON: partial(_speed, stored["JSON"], _from_json, count)}
         for name, format in formats.items():
             runs[name] = partial(_speed, stored[name], partial(sg.decode, format=format), count)
+        runs[EMPTY_STEP] = partial(_speed, stored["JSON"], _without_decoding, count)
         try:
             found = bench.race("decode", runs, bench.scale.rounds)
         finally:
@@ -59,13 +63,28 @@ def decoding(bench: Bench) -> Iterator[Row]:
                 values.unpersist()
     cells = {name: it if isinstance(it, Missing) else median_of(it) for name, it in found.items()}
     for name in formats:
-        both = {STREAMGROUPS: cells[name], FROM_JSON: cells[FROM_JSON]}
-        yield from compare(f"decode {name}, {count:,} in memory", RECORDS_PER_S, both, own=STREAMGROUPS)
+        all_ = {STREAMGROUPS: cells[name], FROM_JSON: cells[FROM_JSON], EMPTY_STEP: cells[EMPTY_STEP]}
+        what = f"decode {name}, {count:,} in memory"
+        yield from compare(what, RECORDS_PER_S, all_, own=STREAMGROUPS, limits=(EMPTY_STEP,))
 
 
 def _from_json(values: DataFrame) -> DataFrame:
     parsed = values.select("value", F.from_json(F.col("value").cast("string"), JSON_SCHEMA).alias("record"))
     return parsed.withColumn("dead_letter", F.lit(None))
+
+
+def _without_decoding(values: DataFrame) -> DataFrame:
+    types = [pa.int64(), pa.string(), pa.string(), pa.int32()]
+    record = pa.struct([pa.field(name, of) for (name, _), of in zip(_FIELDS, types, strict=True)])
+    one = pa.array([{"id": 1, "carrier": "AA", "origin": "JFK", "delay": 15}], record)
+
+    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            decoded = one.take(pa.array(np.zeros(batch.num_rows, np.int64)))
+            columns = [batch["value"], decoded, pa.nulls(batch.num_rows, pa.string())]
+            yield pa.RecordBatch.from_arrays(columns, ["value", "record", "dead_letter"])
+
+    return values.mapInArrow(step, f"value BINARY, record STRUCT<{JSON_SCHEMA}>, dead_letter STRING")
 
 
 def _speed(values: DataFrame, decode: Callable[[DataFrame], DataFrame], count: int) -> float:

@@ -4,7 +4,8 @@ Streaming, in one micro-batch.
 A family of ``benchmarks.command``. The peers are Spark's own sink for Kafka, Spark's ``jdbc`` format in
 ``foreachBatch`` for PostgreSQL, and ``write_deltalake`` in ``foreachBatch`` for Delta. Each query reads with its own
 source. The figure is the speed of the trigger, without the start and the stop of the query. A reader of committed
-records counts the output.
+records counts the output. The limit by key is Spark's copy with a shuffle: in a transaction only one task may write to a
+partition.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import streamgroups as sg
-from benchmarks.bench import Bench
+from benchmarks.bench import TASKS, Bench
 from benchmarks.figures import RECORDS_PER_S, Row
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import SPARK_20, STREAMGROUPS, stream_frame, stream_rows, until_end
@@ -31,6 +32,8 @@ from benchmarks.workload import TopicSpec, create
 from streamgroups_testkit.postgres import PostgresServer
 
 _PARTITIONS = 8
+#: Spark's source and sink with a shuffle by key between them.
+_SHUFFLED = "Spark kafka, with a shuffle"
 #: The output columns of each measurement. A key also determines the output partition.
 _SHAPES: Mapping[str, list[str]] = {
     "Kafka to Kafka, without keys": ["value"],
@@ -55,9 +58,10 @@ def sinks(bench: Bench) -> Iterator[Row]:
         return spec.records * 1000 / float(sum(p.durationMs["triggerExecution"] for p in read))
 
     for what, columns in _SHAPES.items():
-        runs = {name: partial(speed, name, columns) for name in (STREAMGROUPS, SPARK_20)}
+        names = (STREAMGROUPS, SPARK_20, *([_SHUFFLED] if "key" in columns else []))
+        runs = {name: partial(speed, name, columns) for name in names}
         title = f"{what}, {spec.records:,} of 100 B"
-        yield from stream_rows(bench, title, RECORDS_PER_S, runs, bench.scale.rounds)
+        yield from stream_rows(bench, title, RECORDS_PER_S, runs, bench.scale.rounds, limits=(_SHUFFLED,))
 
 
 def ledger_sinks(bench: Bench) -> Iterator[Row]:
@@ -145,7 +149,9 @@ class _Delta:
 
 def _writer(bench: Bench, name: str, topic: str, columns: list[str], output: str) -> DataStreamWriter:
     checkpoint = str(bench.directory / uuid.uuid4().hex)
-    frame = stream_frame(bench, name, topic).select(*columns)
+    frame = stream_frame(bench, STREAMGROUPS if name == STREAMGROUPS else SPARK_20, topic).select(*columns)
+    if name == _SHUFFLED:
+        frame = frame.repartition(TASKS, "key")
     to = {"kafka.bootstrap.servers": bench.bootstrap, "topic": output}
     if name == STREAMGROUPS:
         return sg.exactly_once(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -192,12 +192,17 @@ def empty_frame(bench: Bench, rows: int, batches: int) -> DataFrame:
 
 
 def stream_rows(
-    bench: Bench, what: str, unit: Unit, runs: Mapping[str, Callable[[], float]], rounds: Rounds
+    bench: Bench,
+    what: str,
+    unit: Unit,
+    runs: Mapping[str, Callable[[], float]],
+    rounds: Rounds,
+    limits: Collection[str] = (EMPTY,),
 ) -> list[Row]:
     """Runs contestants in turn; returns the rows of the table. Each turn returns one number."""
     found = bench.race(what, runs, rounds)
     figures = {name: cell if isinstance(cell, Missing) else median_of(cell) for name, cell in found.items()}
-    return compare(what, unit, figures, own=STREAMGROUPS, alternatives=SPARKS, limits=(EMPTY,))
+    return compare(what, unit, figures, own=STREAMGROUPS, alternatives=SPARKS, limits=limits)
 
 
 def stream_frame(bench: Bench, name: str, topic: str, **options: str) -> DataFrame:

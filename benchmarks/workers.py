@@ -2,7 +2,8 @@
 
 A family of ``benchmarks.command``. Each processor copies a topic, and a Kafka sink writes it exactly once. The drivers are
 ``streamgroups processors run``, one for each processor, with two task slots. The worker has its default: one for each processor. All
-processes have Spark's default memory. The memory of pages that processes share counts once. Source: SEMANTICS P2; Spark's "Job Scheduling".
+processes have Spark's default memory. The memory of pages that processes share counts once. It is measured under load, after Spark has
+ended the Python processes that only a start needs. Source: SEMANTICS P2; Spark's "Job Scheduling", ``PythonWorkerFactory``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -39,6 +39,8 @@ from streamgroups_testkit.reading import committed_offsets
 from streamgroups_testkit.waits import wait_until
 
 DRIVERS, ALONE = "four drivers", "alone"
+#: The limit of the machine: both processors, each in a driver of its own.
+OWN_DRIVER = "in a driver of its own"
 _NAMES = ("copy1", "copy2", "copy3", "copy4")
 _PARTITIONS = 4
 _MAIN = "from streamgroups_cli import main; main()"
@@ -50,11 +52,13 @@ _WARM_UPS = 3
 _ROUNDS = Rounds(2, warm_up=0, budget_s=240, slow_s=240)
 _SMALL_PER_S = 1_000
 _WAIT_S = 300
+#: Spark ends Python workers that had no task for a minute, and looks for them every ten seconds.
+_IDLE_WORKERS_S = 75
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run of four processors: its speed, and the memory of its processes at its end."""
+    """A run of four processors: its speed, and the memory of its processes under load."""
 
     records_per_s: float
     memory_mib: float
@@ -66,20 +70,28 @@ def workers(bench: Bench) -> Iterator[Row]:
     os.environ["STREAMGROUPS_PROCESSORS"] = str(bench.directory / "processors")
     contestants: dict[str, Callable[[], _Run]] = {
         STREAMGROUPS: partial(_copied, bench, _in_one_worker),
-        DRIVERS: partial(_copied, bench, _in_four_drivers),
+        DRIVERS: partial(_copied, bench, _in_own_drivers),
     }
-    found = bench.race("four processors in one worker", contestants, _ROUNDS)
+    runs = bench.race("four processors in one worker", contestants, _ROUNDS)
 
     def cells(figure: Callable[[_Run], float]) -> Mapping[str, Cell]:
-        return {n: it if isinstance(it, Missing) else median_of([figure(run) for run in it]) for n, it in found.items()}
+        return {n: it if isinstance(it, Missing) else median_of([figure(run) for run in it]) for n, it in runs.items()}
 
     name = "four processors in one worker"
     yield from compare(name, RECORDS_PER_S, cells(lambda run: run.records_per_s), own=STREAMGROUPS)
     yield from compare(f"{name}, memory", MB, cells(lambda run: run.memory_mib), own=STREAMGROUPS)
     bench.report_step("a small processor beside a large one")
-    alone, beside = _small_triggers(bench)
-    small = {STREAMGROUPS: percentile_of([beside], 99), ALONE: percentile_of([alone], 99)}
-    yield from compare("trigger of a small processor beside a large one, p99", MS, small, own=STREAMGROUPS)
+    in_worker, in_driver = (_small_triggers(bench, it) for it in (_in_one_worker, _in_own_drivers))
+    alone = percentile_of([in_worker.alone], 99)
+    for when, durations in {
+        "beside a large one": lambda it: it.beside,
+        "while a large one starts": lambda it: it.while_it_starts,
+    }.items():
+        small = {STREAMGROUPS: percentile_of([durations(in_worker)], 99), ALONE: alone}
+        small[OWN_DRIVER] = percentile_of([durations(in_driver)], 99)
+        yield from compare(
+            f"trigger of a small processor {when}, p99", MS, small, own=STREAMGROUPS, limits=(OWN_DRIVER,)
+        )
 
 
 def _document(name: str, source: str, output: str) -> dict[str, Any]:
@@ -97,22 +109,40 @@ def _topic(bench: Bench, name: str) -> str:
     return topic
 
 
-#: Starts the processes of processors, and yields the name of their instance and the ids of their first processes.
-_Start = Callable[[Bench, Path, Sequence[dict[str, Any]]], AbstractContextManager[tuple[str, list[int]]]]
+@dataclass(frozen=True, slots=True)
+class _Processors:
+    """Processors that can be started.
+
+    Args:
+        instance: the name of their instance.
+        start: starts a processor, and returns the id of its process.
+    """
+
+    instance: str
+    start: Callable[[str], int]
 
 
-def _copied(bench: Bench, start: _Start) -> _Run:
+#: Prepares processors by their definitions, with a directory of logs and more settings of Spark.
+_Prepare = Callable[[Bench, Path, Sequence[dict[str, Any]], Mapping[str, str]], AbstractContextManager[_Processors]]
+
+
+def _copied(bench: Bench, prepare: _Prepare) -> _Run:
     source = _topic(bench, "source")
     documents = [_document(name, source, _topic(bench, name)) for name in _NAMES]
     directory = bench.directory / uuid.uuid4().hex
     directory.mkdir()
     warm_up, backlog = bench.scale.others // 10, bench.scale.others
-    with start(bench, directory, documents) as (instance, pids):
-        groups = [f"{instance}.{name}" for name in _NAMES]
+    with prepare(bench, directory, documents, {}) as processors:
+        pids = {processors.start(name) for name in _NAMES}
+        groups = [f"{processors.instance}.{name}" for name in _NAMES]
         written = 0
         for _ in range(_WARM_UPS):
             written += _write(bench, source, warm_up)
             _wait_for(bench, source, groups, written)
+        with SteadyLoad(bench.bootstrap, source, partitions=_PARTITIONS, per_s=_SMALL_PER_S) as load:
+            time.sleep(_IDLE_WORKERS_S)
+        written += load.count
+        _wait_for(bench, source, groups, written)
         began_s = time.monotonic()
         more = _write(bench, source, backlog)
         _wait_for(bench, source, groups, written + more)
@@ -121,51 +151,41 @@ def _copied(bench: Bench, start: _Start) -> _Run:
 
 
 @contextmanager
-def _instance(
-    bench: Bench, directory: Path, documents: Sequence[dict[str, Any]], more: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[RealInstance]:
-    """An instance with definitions and a manager, which starts one worker.
-
-    Args:
-        bench: the benchmark.
-        directory: the directory of logs.
-        documents: the definitions.
-        more: more settings of Spark.
-    """
+def _in_one_worker(
+    bench: Bench, directory: Path, documents: Sequence[dict[str, Any]], more: Mapping[str, str]
+) -> Iterator[_Processors]:
     settings = {name: value for name, value in _SETTINGS.items() if name != "spark.master"} | dict(more)
     with closing(RealInstance(bench.bootstrap, directory)) as instance:
         for document in documents:
             instance.define(document["name"], **document)
         confs = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
         command = f"{{python}} {{program}} {{arguments}} {confs}"
+
+        def start(name: str) -> int:
+            instance.start(name)
+            return instance.worker(name).pid
+
         with instance.manager("--slots", "4", "--max-workers", "1", "--worker-command", command):
-            yield instance
+            yield _Processors(instance.name, start)
 
 
 @contextmanager
-def _in_one_worker(
-    bench: Bench, directory: Path, documents: Sequence[dict[str, Any]]
-) -> Iterator[tuple[str, list[int]]]:
-    with _instance(bench, directory, documents) as instance:
-        instance.start(*(it["name"] for it in documents))
-        yield instance.name, [instance.worker(documents[0]["name"]).pid]
-
-
-@contextmanager
-def _in_four_drivers(
-    _bench: Bench, directory: Path, documents: Sequence[dict[str, Any]]
-) -> Iterator[tuple[str, list[int]]]:
+def _in_own_drivers(
+    _bench: Bench, directory: Path, documents: Sequence[dict[str, Any]], more: Mapping[str, str]
+) -> Iterator[_Processors]:
     instance = f"bench-{uuid.uuid4().hex[:8]}"
+    files = {document["name"]: directory / f"{document['name']}.yaml" for document in documents}
+    for document in documents:
+        files[document["name"]].write_text(json.dumps(document))
     with ExitStack() as stack:
-        drivers = []
-        for document in documents:
-            file = directory / f"{document['name']}.yaml"
-            file.write_text(json.dumps(document))
-            arguments = ["processors", "run", str(file), "--instance", instance]
-            confs = [it for name, value in _SETTINGS.items() for it in ("--conf", f"{name}={value}")]
+
+        def start(name: str) -> int:
+            arguments = ["processors", "run", str(files[name]), "--instance", instance]
+            confs = [it for pair in {**_SETTINGS, **more}.items() for it in ("--conf", "=".join(pair))]
             command = [sys.executable, "-c", _MAIN, *arguments, *confs]
-            drivers.append(stack.enter_context(running_command(command, file.with_suffix(".log"), os.environ)))
-        yield instance, [it.pid for it in drivers]
+            return stack.enter_context(running_command(command, files[name].with_suffix(".log"), os.environ)).pid
+
+        yield _Processors(instance, start)
 
 
 def _write(bench: Bench, topic: str, records: int) -> int:
@@ -198,8 +218,17 @@ def _memory_bytes(pid: int) -> int:
     return total
 
 
-def _small_triggers(bench: Bench) -> tuple[list[float], list[float]]:
-    """The durations of the triggers of a small processor alone, and while a large one reads a backlog, in milliseconds."""
+@dataclass(frozen=True, slots=True)
+class _SmallTriggers:
+    """The durations of the triggers of a small processor in milliseconds: alone, while a large one starts, and while it reads."""
+
+    alone: Sequence[float]
+    while_it_starts: Sequence[float]
+    beside: Sequence[float]
+
+
+def _small_triggers(bench: Bench, prepare: _Prepare) -> _SmallTriggers:
+    """The triggers of a small processor alone, and beside a large one that starts and then reads a backlog."""
     warm_up, counted = bench.scale.batches, 4 * bench.scale.batches
     directory = bench.directory / uuid.uuid4().hex
     events = directory / "events"
@@ -207,23 +236,37 @@ def _small_triggers(bench: Bench) -> tuple[list[float], list[float]]:
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
     documents = [_document(name, _topic(bench, f"{name}.source"), _topic(bench, name)) for name in ("small", "large")]
     small, large = (it["source"]["subscribe"] for it in documents)
-    backlog = _write(bench, large, 4 * bench.scale.bulk)
+    written = _write(bench, large, bench.scale.others // 10)
     with (
-        _instance(bench, directory, documents, log) as instance,
+        prepare(bench, directory, documents, log) as processors,
         SteadyLoad(bench.bootstrap, small, partitions=_PARTITIONS, per_s=_SMALL_PER_S),
     ):
 
-        def triggers(name: str) -> list[tuple[float, int]]:
-            found = logged_queries(events).get(f"{instance.name}.{name}")
+        def triggers() -> list[tuple[float, int]]:
+            found = logged_queries(events).get(f"{processors.instance}.small")
             return [] if found is None else found.triggers
 
-        instance.start("small")
-        wait_until(lambda: len(triggers("small")) >= warm_up + counted, "the small one runs", _WAIT_S, interval_s=1)
-        alone = [float(took_ms) for _, took_ms in triggers("small")[warm_up:]]
-        instance.start("large")
-        _wait_for(bench, large, [f"{instance.name}.large"], backlog)
-        wait_until(lambda: triggers("large"), "its triggers are in the event log", _WAIT_S)
-        began_s, last_s, last_ms = triggers("large")[0][0], *triggers("large")[-1]
-        until_s = last_s + last_ms / 1_000
-        # Also the trigger that was running when it began.
-        return alone, [float(ms) for at_s, ms in triggers("small") if began_s - ms / 1_000 < at_s < until_s]
+        def copied(records: int) -> int:
+            _wait_for(bench, large, [f"{processors.instance}.large"], records)
+            return records
+
+        processors.start("small")
+        wait_until(lambda: len(triggers()) >= warm_up + counted, "the small one runs", _WAIT_S, interval_s=1)
+        starts_s = time.time()
+        processors.start("large")
+        copied(written)
+        for _ in range(_WARM_UPS):
+            written = copied(written + _write(bench, large, bench.scale.others // 10))
+        reads_s = time.time()
+        copied(written + _write(bench, large, 4 * bench.scale.bulk))
+        ended_s = time.time()
+        # The event log has a trigger soon after its end.
+        wait_until(lambda: triggers()[-1][0] > ended_s, "the triggers are in the event log", _WAIT_S)
+
+        def between(begin_s: float, end_s: float) -> list[float]:
+            """The triggers that ran between two times, also in part."""
+            return [float(ms) for at_s, ms in triggers() if begin_s - ms / 1_000 < at_s < end_s]
+
+        # Without the trigger in which the large one was requested.
+        alone = [float(ms) for at_s, ms in triggers()[warm_up:] if at_s + ms / 1_000 < starts_s]
+        return _SmallTriggers(alone, between(starts_s, reads_s), between(reads_s, ended_s))
