@@ -52,7 +52,7 @@ _WARM_UPS = 3
 _ROUNDS = Rounds(2, warm_up=0, budget_s=240, slow_s=240)
 _SMALL_PER_S = 1_000
 _WAIT_S = 300
-#: Spark ends Python workers that had no task for a minute, and looks for them every ten seconds.
+#: Spark ends Python workers that had no task for a minute. It checks every ten seconds.
 _IDLE_WORKERS_S = 75
 
 
@@ -83,15 +83,14 @@ def workers(bench: Bench) -> Iterator[Row]:
     bench.report_step("a small processor beside a large one")
     in_worker, in_driver = (_small_triggers(bench, it) for it in (_in_one_worker, _in_own_drivers))
     alone = percentile_of([in_worker.alone], 99)
-    for when, durations in {
-        "beside a large one": lambda it: it.beside,
-        "while a large one starts": lambda it: it.while_it_starts,
-    }.items():
-        small = {STREAMGROUPS: percentile_of([durations(in_worker)], 99), ALONE: alone}
-        small[OWN_DRIVER] = percentile_of([durations(in_driver)], 99)
-        yield from compare(
-            f"trigger of a small processor {when}, p99", MS, small, own=STREAMGROUPS, limits=(OWN_DRIVER,)
-        )
+    cases = {
+        "beside a large one": (in_worker.beside, in_driver.beside),
+        "while a large one starts": (in_worker.while_it_starts, in_driver.while_it_starts),
+    }
+    for when, (own, limit) in cases.items():
+        small = {STREAMGROUPS: percentile_of([own], 99), ALONE: alone, OWN_DRIVER: percentile_of([limit], 99)}
+        what = f"trigger of a small processor {when}, p99"
+        yield from compare(what, MS, small, own=STREAMGROUPS, limits=(OWN_DRIVER,))
 
 
 def _document(name: str, source: str, output: str) -> dict[str, Any]:

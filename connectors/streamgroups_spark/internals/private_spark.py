@@ -209,14 +209,17 @@ def _hash_of_int(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
     """Returns Spark's ``hash`` of ints."""
 
     def rotated(x: npt.NDArray[np.uint32], by: int) -> npt.NDArray[np.uint32]:
-        return (x << np.uint32(by)) | (x >> np.uint32(32 - by))
+        turned: npt.NDArray[np.uint32] = (x << np.uint32(by)) | (x >> np.uint32(32 - by))
+        return turned
 
     k = rotated(values * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
     h = rotated(np.uint32(42) ^ k, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    # Four bytes were hashed.
     h ^= np.uint32(4)
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return (h ^ (h >> np.uint32(16))).view(np.int32)
+    found: npt.NDArray[np.int32] = (h ^ (h >> np.uint32(16))).view(np.int32)
+    return found
 
 
 def _iterated(iterator: Any) -> Iterator[Any]:
