@@ -15,7 +15,7 @@ IN_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n $(WORKERS) --max-worker-restar
 UNIT_PARALLEL := $(if $(filter-out 1,$(WORKERS)),-n 2 --max-worker-restart=0)
 SHARED := $(if $(IN_PARALLEL),$(IN_PARALLEL) --dist loadscope --no-loadscope-reorder)
 # `make campaign`: the number of kills for each kind and sink, in about ten minutes.
-CAMPAIGN = --kills $(if $(filter file undefined,$(origin KILLS)),2,$(KILLS)) $(if $(SEED),--seed $(SEED))
+CAMPAIGN = --record --kills $(if $(filter file undefined,$(origin KILLS)),2,$(KILLS)) $(if $(SEED),--seed $(SEED))
 # `make test-long`: the number of kills and of savepoints for each sink and protocol, and the minutes of the soak test.
 KILLS  ?= 15
 SAVEPOINTS ?= 15

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -64,6 +65,8 @@ def state_owners(bench: Bench) -> Iterator[Row]:
 # ---- queries ---------------------------------------------------------------------------------------------------------
 
 
+#: The limit of an operator in Python: a function that returns its records.
+_EMPTY_STEP = "with an empty mapInArrow"
 _windows = partial(windows, by="key", delay=_DELAY)
 
 
@@ -74,6 +77,15 @@ def _by_spark(frame: DataFrame) -> DataFrame:
 
 def _read(frame: DataFrame) -> DataFrame:
     return frame.withColumn("n", F.lit(1))
+
+
+def _with_empty_step(frame: DataFrame) -> DataFrame:
+    """The records behind a function of ``mapInArrow`` that returns them: the limit of each operator in Python."""
+
+    def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    return frame.mapInArrow(step, frame.schema)
 
 
 def _frame(bench: Bench, topic: str, location: str, **options: str) -> DataFrame:
@@ -163,13 +175,14 @@ def _triggers(bench: Bench, keys: int, store: ObjectStore) -> Iterator[Row]:
     runs: dict[str, Callable[[], list[float]]] = {
         STREAMGROUPS: partial(_durations, bench, topic, _windows),
         WITHOUT_STATE: partial(_durations, bench, topic, _read),
+        _EMPTY_STEP: partial(_durations, bench, topic, _with_empty_step),
         "store": partial(_durations, bench, topic, _windows, location=store.location(uuid.uuid4().hex)),
     }
     found = bench.race(what, runs, scale.state_rounds)
     for percent in (50, 99):
         figures = {n: c if isinstance(c, Missing) else percentile_of(c, percent) for n, c in found.items()}
         remote = figures.pop("store")
-        yield from compare(f"{what}, p{percent}", MS, figures, own=STREAMGROUPS)
+        yield from compare(f"{what}, p{percent}", MS, figures, own=STREAMGROUPS, limits=(_EMPTY_STEP,))
         yield from _beside_directory(f"{what}, p{percent}", MS, remote, figures[STREAMGROUPS])
 
 

@@ -34,6 +34,7 @@ from typing import Any
 from integration_tests.campaign_faults import MASTER, CampaignMember, FaultInjector
 from integration_tests.campaign_forks import Forks
 from integration_tests.campaign_history import CampaignHistory
+from integration_tests.campaign_record import add
 from integration_tests.campaign_resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign_results import Result, here
 from integration_tests.campaign_savepoints import creation_of
@@ -285,6 +286,8 @@ def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, tur
     if settings.results is not None:
         with settings.results.open("a") as file:
             file.write(result.to_line() + "\n")
+    if settings.is_recorded:
+        add([result.to_line()])
     what = f"{sink}, {kind}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
     print(f"{what}, seed {settings.seed}, {result.took_s} s: {verdict}", flush=True)
     if kind == "savepoints":

@@ -42,6 +42,7 @@ class Settings:
         timeout_s: the timeout of one campaign, in seconds.
         faults_s: the time after which no more faults are injected, in seconds.
         results: the file for results; ``None``: none is written.
+        is_recorded: whether the result of each campaign is added to the record in the documents.
         n_resets: the number of resets of zombies.
         n_savepoints: the number of complete savepoints.
         per_second: the rate of the producer, in records per second.
@@ -60,6 +61,7 @@ class Settings:
     timeout_s: float
     faults_s: float
     results: Path | None
+    is_recorded: bool
     n_resets: int
     n_savepoints: int
     per_second: int
@@ -97,6 +99,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
     made.add_argument("--minutes", type=float, default=math.inf, help="of faults, for each sink and protocol")
     made.add_argument("--results", type=Path, help="a file; the result of each campaign is added as one line")
+    made.add_argument("--record", action="store_true", help="add the results to docs/campaign-table.rst")
     made.add_argument("--turns", nargs="+", type=turn, default=(), help="point=fault, instead of those of the seed")
     made.add_argument("--shrink", action="store_true", help="repeat a failing campaign with fewer faults")
     made.add_argument("--shrink-runs", type=int, default=20, help="the maximum number of these campaigns")
@@ -131,6 +134,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         timeout_s=given.timeout,
         faults_s=given.minutes * 60,
         results=given.results,
+        is_recorded=given.record,
         n_resets=given.resets,
         n_savepoints=given.savepoints,
         per_second=given.per_second,

@@ -1,0 +1,180 @@
+"""The record of all campaigns: ``docs/campaigns.jsonl``, and its tables in ``docs/campaign-table.rst``.
+
+``--record`` of ``integration_tests.campaign`` and ``campaign_processors`` adds a result after each campaign, and writes the tables
+again. ``python -m integration_tests.campaign_record FILE`` adds the results of a file that ``--results`` has written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from integration_tests.campaign_results import table
+
+DOCS = Path(__file__).parent.parent / "docs"
+LINES, TABLES = DOCS / "campaigns.jsonl", DOCS / "campaign-table.rst"
+_WORKLOADS = {
+    "stateless": "copy",
+    "stateful": "copy without duplicates, state of Spark",
+    "windows": "windows of a group",
+    "zombies": "frozen members and resets",
+    "savepoints": "savepoints of windows",
+    "processors": "processors of an instance",
+}
+_SINKS = {"kafka": "Kafka", "postgres": "PostgreSQL", "delta": "Delta", "": "Kafka, PostgreSQL"}
+#: The counts of a result that are violations. Resets explain other copies of records.
+_VIOLATIONS = ("lost", "different", "errors", "unapplied", "fork_differences", "problems", "disordered")
+_TITLE = """\
+Campaigns of faults
+===================
+
+The campaigns of `sinks.rst <sinks.rst#fault-injection>`_, `state.rst <state.rst#fault-injection>`_,
+`savepoints.rst <savepoints.rst#fault-injection>`_ and `instances.rst <instances.rst#fault-injection>`_ write their results here
+with ``--record``. ``campaigns.jsonl`` has one line for each, with its points and versions. Only campaigns since the beginning of
+this record are counted; earlier ones are in those documents. A violation is a record or a row that is lost, is there twice, has
+another result or another order, or an anomaly of the checker of histories. The commit has a ``+`` if files differ from it.
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A campaign.
+
+    Args:
+        workload: one of ``campaign_turns.KINDS``, or ``processors``.
+        sink: the sink; empty for processors.
+        protocol: the group protocol.
+        sabotaged: the disabled safeguard; empty if all were enabled.
+        faults: how often each fault was injected.
+        records: the number of produced records.
+        violations: the number of violations.
+        anomalies: the anomalies by name.
+        seed, day, commit: what repeats it.
+    """
+
+    workload: str
+    sink: str
+    protocol: str
+    sabotaged: str
+    faults: Mapping[str, int]
+    records: int
+    violations: int
+    anomalies: Mapping[str, int]
+    seed: int
+    day: str
+    commit: str
+
+    @staticmethod
+    def of(result: Mapping[str, Any]) -> Recorded:
+        """The campaign of a line, as JSON.
+
+        >>> line = {"day": "2013-01-01", "commit": "0123abc", "seed": 7, "records": 9, "faults": {"worker": 2}, "sabotaged": ""}
+        >>> Recorded.of(line | {"anomalies": {}}).workload
+        'processors'
+        """
+        counts = [int(result.get(name, 0)) for name in _VIOLATIONS]
+        # Dead letters of a zombie can be there twice after a reset. The checker of histories decides about them.
+        counts.append(0 if result.get("kind") == "zombies" else int(result.get("twice", 0)))
+        return Recorded(
+            workload=result.get("kind", "processors"),
+            sink=result.get("sink", ""),
+            protocol=result.get("protocol", "classic"),
+            sabotaged=result["sabotaged"],
+            faults=result.get("victims") or result.get("faults") or {},
+            records=result["records"],
+            violations=sum(counts) + sum(result["anomalies"].values()),
+            anomalies=result["anomalies"],
+            seed=result["seed"],
+            day=result["day"],
+            commit=result["commit"],
+        )
+
+
+def add(lines: Iterable[str]) -> None:
+    """Adds results to the record, and writes its tables.
+
+    Args:
+        lines: results, each as one line of JSON. Lines of the record are not added again.
+    """
+    known = LINES.read_text(encoding="utf-8").splitlines() if LINES.exists() else []
+    known += [it for it in lines if it and it not in known]
+    LINES.write_text("".join(f"{it}\n" for it in known), encoding="utf-8")
+    TABLES.write_text(page([Recorded.of(json.loads(it)) for it in known]), encoding="utf-8")
+
+
+def page(campaigns: Sequence[Recorded]) -> str:
+    """The page with the tables of all campaigns."""
+    complete = [it for it in campaigns if not it.sabotaged]
+    n_faults = sum(sum(it.faults.values()) for it in complete)
+    total = (
+        f"{n_faults:,} faults in {len(complete):,} campaigns with all protections, {sum(it.records for it in complete):,} records, "
+        f"{sum(it.violations for it in complete):,} violations."
+    )
+    controls = [it for it in campaigns if it.sabotaged]
+    parts = [total, table(_by_workload(complete)), "Faults by kind:", table(_by_fault(complete))]
+    if controls:
+        parts += ["Campaigns with a disabled protection, whose damage is noticed:", table(_controls(controls))]
+    return _TITLE + "\n\n".join(parts) + "\n"
+
+
+def _by_workload(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
+    keys = sorted({(list(_WORKLOADS).index(it.workload), it.sink, it.protocol) for it in campaigns})
+    rows = []
+    for workload, sink, protocol in keys:
+        of = [
+            it
+            for it in campaigns
+            if (list(_WORKLOADS).index(it.workload), it.sink, it.protocol) == (workload, sink, protocol)
+        ]
+        rows.append(
+            {
+                "workload": list(_WORKLOADS.values())[workload],
+                "sink": _SINKS[sink],
+                "protocol": protocol,
+                "faults": f"{sum(sum(it.faults.values()) for it in of):,}",
+                "records": f"{sum(it.records for it in of):,}",
+                "violations": f"{sum(it.violations for it in of):,}",
+                "seeds": ", ".join(str(it) for it in sorted({it.seed for it in of})),
+                "days": " to ".join(sorted({min(it.day for it in of), max(it.day for it in of)})),
+                "commits": ", ".join(sorted({it.commit for it in of})),
+            }
+        )
+    return rows
+
+
+def _by_fault(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
+    counts = {workload: Counter[str]() for workload in _WORKLOADS if any(it.workload == workload for it in campaigns)}
+    for it in campaigns:
+        counts[it.workload].update(it.faults)
+    faults = sorted({fault for count in counts.values() for fault in count})
+    return [
+        {"fault": f"``{fault}``"} | {_WORKLOADS[name]: str(count[fault]) for name, count in counts.items()}
+        for fault in faults
+    ]
+
+
+def _controls(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
+    return [
+        {
+            "without": f"``{it.sabotaged}``",
+            "workload": _WORKLOADS[it.workload],
+            "sink": _SINKS[it.sink],
+            "faults": str(sum(it.faults.values())),
+            "violations": f"{it.violations:,}",
+            "anomalies": ", ".join(f"{name} {n:,}" for name, n in sorted(it.anomalies.items())) or "none",
+            "seed": str(it.seed),
+            "day": it.day,
+            "commit": it.commit,
+        }
+        for it in sorted(campaigns, key=lambda it: (it.sabotaged, it.day))
+    ]
+
+
+if __name__ == "__main__":
+    add(Path(sys.argv[1]).read_text(encoding="utf-8").splitlines())
