@@ -93,6 +93,8 @@ class FakeGroup:
         #: While true, commits return ``TRY_AGAIN``, as during a rebalance of the classic protocol.
         self.rebalancing = False
         self._seats: dict[int, _Seat] = {}
+        #: The partitions of all seats, so that a rebalance is linear in members and partitions.
+        self._held: set[TopicPartition] = set()
         self._target: dict[int, frozenset[TopicPartition]] = {}
         self._partitions: frozenset[TopicPartition] = frozenset()
         # All live participants, including fenced ones that have not detected it yet.
@@ -194,7 +196,7 @@ class FakeGroup:
         if participant in self._believers:
             self._believers.remove(participant)
         if member_id in self._seats:
-            del self._seats[member_id]
+            self._held -= self._seats.pop(member_id).held
             self._rebalance()
 
     def has_member(self, member_id: int) -> bool:
@@ -210,7 +212,9 @@ class FakeGroup:
     def release(self, member_id: int, partitions: Collection[TopicPartition]) -> None:
         """Releases partitions of a member. Does nothing for a former member, because they have other owners."""
         if member_id in self._seats:
-            self._seats[member_id].held -= frozenset(partitions)
+            seat = self._seats[member_id]
+            self._held -= seat.held & frozenset(partitions)
+            seat.held -= frozenset(partitions)
             self._hand_out()
 
     def would_accept(self, group_metadata: FakeGroupMetadata) -> bool:
@@ -239,7 +243,8 @@ class FakeGroup:
     # ----------------------------------------------------------------------------------------------------
 
     def _expel(self, participant: Participant) -> None:
-        self._seats = {i: seat for i, seat in self._seats.items() if seat.participant is not participant}
+        for member_id in [i for i, seat in self._seats.items() if seat.participant is participant]:
+            self._held -= self._seats.pop(member_id).held
         self._rebalance()
 
     def _required(self) -> frozenset[TopicPartition]:
@@ -265,7 +270,8 @@ class FakeGroup:
     def _hand_out(self) -> None:
         """Assigns free partitions to their next owners. The other partitions wait for their release."""
         for member_id, seat in list(self._seats.items()):
-            held = frozenset(tp for s in self._seats.values() for tp in s.held)
-            if member_id in self._seats and (free := self._target[member_id] - held):
+            # A call of a member can change the group again.
+            if member_id in self._seats and (free := self._target[member_id] - self._held):
                 seat.held |= free
+                self._held |= free
                 seat.participant.hand_over(sorted(free))
