@@ -174,7 +174,7 @@ def _only_done_is_done(judge: Callable[..., Any]) -> Callable[..., Any]:
 
 def _no_request_is_sent(_: Callable[..., Any]) -> Callable[..., Any]:
     """Reading resumes at the position of the group, independently of the ledger."""
-    return lambda self, owned: dict(owned)
+    return lambda self, owned, _is_owner: dict(owned)
 
 
 def _any_member(commit_offsets: Callable[..., Any]) -> Callable[..., Any]:

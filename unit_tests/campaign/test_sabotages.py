@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,13 @@ def _sabotages() -> ModuleType:
 
 
 SABOTAGES = _sabotages()
+
+
+def _function(module: str, attribute: str) -> Any:
+    owner: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        owner = getattr(owner, part)
+    return owner
 
 
 @pytest.mark.parametrize(
@@ -68,7 +76,23 @@ def test_a_sabotaged_ledger_commits_what_it_should_reject(sabotage: str, positio
 def test_every_point_is_in_the_code(points: dict[str, list[tuple[str, Any]]]) -> None:
     for module, attributes in points.items():
         for attribute, _ in attributes:
-            owner: Any = importlib.import_module(module)
-            for part in attribute.split("."):
-                owner = getattr(owner, part)
-            assert callable(owner)
+            assert callable(_function(module, attribute))
+
+
+@pytest.mark.parametrize(
+    ("module", "attribute", "wrap"),
+    [
+        pytest.param(module, attribute, wrap, id=f"{sabotage}-{attribute}")
+        for sabotage, modules in SABOTAGES._SABOTAGES.items()
+        for module, replaced in modules.items()
+        for attribute, wrap in replaced
+    ],
+)
+def test_a_sabotage_accepts_the_arguments_of_the_code(module: str, attribute: str, wrap: Any) -> None:
+    function = _function(module, attribute)
+    if not inspect.isfunction(function):
+        return
+    parameters = inspect.signature(function).parameters.values()
+    positional = [it for it in parameters if it.kind in (it.POSITIONAL_ONLY, it.POSITIONAL_OR_KEYWORD)]
+    named = {it.name: None for it in parameters if it.kind is it.KEYWORD_ONLY}
+    inspect.signature(wrap(function)).bind(*positional, **named)
