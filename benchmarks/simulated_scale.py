@@ -27,8 +27,8 @@ Cost: TypeAlias = Callable[[Callable[[], object]], float]
 
 _BATCHES = 3
 _PARTITIONS = (1_000, 10_000, 100_000)
-_MEMBERS = (10, 100)
-_PARTITIONS_OF_MEMBERS = 2_000
+_MEMBERS = (10, 100, 1_000)
+_PARTITIONS_OF_MEMBERS = 1_000
 
 
 def seconds(action: Callable[[], object]) -> float:
