@@ -7,6 +7,7 @@ W18; :mod:`streamgroups.event_time.violations`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
@@ -15,6 +16,9 @@ from pyspark.sql.types import StructType
 from streamgroups.event_time.violations import Why
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, failure_of, has_source_column
 
+#: Options of ``to_csv``. No conversion to the time zone of the session precedes them: it can overflow, and two times of a
+#: clock change would have one text.
+_UTC = MappingProxyType({"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"})
 _CLASSES = {
     Why.LATE: "LateRecord",
     Why.VIOLATION: "TimeViolation",
@@ -78,4 +82,4 @@ def late_failure(
 
 def _text(time: Column) -> Column:
     """Returns a time as ISO 8601 in UTC, whatever the time zone of the session is."""
-    return F.date_format(F.to_utc_timestamp(time, F.current_timezone()), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+    return F.when(time.isNotNull(), F.to_csv(F.struct(time.alias("time")), dict(_UTC)))
