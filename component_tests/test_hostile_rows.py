@@ -1,4 +1,4 @@
-"""P4: rows that end no query: the expressions of Spark for single rows."""
+"""P4, S12: rows that end no query: the rules of writers for single rows, which are expressions of Spark."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
+from streamgroups.dlq.letter import COLUMN
 from streamgroups.event_time.violations import Why
+from streamgroups_spark.dlq.failure_column import failure, with_letter
 from streamgroups_spark.dlq.late_letters import late_failure
+from streamgroups_spark.frames.record_values import column_of, from_value
+from streamgroups_spark.frames.value_rejections import rejection
+from streamgroups_spark.repartition.repartition import _values
 
 MIN_US, MAX_US = -(2**63), 2**63 - 1
 ZONES = ["UTC", "America/New_York", "Europe/London", "Asia/Kolkata", "Pacific/Kiritimati", "Pacific/Pago_Pago"]
@@ -23,6 +30,100 @@ def set_zone(local_spark: SparkSession) -> Iterator[Callable[[str], None]]:
     before = str(local_spark.conf.get("spark.sql.session.timeZone"))
     yield lambda zone: local_spark.conf.set("spark.sql.session.timeZone", zone)
     local_spark.conf.set("spark.sql.session.timeZone", before)
+
+
+# ---- values of sg.repartition ----------------------------------------------------------------------------------------
+
+
+def from_text(text: str, type_: str, cast: str | None = None) -> str:
+    """An expression of SQL: a map of JSON. Spark's from_json and its casts keep equal keys."""
+    parsed = f"from_json('{{\"a\":{text}}}', 'a {type_}').a"
+    return parsed if cast is None else f"cast({parsed} AS {cast})"
+
+
+NOT_UTF8 = "contains a string that is not UTF-8"
+EQUAL_KEYS = "contains a map with equal keys"
+LONG_KEY = "contains a map with a key of more than 50,000 characters"
+EARLY = "contains a timestamp before -290308-12-21T19:59:06Z"
+REJECTED = [
+    ("cast(X'FF' AS string)", NOT_UTF8),
+    ("array(named_struct('s', cast(X'61FF' AS string)))", NOT_UTF8),
+    ("map(cast(X'FF' AS string), 1)", NOT_UTF8),
+    ("map(1, map('k', cast(X'FF' AS string)))", NOT_UTF8),
+    (from_text('{"1":1,"01":2}', "map<string,int>", "map<int,int>"), EQUAL_KEYS),
+    ("array(null, " + from_text('{"1":1,"2":5,"01":2}', "map<string,int>", "map<int,int>") + ")", EQUAL_KEYS),
+    (from_text('{"0":1,"-0.0":2}', "map<string,int>", "map<double,int>"), EQUAL_KEYS),
+    (from_text('{"NaN":1,"1":3,"nan":2}', "map<string,int>", "map<float,int>"), EQUAL_KEYS),
+    (from_text('{"k":1,"l":2,"k":3}', "map<string,int>", "map<binary,int>"), EQUAL_KEYS),
+    ("map(repeat('k', 50001), 1)", LONG_KEY),
+    ("map(repeat('\U0001f600', 25001), 1)", LONG_KEY),
+    ("timestamp_micros(-9223372036854775807L - 1L)", EARLY),
+    ("map(timestamp_micros(-9223372036854000001L), 1)", EARLY),
+]
+EXACT = [
+    from_text('{"k":1,"k":2}', "map<string,int>"),
+    from_text('{"k":{"1":2},"k":{"3":4}}', "map<string,map<string,int>>", "map<string,map<int,int>>"),
+    from_text('{"k":1,"K":2}', "map<string,int>", "map<string COLLATE UTF8_LCASE,int>"),
+    "map(repeat('k', 50000), 1)",
+    "map(repeat('\U0001f600', 25000), repeat('é', 25001))",
+    "map(named_struct('a', 1, 'b', null), 1, named_struct('a', null, 'b', null), 2)",
+    "map(array(1, null), array(map(1, 2)), array(1), null)",
+    "timestamp_micros(-9223372036854000000L)",
+    "timestamp_micros(9223372036854775807L)",
+    "date_from_unix_date(-2147483648)",
+    "date_from_unix_date(2147483647)",
+    "make_dt_interval(-106751991, -4, 0, -54.775808)",
+    "make_ym_interval(-178956970, -8)",
+    "cast(null AS map<int,int>)",
+    "map()",
+]
+
+
+def written(df: DataFrame, *, with_letters: bool) -> DataFrame:
+    return df.select(*_values(df, df.schema, with_letters=with_letters))
+
+
+def test_S12_each_value_that_json_cannot_contain_has_a_reason(local_spark: SparkSession) -> None:
+    df = local_spark.range(1).selectExpr(*(f"{expression} AS c{i}" for i, (expression, _) in enumerate(REJECTED)))
+    reasons = (rejection(StructType([field])) for field in df.schema)
+    [found] = df.select(*(it for it in reasons if it is not None)).collect()
+    for i, ((expression, why), reason) in enumerate(zip(REJECTED, found, strict=True)):
+        assert str(reason).startswith(f"Column 'c{i}' {why}"), expression
+
+
+def test_P4_S12_a_row_with_such_a_value_is_a_letter_or_a_named_error(local_spark: SparkSession) -> None:
+    df = local_spark.range(2).selectExpr("id", f"IF(id = 0, null, {REJECTED[4][0]}) AS c")
+    good, bad = written(df, with_letters=True).collect()
+    assert (good.value, good.dead_letter) == ('{"id":0,"c":null}', None)
+    assert bad.value is None
+    assert bad.dead_letter.error.startswith(f"Column 'c' {EQUAL_KEYS}")
+    assert (bad.dead_letter.step, bad.dead_letter.error_class) == ("repartition", "RecordRejected")
+    assert bad.dead_letter.details == {"record": '{"id":1,"c":[{"key":1,"value":1},{"key":1,"value":2}]}'}
+    with pytest.raises(PySparkException, match=f"Column 'c' {EQUAL_KEYS}"):
+        written(df, with_letters=False).collect()
+    numbers = local_spark.range(1)
+    assert rejection(numbers.schema) is None
+    assert written(numbers, with_letters=True).collect() == [('{"id":0}', None)]
+
+
+@pytest.mark.parametrize("with_letters", [False, True])
+def test_S12_a_row_that_a_value_can_contain_is_read_back(local_spark: SparkSession, with_letters: bool) -> None:
+    df = local_spark.range(1).selectExpr(*(f"{expression} AS c{i}" for i, expression in enumerate(EXACT)))
+    parsed = written(df, with_letters=with_letters).select(from_value(F.col("value"), df.schema).alias("row"))
+    read = parsed.select(*(column_of(F.col("row"), field).alias(field.name) for field in df.schema))
+    as_texts = [f"cast({name} AS string) AS {name}" for name in df.columns]
+    [before], [after] = (it.selectExpr(*as_texts).collect() for it in (df, read))
+    assert dict(zip(EXACT, after, strict=True)) == dict(zip(EXACT, before, strict=True))
+    assert (after.c0, after.c1) == ("{k -> 1, k -> 2}", "{k -> {1 -> 2}, k -> {3 -> 4}}")
+
+
+def test_P4_S12_a_row_with_an_earlier_letter_is_not_evaluated(local_spark: SparkSession) -> None:
+    df = local_spark.range(1).selectExpr("X'FF' AS value", "cast(X'FF' AS string) AS text")
+    earlier = failure(df, step="decode", error_class=F.lit("NotUtf8"), error=F.lit("It is not UTF-8."))
+    df = df.select("*", with_letter(df, earlier))
+    schema = df.drop(COLUMN).schema
+    [row] = df.select(*_values(df, schema, with_letters=True)).collect()
+    assert (row.value, row.dead_letter.step, row.dead_letter.value) == (None, "decode", b"\xff")
 
 
 # ---- times of late records -------------------------------------------------------------------------------------------

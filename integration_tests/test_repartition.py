@@ -14,12 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 import streamgroups as sg
+from integration_tests.dead_letters import letters_in
 from integration_tests.programs import running
 from integration_tests.repartition_query import PARTITIONS, SIZE_MS, count, write
 from integration_tests.test_kafka_sink_is_exactly_once import run
@@ -156,10 +157,7 @@ def test_S12_random_types_and_values(spark: SparkSession) -> None:
     assert [repr(row) for row in there_and_back(df).collect()] == [repr(row) for row in df.collect()]
 
 
-def test_S12_a_string_that_is_not_text_is_an_error_and_a_new_column_is_null(spark: SparkSession) -> None:
-    df = spark.range(1).selectExpr("array(cast(X'FF61' AS string)) AS raw")
-    with pytest.raises(PySparkException, match="Column 'raw' contains a string that is not UTF-8"):
-        there_and_back(df).collect()
+def test_S12_a_new_column_is_null(spark: SparkSession) -> None:
     known = spark.range(1).selectExpr("1 AS a")
     schema = StructType().add("a", "integer").add("b", "string")
     assert there_and_back(known, schema).collect() == [(1, None)]
@@ -328,6 +326,47 @@ def test_S12_operators_accept_the_keys_and_other_keys_fail(
     wrong = counted(read(["flight"], **{"group.id": f"{group}-wrong"}), ["flight"]).writeStream.format("noop")
     with pytest.raises(StreamingQueryException, match="has another key than that of the columns flight"):
         run(wrong.option("checkpointLocation", str(tmp_path / "wrong")))
+
+
+def test_P4_S12_records_that_a_value_cannot_contain_end_no_query(
+    spark: SparkSession, bootstrap: str, group: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    source, dead, topic = new_topic(1), new_topic(1), f"by-{group}"
+    producer = ordered_producer(bootstrap)
+    for i, text in enumerate((b'{"1":1}', b'{"1":1,"01":2}', b'{"\xff":1}', b'{"9":9}')):
+        producer.produce(source, b'{"counts":%s}' % text, f"k{i}")
+    assert producer.flush(30) == 0
+    records = spark.readStream.format("streamgroups").options(**shared_options(bootstrap, group, source)).load()
+    decoded = sg.decode(records, sg.schemas.Json("counts map<string,int>"))
+    columns = ["cast(key AS string) AS flight", "cast(value AS string) AS text"]
+    columns += ["cast(record.counts AS map<int,int>) AS counts", "dead_letter"]
+    writer = sg.repartition(
+        decoded.selectExpr(*columns),
+        by=["flight"],
+        topic=topic,
+        partitions=2,
+        checkpoint=str(tmp_path / "writing"),
+        dead_letters=sg.KafkaSink(bootstrap_servers=bootstrap, topic=dead),
+    )
+    assert run(writer) == 1
+    found = {it.step: it for it in letters_in(bootstrap, dead)}
+    assert {step: it.error_class for step, it in found.items()} == {
+        "decode": "NotUtf8",
+        "repartition": "RecordRejected",
+    }
+    assert json.loads(found["repartition"].details["record"])["flight"] == "k1"
+
+    reader = sg.read_repartitioned(
+        spark,
+        topic=topic,
+        by=["flight"],
+        columns="flight string, counts map<int,int>",
+        options={"kafka.bootstrap.servers": bootstrap, "group.id": f"{group}-reader"},
+    )
+    rows: list[Any] = []
+    query = reader.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+    run(query.option("checkpointLocation", str(tmp_path / "reading")))
+    assert sorted((row.flight, row.counts) for row in rows) == [("k0", {1: 1}), ("k3", {9: 9})]
 
 
 # ---- kills -----------------------------------------------------------------------------------------------------------

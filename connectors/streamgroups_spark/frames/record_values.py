@@ -1,14 +1,15 @@
 """The value of a record: the columns of a row as a JSON object that Spark reads back without a loss.
 
 Called by ``repartition.repartition``. Spark's JSON keeps most types exactly, with explicit formats of times. Two need more: a map
-whose keys are not strings becomes an array of entries, and a string that is not UTF-8 is an error. Types that JSON
-cannot contain are rejected before the query starts. Source: Spark's ``JacksonGenerator`` and ``JacksonParser`` (4.2);
-SEMANTICS S12.
+whose keys are not strings becomes an array of entries. Types that JSON cannot contain are rejected before the query starts,
+and :mod:`streamgroups_spark.frames.value_rejections` rejects single rows. Source: Spark's ``JacksonGenerator`` and
+``JacksonParser`` (4.2); SEMANTICS S12.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from types import MappingProxyType
 
 from pyspark.sql import Column
@@ -97,10 +98,12 @@ def _check(of: DataType, column: str) -> None:
 def to_value(schema: StructType) -> Column:
     """Returns the value of the rows of a DataFrame, a string.
 
+    It is exact for rows that :func:`~streamgroups_spark.frames.value_rejections.rejection` accepts.
+
     Args:
         schema: the columns of the DataFrame, for which :func:`check_value_types` has succeeded.
     """
-    columns = (_written(column(it.name), it.dataType, it.name).alias(it.name) for it in schema.fields)
+    columns = (_written(column(it.name), it.dataType).alias(it.name) for it in schema.fields)
     return F.to_json(F.struct(*columns), dict(JSON))
 
 
@@ -142,45 +145,48 @@ def _json_struct(of: StructType) -> StructType:
     return StructType([StructField(it.name, _json_type(it.dataType)) for it in of.fields])
 
 
-def _has(of: DataType, *, strings: bool) -> bool:
-    """Whether a type contains a map whose keys are not strings, or a string."""
+def is_entries(of: DataType) -> bool:
+    """Returns whether a type is a map that a value contains as an array of entries."""
+    return isinstance(of, MapType) and not _is_object(of)
+
+
+def contains(of: DataType, is_such: Callable[[DataType], bool]) -> bool:
+    """Returns whether a type, or a type inside it, meets a condition."""
+    return is_such(of) or any(contains(it, is_such) for it in _inner(of))
+
+
+def _inner(of: DataType) -> list[DataType]:
     if isinstance(of, ArrayType):
-        return _has(of.elementType, strings=strings)
+        return [of.elementType]
     if isinstance(of, MapType):
-        return not _is_object(of) or strings or _has(of.valueType, strings=strings)
-    if isinstance(of, StructType):
-        return any(_has(it.dataType, strings=strings) for it in of.fields)
-    return strings and isinstance(of, StringType)
+        return [of.keyType, of.valueType]
+    return [it.dataType for it in of.fields] if isinstance(of, StructType) else []
 
 
-def _written(value: Column, of: DataType, name: str) -> Column:
+def _written(value: Column, of: DataType) -> Column:
     """The value in a form that JSON contains exactly."""
-    if not _has(of, strings=True):
+    if not contains(of, is_entries):
         return value
     if isinstance(of, ArrayType):
-        return F.transform(value, lambda it: _written(it, of.elementType, name))
+        return F.transform(value, lambda it: _written(it, of.elementType))
     if isinstance(of, MapType) and _is_object(of):
-        keys = F.transform_keys(value, lambda key, _: _written(key, of.keyType, name))
-        return F.transform_values(keys, lambda _, it: _written(it, of.valueType, name))
+        # The keys stay as they are: Spark would reject equal ones in a new map.
+        return F.transform_values(value, lambda _, it: _written(it, of.valueType))
     if isinstance(of, MapType):
 
         def entry(it: Column) -> Column:
             key, its = it.getField("key"), it.getField("value")
-            return F.struct(
-                _written(key, of.keyType, name).alias("key"), _written(its, of.valueType, name).alias("value")
-            )
+            return F.struct(_written(key, of.keyType).alias("key"), _written(its, of.valueType).alias("value"))
 
         return F.transform(F.map_entries(value), entry)
-    if isinstance(of, StructType):
-        fields = (_written(value.getField(it.name), it.dataType, name).alias(it.name) for it in of.fields)
-        return F.when(value.isNotNull(), F.struct(*fields))
-    not_text = f"Column '{name}' contains a string that is not UTF-8, which JSON cannot contain. Cast it to binary."
-    return F.when(value.isNull() | F.is_valid_utf8(value), value).otherwise(F.raise_error(F.lit(not_text)))
+    assert isinstance(of, StructType), "no other type contains a map"
+    fields = (_written(value.getField(it.name), it.dataType).alias(it.name) for it in of.fields)
+    return F.when(value.isNotNull(), F.struct(*fields))
 
 
 def _read(value: Column, of: DataType) -> Column:
     """The inverse of :func:`_written`."""
-    if not _has(of, strings=False):
+    if not contains(of, is_entries):
         return value
     if isinstance(of, ArrayType):
         return F.transform(value, lambda it: _read(it, of.elementType))

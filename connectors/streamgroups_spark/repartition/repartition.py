@@ -23,9 +23,11 @@ from streamgroups.option_values import KAFKA
 from streamgroups.query.position_options import STARTING
 from streamgroups_kafka.client.java_settings import connection_settings
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, read_streams, source_name, source_options
+from streamgroups_spark.dlq.failure_column import failure, has_source_column, is_good, with_letter
 from streamgroups_spark.frames.columns import check_distinct, column, columns_of
 from streamgroups_spark.frames.key_columns import check_key_columns, check_key_types, marked, record_key
 from streamgroups_spark.frames.record_values import check_value_types, column_of, from_value, to_value
+from streamgroups_spark.frames.value_rejections import rejection
 from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.repartition.target_topic import TargetTopic
 from streamgroups_spark.sinks.exactly_once import KafkaSink, checked_letters, checked_sources, exactly_once_writer
@@ -73,7 +75,8 @@ def repartition(
             of the source.
         transaction_timeout: a duration, after which the broker aborts a transaction. A trigger must not take longer.
         transactional_id: see :class:`KafkaSink`.
-        dead_letters: as in :func:`exactly_once`: the sink of rows with a dead letter. The topic does not contain them.
+        dead_letters: as in :func:`exactly_once`: the sink of rows with a dead letter, and of rows that a value cannot
+            contain exactly. The topic does not contain them. ``None``: a row of the second kind fails the query.
 
     Returns:
         The writer. Set its trigger and name, and call ``start()``.
@@ -92,8 +95,7 @@ def repartition(
     reject_in_flow(df, "sg.repartition")
     sources = checked_sources(df)
     checked_letters(df, dead_letters)
-    letters = [COLUMN] if COLUMN in df.columns else []
-    schema = StructType([field for field in df.schema if field.name not in letters])
+    schema = StructType([field for field in df.schema if field.name != COLUMN])
     _check(schema, by)
     if any(is_subscribed(source.subscription, topic) for source in sources):
         raise InvalidOption(
@@ -116,7 +118,8 @@ def repartition(
     key = record_key(schema, by, {name: column(name) for name in by})
     # The shuffle of sg.exactly_once chooses the other partitions, as Kafka's Java clients do.
     partition = F.when(key.isNull(), F.lit(_PARTITION_WITHOUT_KEY))
-    records = df.select(key.alias("key"), to_value(schema).alias("value"), partition.alias("partition"), *letters)
+    value = _values(df, schema, with_letters=dead_letters is not None)
+    records = df.select(key.alias("key"), *value, partition.alias("partition"))
     create = [lambda _: target.ensure()]
     return exactly_once_writer(records, sink, checkpoint, dead_letters, new_topics=new_topics, first=create)
 
@@ -173,6 +176,33 @@ def read_repartitioned(
         )
 
     return parsed.select(*map(read, schema.names), *own)
+
+
+def _values(df: DataFrame, schema: StructType, *, with_letters: bool) -> list[Column]:
+    """Returns the column ``value``, and with dead letters the column ``dead_letter``.
+
+    Args:
+        df: the rows.
+        schema: their columns without ``dead_letter``.
+        with_letters: whether a row that no value can contain becomes a dead letter. Otherwise it fails the query.
+    """
+    value, reason = to_value(schema), rejection(schema)
+    if not with_letters:
+        if reason is not None:
+            value = F.when(reason.isNotNull(), F.raise_error(reason)).otherwise(value)
+        return [value.alias("value")]
+    is_valid = is_good(df)
+    letter = F.lit(None)
+    if reason is not None:
+        letter = F.when(is_valid & reason.isNotNull(), _letter(df, schema, reason))
+        is_valid &= reason.isNull()
+    return [F.when(is_valid, value).alias("value"), with_letter(df, letter)]
+
+
+def _letter(df: DataFrame, schema: StructType, reason: Column) -> Column:
+    # Characters replace the bytes of a string that is not UTF-8.
+    details = None if has_source_column(schema, "value") else F.create_map(F.lit("record"), to_value(schema))
+    return failure(df, step="repartition", error_class=F.lit("RecordRejected"), error=reason, details=details)
 
 
 def _foreign(topic: str, what: str) -> str:
