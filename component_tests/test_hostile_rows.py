@@ -117,6 +117,12 @@ def test_S12_a_row_that_a_value_can_contain_is_read_back(local_spark: SparkSessi
     assert (after.c0, after.c1) == ("{k -> 1, k -> 2}", "{k -> {1 -> 2}, k -> {3 -> 4}}")
 
 
+def test_S12_a_column_of_corrupt_records_and_a_long_string_are_read_back(local_spark: SparkSession) -> None:
+    df = local_spark.range(1).selectExpr("'{' AS _corrupt_record", "repeat('x', 20000001) AS long")
+    parsed = written(df, with_letters=False).select(from_value(F.col("value"), df.schema).alias("row"))
+    assert parsed.selectExpr("row._corrupt_record", "length(row.long)").collect() == [("{", 20_000_001)]
+
+
 def test_P4_S12_a_row_with_an_earlier_letter_is_not_evaluated(local_spark: SparkSession) -> None:
     df = local_spark.range(1).selectExpr("X'FF' AS value", "cast(X'FF' AS string) AS text")
     earlier = failure(df, step="decode", error_class=F.lit("NotUtf8"), error=F.lit("It is not UTF-8."))

@@ -53,7 +53,14 @@ _PLAIN: list[type[DataType]] = [
 ]
 _EXACT = (*_PLAIN, *TIME_TYPES)
 #: Options of ``from_json``. A value of another writer fails the query, and is never a row of nulls.
-_PARSING = {**{name: value for name, value in JSON.items() if name != "ignoreNullFields"}, "mode": "FAILFAST"}
+_PARSING = {
+    **{name: value for name, value in JSON.items() if name != "ignoreNullFields"},
+    "mode": "FAILFAST",
+    # Otherwise a column '_corrupt_record' of the writer would be null.
+    "columnNameOfCorruptRecord": "streamgroups.corrupt_record",
+    # Otherwise a string of more than 20,000,000 characters would fail the query.
+    "maxStringLen": str((1 << 31) - 1),
+}
 
 
 def check_value_types(schema: StructType) -> None:
