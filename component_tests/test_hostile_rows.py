@@ -19,6 +19,9 @@ from streamgroups_spark.dlq.late_letters import late_failure
 from streamgroups_spark.frames.record_values import column_of, from_value
 from streamgroups_spark.frames.value_rejections import rejection
 from streamgroups_spark.repartition.repartition import _values
+from streamgroups_spark.sinks import exactly_once
+from streamgroups_spark.sinks.letters.kafka_rejections import with_rejections
+from streamgroups_spark.sinks.sink_options import parse_sink
 
 MIN_US, MAX_US = -(2**63), 2**63 - 1
 ZONES = ["UTC", "America/New_York", "Europe/London", "Asia/Kolkata", "Pacific/Kiritimati", "Pacific/Pago_Pago"]
@@ -170,3 +173,44 @@ def test_P4_the_first_and_last_time_are_letters(
     assert first["event_time"] == "-290308-12-21T19:59:05.224192Z"
     assert last["watermark"] == "+294247-01-10T04:00:54.775807Z"
     assert "event_time" not in none
+
+
+# ---- rows of the Kafka sink ------------------------------------------------------------------------------------------
+
+
+OPTIONS = parse_sink({"kafka.bootstrap.servers": "nowhere:9092", "checkpointLocation": "/c"})
+UNKNOWN = "The topic did not exist when the query started."
+TOPICS = {
+    "'board'": None,
+    "'unknown'": UNKNOWN,
+    "cast(null AS string)": "The row has no topic.",
+    "''": UNKNOWN,
+    "'dead'": "The topic is that of the dead letters.",
+    "'__consumer_offsets'": UNKNOWN,
+    "cast(X'FF' AS string)": UNKNOWN,
+}
+
+
+def errors(found: DataFrame) -> list[str | None]:
+    """The errors of the dead letters of rows, in their order."""
+    letters = [row.dead_letter for row in found.orderBy("value").collect()]
+    return [None if it is None else it.error for it in letters]
+
+
+@pytest.mark.parametrize("key", [[], ["cast(X'FF' AS string) AS key"]], ids=["without key", "with key"])
+def test_P4_a_topic_that_the_query_cannot_write_to_is_a_letter(
+    local_spark: SparkSession, monkeypatch: pytest.MonkeyPatch, key: list[str]
+) -> None:
+    monkeypatch.setattr(exactly_once, "parallelism_of", lambda _: 2)
+    topic = f"elt(cast(id + 1 AS int), {', '.join(TOPICS)}) AS topic"
+    rows = local_spark.range(len(TOPICS)).selectExpr("cast(id AS string) AS value", topic, *key)
+    found = exactly_once.disjoint(rows, OPTIONS, {"board": 3, "dead": 1}, with_letters=True, letters_topic="dead")
+    assert errors(found) == list(TOPICS.values())
+
+
+def test_P4_a_header_whose_name_is_not_utf_8_is_a_letter(local_spark: SparkSession) -> None:
+    names = ["'name'", "cast(X'FF' AS string)", "cast(null AS string)"]
+    headers = f"array(named_struct('key', elt(cast(id + 1 AS int), {', '.join(names)}), 'value', X'FF')) AS headers"
+    rows = local_spark.range(3).selectExpr("cast(id AS string) AS value", "'board' AS topic", headers)
+    found = with_rejections(rows, OPTIONS, {"board": 3})
+    assert errors(found) == [None, "The name of a header is not UTF-8.", "A header has no name."]

@@ -205,6 +205,31 @@ def test_P4_records_that_the_broker_rejects_are_letters_and_all_others_are_writt
     assert all("The broker rejects row" in it.error for it in found)
 
 
+def test_P4_rows_of_topics_that_the_query_cannot_write_to_are_letters(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
+) -> None:
+    topic, board, dead, later = new_topic(1), new_topic(3), new_topic(1), f"later-{group}"
+    producer = ordered_producer(bootstrap)
+    for i, to in enumerate((board, later, dead, "a b", "")):
+        for key in (f"k{i}", None):
+            producer.produce(topic, key=key, value=to)
+    assert producer.flush(30) == 0
+    rows = flights(spark, bootstrap, topic, group).selectExpr("key", "value", "cast(value AS string) AS topic")
+    sink, letters = sg.KafkaSink(bootstrap_servers=bootstrap), sg.KafkaSink(bootstrap_servers=bootstrap, topic=dead)
+    writer = sg.exactly_once(rows, sink=sink, dead_letters=letters, checkpoint=str(tmp_path / "checkpoint"))
+    new_topic(1, name=later)
+    run(writer)
+    assert sorted(str(it.key) for it in read_committed(bootstrap, board)) == ["None", "b'k0'"]
+    unknown, own = "The topic did not exist when the query started.", "The topic is that of the dead letters."
+    found = {(it.value, it.key): it.error for it in letters_in(bootstrap, dead)}
+    expected = {later: unknown, dead: own, "a b": unknown, "": unknown}
+    assert found == {
+        (to.encode(), key): expected[to]
+        for i, to in enumerate((later, dead, "a b", ""), 1)
+        for key in (f"k{i}".encode(), None)
+    }
+
+
 def test_P4_rows_with_letters_are_never_written_as_rows(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path
 ) -> None:

@@ -290,13 +290,14 @@ def _to_kafka(
         options = parse_sink(given)
     rows = StructType([field for field in df.schema if letters is None or field.name != COLUMN])
     check_output_schema(rows, options)
-    output_format, preparations = FORMAT, list(first)
+    output_format, preparations, letters_topic = FORMAT, list(first), None
     if letters is not None:
         if options.delivery is not Delivery.EXACTLY_ONCE:
             raise InvalidOption(
                 "'dead_letters' requires delivery=exactly-once.", remedy="Remove 'delivery' from the sink."
             )
         output = _letter_output(letters, sources, sink)
+        letters_topic = output.sink.topic if isinstance(output.sink, SinkOptions) else None
         output_format = _name("kafkasink", checkpoint)
         class_attributes = {"format_name": output_format, "session": SESSION, "dead_letters": output}
         class_attributes |= {"parallelism": parallelism_of(df.sparkSession), "connections_file": str(config_path())}
@@ -304,7 +305,8 @@ def _to_kafka(
     if options.delivery is Delivery.EXACTLY_ONCE:
         cluster = KafkaCluster(options.client, read_committed=True, request_subscriptions=False)
         _reject_another_cluster(sources, cluster)
-        df = disjoint(df, options, {**new_topics, **cluster.topics()}, with_letters=letters is not None)
+        counts = {**new_topics, **cluster.topics()}
+        df = disjoint(df, options, counts, with_letters=letters is not None, letters_topic=letters_topic)
         preparations.append(lambda _: _fence_killed_run(options, no_data_group, checkpoint, is_alone=bool(alone)))
     return SinkWriter(df, output_format, given, preparations)
 
@@ -364,7 +366,14 @@ def _reject_another_cluster(sources: Iterable[SourceOptions], cluster: KafkaClus
             )
 
 
-def disjoint(df: DataFrame, options: SinkOptions, counts: Mapping[str, int], *, with_letters: bool) -> DataFrame:
+def disjoint(
+    df: DataFrame,
+    options: SinkOptions,
+    counts: Mapping[str, int],
+    *,
+    with_letters: bool,
+    letters_topic: str | None = None,
+) -> DataFrame:
     """Assigns each output partition to one task, because two tasks must not write to one partition in a transaction.
 
     Called by ``sinks.batch_write`` too.
@@ -374,6 +383,7 @@ def disjoint(df: DataFrame, options: SinkOptions, counts: Mapping[str, int], *, 
         options: the options of the sink.
         counts: the number of partitions of each topic.
         with_letters: whether the rows can have dead letters.
+        letters_topic: see :func:`with_rejections`.
 
     Raises:
         UnknownTopic: if the topic does not exist.
@@ -386,7 +396,7 @@ def disjoint(df: DataFrame, options: SinkOptions, counts: Mapping[str, int], *, 
             + grant("Write", "Topic", [options.topic]),
         )
     if with_letters:
-        df = with_rejections(df, options, counts)
+        df = with_rejections(df, options, counts, letters_topic=letters_topic)
     is_anywhere = not {"key", "partition"} & set(df.columns)
     if is_anywhere and options.topic is not None and counts[options.topic] >= tasks:
         # Each task chooses its own partitions.

@@ -26,15 +26,20 @@ _CONTENT = ("key", "value", "headers")
 _FIXED_BYTES = 3
 
 
-def with_rejections(df: DataFrame, options: SinkOptions, partition_counts: Mapping[str, int]) -> DataFrame:
+def with_rejections(
+    df: DataFrame, options: SinkOptions, partition_counts: Mapping[str, int], *, letters_topic: str | None = None
+) -> DataFrame:
     """Returns the rows with the column ``dead_letter``, which is set for rows that Kafka would reject.
+
+    A topic that is created later has no number of partitions here, so its rows are rejected too, with and without a key.
 
     Args:
         df: rows with the columns of the Kafka sink.
         options: the options of the sink.
         partition_counts: the number of partitions of each topic.
+        letters_topic: the topic of the dead letters, which contains no other records; ``None`` if the letters have another sink.
     """
-    reasons = _reasons(df, options, partition_counts)
+    reasons = _reasons(df, options, partition_counts, letters_topic)
     size = _size_bytes(df, options)
     why = F.coalesce(F.lit(None), *(F.when(condition, F.lit(text)) for text, condition in reasons))
     is_large = F.lit(False)
@@ -62,11 +67,16 @@ def with_rejections(df: DataFrame, options: SinkOptions, partition_counts: Mappi
     return df.select(*names, with_letter(df, F.when(why.isNotNull(), letter)))
 
 
-def _reasons(df: DataFrame, options: SinkOptions, counts: Mapping[str, int]) -> list[tuple[str, Column]]:
+def _reasons(
+    df: DataFrame, options: SinkOptions, counts: Mapping[str, int], letters_topic: str | None
+) -> list[tuple[str, Column]]:
     found = []
     if options.topic is None:
         count = F.create_map(*(F.lit(it) for pair in counts.items() for it in pair))[column("topic")]
         found.append(("The row has no topic.", column("topic").isNull()))
+        found.append(("The topic did not exist when the query started.", count.isNull()))
+        if letters_topic is not None:
+            found.append(("The topic is that of the dead letters.", column("topic") == letters_topic))
     else:
         count = F.lit(counts[options.topic])
     if "partition" in df.columns:
@@ -76,6 +86,8 @@ def _reasons(df: DataFrame, options: SinkOptions, counts: Mapping[str, int]) -> 
         found.append(("The timestamp is before 1970.", F.unix_micros("timestamp") < 0))
     if "headers" in df.columns and options.with_headers:
         found.append(("A header has no name.", F.exists("headers", lambda it: it["key"].isNull())))
+        is_bytes = F.exists("headers", lambda it: ~F.is_valid_utf8(it["key"]))
+        found.append(("The name of a header is not UTF-8.", is_bytes))
     return found
 
 
