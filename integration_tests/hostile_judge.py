@@ -18,8 +18,8 @@ from integration_tests.hostile_records import Fields, HostileRecord, Undecodable
 _DLQ = "streamgroups.dlq."
 #: The years 1 to 9999, which Python's ``datetime`` has (``functions.rst``).
 _PYTHON_US = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-#: The year -144,199 to 148,107, which are event times (``event-time.rst``).
-_EVENT_TIME_MS = 2**62 // 1_000
+#: The distance from 1970 of event times: 142,599 years (``event-time.rst``).
+_EVENT_TIME_MS = 4_500_000_000_000_000
 #: The first time of ``timestamptz``: 4714-11-24 BC.
 _POSTGRES_US = -210_866_803_200_000_000
 _MAX_REQUEST_BYTES = 1_048_588

@@ -22,9 +22,8 @@ from integration_tests.event_times import MINUTE_MS, depart, departures, minute_
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.watermark import At
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS, At
 from streamgroups.event_time.windows import Session, Shape
-from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.monitoring.query_progress import LATE_COUNTS, read_progress
 from streamgroups_spark.event_time.split_late import LateRule, split
 from streamgroups_testkit.producing import ordered_producer
@@ -294,7 +293,7 @@ def test_a_row_is_late_if_its_window_in_spark_has_ended(spark: SparkSession, win
 )
 def test_a_time_beyond_the_bound_is_no_event_time(spark: SparkSession, window: Shape | None) -> None:
     """Sums of a time and a window would overflow, which fails the query in ANSI mode."""
-    bound_us = MAX_TIME_MS * 1_000
+    bound_us = MAX_EVENT_TIME_MS * 1_000
     beside = [sign * bound_us + d for sign in (-1, 1) for d in (-1, 0, 1)]
     times_us = sorted({*beside, *(it for it in EXTREME_TIMES_US.values() if it is not None)})
     rows = spark.createDataFrame(list(enumerate(times_us)), "id int, time_us long")

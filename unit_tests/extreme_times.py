@@ -10,6 +10,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
+from streamgroups.json_values import MAX_TIME_MS
+
 _DAY_US = 86_400_000_000
 #: Microseconds since the epoch, by what they are.
 EXTREME_TIMES_US: dict[str, int | None] = {
@@ -33,6 +36,18 @@ EXTREME_TIMES_US: dict[str, int | None] = {
 EXTREME_TIMES_MS: dict[str, int | None] = {
     name: None if us is None else us // 1_000 for name, us in EXTREME_TIMES_US.items()
 }
+#: Milliseconds around the limits of event times, and of all times that a state or an entry can contain.
+LIMITS_MS: dict[str, int] = {
+    f"{name}{sign:+}": sign * time_ms
+    for sign in (-1, 1)
+    for name, time_ms in (
+        ("limit", MAX_EVENT_TIME_MS),
+        ("after the limit", MAX_EVENT_TIME_MS + 1),
+        ("2^62", MAX_TIME_MS),
+        ("after 2^62", MAX_TIME_MS + 1),
+    )
+}
+LIMITS_US = {name: 1_000 * time_ms for name, time_ms in LIMITS_MS.items()}
 
 
 def extreme_timestamps(zone: str | None = "UTC") -> pa.Array:

@@ -1,8 +1,7 @@
 """Event times that operators compute with: a producer can send any number, and sums with a delay must not overflow.
 
-Used by the operators with event time before they advance a watermark. A time outside of these years counts as null:
-its record becomes a dead letter, or has no match. Source: SEMANTICS W7; the times that a stored state and a
-metadata entry can have (:data:`streamgroups.json_values.MAX_TIME_MS`).
+Used by the operators with event time before they advance a watermark. A time beyond the limit counts as null: its record
+becomes a dead letter, or has no match. Source: SEMANTICS W7; :data:`streamgroups.event_time.watermark.MAX_EVENT_TIME_MS`.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.json_values import MAX_TIME_MS
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 
 _Values = TypeVar("_Values", pa.Array, pa.ChunkedArray)
 
 
 def event_times(values: _Values, *, per_ms: int = 1) -> _Values:
-    """Returns event times. Those before the year -144,199 and after 148,107 are null.
+    """Returns event times. Those more than :data:`MAX_EVENT_TIME_MS` before or after 1970 are null.
 
     Args:
         values: numbers since the epoch.
@@ -27,7 +26,7 @@ def event_times(values: _Values, *, per_ms: int = 1) -> _Values:
     >>> event_times(pa.array([7, None, 2**62])).to_pylist()
     [7, None, None]
     """
-    most = MAX_TIME_MS * per_ms
+    most = MAX_EVENT_TIME_MS * per_ms
     bounds = pc.min_max(values)
     if not bounds["min"].is_valid or (bounds["min"].as_py() >= -most and bounds["max"].as_py() <= most):
         return values
@@ -39,7 +38,7 @@ def with_event_times(records: pa.Table) -> pa.Table:
     """Returns records whose column ``time``, in milliseconds, has event times only, and whose ``until`` is near them.
 
     >>> with_event_times(pa.table({"time": [2**62], "until": [2**62]})).to_pylist()
-    [{'time': None, 'until': 4611686018427387}]
+    [{'time': None, 'until': 4500000000000000}]
     """
     for name in ("time", "until"):
         if name not in records.column_names:
@@ -55,7 +54,7 @@ def with_event_times(records: pa.Table) -> pa.Table:
 def _near(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if event_times(values) is values:
         return values
-    most = pa.scalar(MAX_TIME_MS, pa.int64())
-    least = pa.scalar(-MAX_TIME_MS, pa.int64())
+    most = pa.scalar(MAX_EVENT_TIME_MS, pa.int64())
+    least = pa.scalar(-MAX_EVENT_TIME_MS, pa.int64())
     above = pc.if_else(pc.greater(values, most), most, values)
     return pc.if_else(pc.less(above, least), least, above)

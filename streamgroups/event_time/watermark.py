@@ -16,6 +16,11 @@ from typing import Any, TypeAlias
 from streamgroups.json_values import time_ms
 from streamgroups.times import utc
 
+#: The largest distance of an event time from 1970, in milliseconds: 142,599 years. A watermark, the end of a window and a
+#: timeout are an event time and a few durations. The distance to :data:`streamgroups.json_values.MAX_TIME_MS`, the limit of
+#: stored times, is twelve times the longest duration (100,000 days).
+MAX_EVENT_TIME_MS = 4_500_000_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class NotYet:

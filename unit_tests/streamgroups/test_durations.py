@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from streamgroups.durations import FORMS, duration, exact, parse_duration_ms
 from streamgroups.errors import InvalidOption
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
+from streamgroups.json_values import time_ms
 from streamgroups.positions import parse_time_ms
 from streamgroups.times import utc
 
@@ -111,3 +113,9 @@ def test_negative_and_endless_durations_are_rejected() -> None:
     ):
         parse_duration_ms("100001 days", option="idleTimeout")
     assert utc(10**18) == f"{10**18}ms"
+
+
+def test_an_event_time_and_twelve_of_the_longest_durations_are_a_time_that_can_be_stored() -> None:
+    longest_ms = parse_duration_ms("100000 days", option="delay")
+    for sign in (-1, 1):
+        assert time_ms(sign * (MAX_EVENT_TIME_MS + 12 * longest_ms))

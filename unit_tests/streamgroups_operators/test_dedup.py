@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from streamgroups.errors import StateDamaged, StateMissing
-from streamgroups.json_values import MAX_TIME_MS
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.id_filters import shape_of
 from streamgroups.state.origins import New
@@ -329,8 +329,8 @@ def test_X5_a_producer_can_send_any_time(name: str) -> None:
     time_ms = EXTREME_TIMES_MS[name]
     records = [Record(1, START_MS), Record(2, time_ms), Record(1, START_MS + 1), Record(3, START_MS + 2)]
     manifest, offsets = Query().advance(records, len(records), chunk=1)
-    assert all(abs(it) <= MAX_TIME_MS for it in manifest.states[0].values.values())
+    assert all(abs(it) <= MAX_EVENT_TIME_MS for it in manifest.states[0].values.values())
     # A time after the clock counts as the time of the clock, and the others are too old then.
-    is_later = time_ms is not None and START_MS < time_ms <= MAX_TIME_MS
+    is_later = time_ms is not None and START_MS < time_ms <= MAX_EVENT_TIME_MS
     assert set(offsets) >= ({0} if is_later else {0, 3}), "its neighbours are no duplicates"
     assert 2 not in offsets

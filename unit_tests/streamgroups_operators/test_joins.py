@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from streamgroups.errors import StateMismatch, StateMissing
-from streamgroups.json_values import MAX_TIME_MS
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 from streamgroups.partitions import OffsetRange
 from streamgroups.state.origins import UNNAMED, New
 from streamgroups.state.state_lookup import Position
@@ -20,7 +20,7 @@ from streamgroups_operators.joins.join_definition import How
 from streamgroups_operators.joins.join_states import JoinTaskStates
 from streamgroups_operators.store import Operator, StateStore, StoredStates
 from unit_tests.examples import sequences
-from unit_tests.extreme_times import EXTREME_TIMES_US
+from unit_tests.extreme_times import EXTREME_TIMES_US, LIMITS_US
 from unit_tests.streamgroups_operators.join_model import PLACES, TOPIC, Joining, Record, Row, brute_force, operator
 
 _ROWS = st.builds(
@@ -189,17 +189,19 @@ def test_W18_another_definition_does_not_continue_with_a_state() -> None:
         joining.run((1, 1))
 
 
-@pytest.mark.parametrize("name", EXTREME_TIMES_US)
-def test_W18_a_producer_can_send_any_time(name: str) -> None:
+@pytest.mark.parametrize("time_us", (EXTREME_TIMES_US | LIMITS_US).values(), ids=EXTREME_TIMES_US | LIMITS_US)
+def test_W18_a_producer_can_send_any_time(time_us: int | None) -> None:
+    at_us = time_us
+
     class At(Record):
         @property
         def time_us(self) -> int | None:
-            return EXTREME_TIMES_US[name]
+            return at_us
 
     left = [Record(0, "a"), At(0, "a"), Record(1, "b")]
     joining = Joining(How.FULL, (left, [Record(0, "a"), At(0, "x"), Record(100, "z")]))
     rows = joining.run((3, 3))
-    is_readable = EXTREME_TIMES_US[name] is not None and abs(EXTREME_TIMES_US[name] or 0) <= 1_000 * MAX_TIME_MS
+    is_readable = at_us is not None and abs(at_us) <= 1_000 * MAX_EVENT_TIME_MS
     assert rows[("a", "0", "0", False)] == 1
     if not is_readable:
         assert rows[("a", "1", None, False)] == rows[("x", None, "1", False)] == 1

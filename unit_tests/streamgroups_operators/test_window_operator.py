@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from streamgroups.durations import parse_duration_ms
 from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 from streamgroups.event_time.windows import EventTime, Hopping, ProcessingTime, Session, Shape, Windowing
-from streamgroups.json_values import MAX_TIME_MS, time_ms_or_none
+from streamgroups.json_values import time_ms_or_none
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows import panes, sessions
-from unit_tests.extreme_times import EXTREME_TIMES_MS
+from unit_tests.extreme_times import EXTREME_TIMES_MS, LIMITS_MS
 from unit_tests.streamgroups_operators.window_model import (
     P0,
     START_MS,
@@ -32,6 +34,8 @@ from unit_tests.streamgroups_operators.window_model import (
     run_batches,
 )
 
+#: The longest duration of an option.
+LONGEST_MS = parse_duration_ms("100000 days", option="")
 TIMES = st.integers(START_MS, START_MS + 120)
 _FIELDS = (
     st.one_of(st.none(), TIMES, TIMES, TIMES),
@@ -161,10 +165,13 @@ def test_S10_the_state_of_a_partition_names_its_range() -> None:
     assert (str(state.range), state.topic_partition) == ("flights-0[1,3)", P0)
 
 
-@pytest.mark.parametrize("name", EXTREME_TIMES_MS)
+_ANY_TIMES_MS = EXTREME_TIMES_MS | LIMITS_MS
+
+
+@pytest.mark.parametrize("name", _ANY_TIMES_MS)
 @pytest.mark.parametrize("shape", [Hopping(20, 10), Session(10)], ids=str)
 def test_W7_a_producer_can_send_any_time(shape: Shape, name: str) -> None:
-    time_ms = EXTREME_TIMES_MS[name]
+    time_ms = _ANY_TIMES_MS[name]
     others = [Record(START_MS + it) for it in (5, 7, 30)]
     query = Query(by_event_time(shape))
     found = []
@@ -175,8 +182,20 @@ def test_W7_a_producer_can_send_any_time(shape: Shape, name: str) -> None:
     # Spark converts these columns to timestamps, which have microseconds in 64 bits.
     named = [row[it] for row in found for it in ("start", "end", "event_time", "watermark") if row.get(it) is not None]
     assert all(abs(1_000 * it) < 2**63 for it in named)
-    if time_ms is None or abs(time_ms) > MAX_TIME_MS:
+    if time_ms is None or abs(time_ms) > MAX_EVENT_TIME_MS:
         alone = Query(by_event_time(shape))
         rows = [row for it in [*others, Record(START_MS + 1_000, "z")] for row in alone.step([it])[1]]
         assert current(found) == current(rows)
         assert ("no event time", None) in dead(found)
+
+
+@pytest.mark.parametrize("name", LIMITS_MS)
+@pytest.mark.parametrize("shape", [Hopping(LONGEST_MS, LONGEST_MS), Session(LONGEST_MS)], ids=str)
+def test_S10_a_state_of_any_event_time_can_be_read(shape: Shape, name: str) -> None:
+    query = Query(by_event_time(shape, LONGEST_MS, LONGEST_MS, LONGEST_MS))
+    records = [Record(START_MS), Record(LIMITS_MS[name]), Record(START_MS)]
+    for record in records:
+        state, _ = query.step([record], START_MS)
+    assert state.due_ms is not None
+    found = (state.due_ms, *state.values.values())
+    assert all(time_ms_or_none(it) == it for it in found)

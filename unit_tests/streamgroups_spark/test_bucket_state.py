@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from streamgroups.event_time.aggregates import PythonAggregate, SqlAggregate, parse_aggregate
 from streamgroups.event_time.violations import OnViolation
-from streamgroups.event_time.watermark import At, reached
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS, At, reached
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import (
     EventTime,
@@ -26,13 +26,12 @@ from streamgroups.event_time.windows import (
     Windowing,
     tumbling,
 )
-from streamgroups.json_values import MAX_TIME_MS
 from streamgroups_operators.aggregates import in_windows, length_ms
 from streamgroups_operators.window_operator import WindowOperator
 from streamgroups_operators.windows.window_definition import state_schema
 from streamgroups_spark.windows.bucket_columns import Pack, Unpack, WindowPlan, from_bytes, to_bytes
 from streamgroups_spark.windows.bucket_state import BucketBatch, BucketState, decode, encode, process
-from unit_tests.extreme_times import EXTREME_TIMES_MS
+from unit_tests.extreme_times import EXTREME_TIMES_MS, LIMITS_MS
 from unit_tests.window_rules import Drop, Interval, Lift, Missed, WindowStates, advance, count, judge, point, windows_of
 
 AGGREGATES: tuple[SqlAggregate | PythonAggregate, ...] = (
@@ -390,15 +389,15 @@ def test_state_of_a_newer_version_is_not_guessed_at() -> None:
         decode(encode(BucketState()).replace("1", "2", 1))
 
 
-@pytest.mark.parametrize("name", EXTREME_TIMES_MS)
+@pytest.mark.parametrize("name", EXTREME_TIMES_MS | LIMITS_MS)
 def test_W7_a_producer_can_send_any_time(name: str) -> None:
-    time_ms = EXTREME_TIMES_MS[name]
+    time_ms = (EXTREME_TIMES_MS | LIMITS_MS)[name]
     windowing = Windowing(Hopping(10, 10), EventTime())
     records = [Record("a", 5, 1), Record("a", time_ms, 1), Record("a", 7, 1)]
     bucket = Bucket(windowing)
     bucket.take(records, None, 0)
     rows = bucket.take([], 20, 0)
-    is_readable = time_ms is not None and abs(time_ms) <= MAX_TIME_MS
+    is_readable = time_ms is not None and abs(time_ms) <= MAX_EVENT_TIME_MS
     assert sum(row["r0"] or 0 for row in rows if row["start"] == 0) == 2 + (time_ms == 0)
     assert [row["why"] for row in bucket.rows if row["pane"] == "dead letter"] == ["no event time"] * (not is_readable)
     named = [row[it] for row in bucket.rows for it in ("start", "end", "event_time") if row[it] is not None]

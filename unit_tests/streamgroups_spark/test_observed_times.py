@@ -5,11 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from streamgroups.event_time.observations import TaskObservation, observations
-from streamgroups.json_values import MAX_TIME_MS, time_ms_or_none
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
+from streamgroups.json_values import time_ms_or_none
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.bridge.task_reports import ObservationStore
 from streamgroups_spark.source.observed_times import seen_in
-from unit_tests.extreme_times import EXTREME_TIMES_MS, extreme_timestamps
+from unit_tests.extreme_times import EXTREME_TIMES_MS, LIMITS_MS, LIMITS_US, extreme_timestamps
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
 
@@ -50,9 +51,11 @@ def test_W2_tasks_with_copies_of_one_record_hide_no_later_time_of_each_other() -
 
 
 def test_W2_a_time_that_no_state_can_have_advances_no_watermark() -> None:
-    times = extreme_timestamps()
-    for name, time_ms, at in zip(EXTREME_TIMES_MS, EXTREME_TIMES_MS.values(), range(len(times)), strict=True):
+    limits = pa.array(LIMITS_US.values(), pa.int64()).cast(pa.timestamp("us", "UTC"))
+    times = pa.concat_arrays([extreme_timestamps(), limits])
+    given = EXTREME_TIMES_MS | LIMITS_MS
+    for name, time_ms, at in zip(given, given.values(), range(len(times)), strict=True):
         place = {"topic": ["flights"], "partition": [0], "offset": [5], "at": times.slice(at, 1)}
         found = [it.event_time_ms for it in seen_in(pa.record_batch(place), "at")]
         assert all(time_ms_or_none(it) == it for it in found), name
-        assert bool(found) == (time_ms is not None and abs(time_ms) <= MAX_TIME_MS), name
+        assert bool(found) == (time_ms is not None and abs(time_ms) <= MAX_EVENT_TIME_MS), name

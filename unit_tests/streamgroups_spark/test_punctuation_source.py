@@ -9,18 +9,25 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from streamgroups.event_time.settings import TimeSettings
-from streamgroups.event_time.source_time import SourceTime
+from streamgroups.event_time.observations import observations
+from streamgroups.event_time.settings import TimeSettings, time_settings
+from streamgroups.event_time.source_time import SourceTime, add_partitions, observe
 from streamgroups.event_time.strategy import Generation
+from streamgroups.event_time.time_entries import decode_partition, encode_partition
 from streamgroups.event_time.watermark import NOT_YET, At, Watermark
 from streamgroups.fakes import FakeClock
+from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups_spark.bridge.punctuation_options import options_of
 from streamgroups_spark.bridge.rpc import SessionServer
 from streamgroups_spark.event_time.punctuation_source import TimeDataSource, TimeReader
 from streamgroups_spark.messages.time import TimeReply, TimeRequest
+from streamgroups_spark.source.observed_times import seen_in
+from unit_tests.extreme_times import LIMITS_MS
 
 SETTINGS = TimeSettings(Generation())
+P0, START_MS = TopicPartition("trades", 0), 1_732_334_400_000
 
 
 class Stream:
@@ -83,6 +90,26 @@ def test_W14_spark_subtracts_the_delay_so_that_its_dedup_remembers_a_record_for_
     assert emitted_ms(watermarkDelay="10s") == [14_999]
     assert emitted_ms(watermarkDelay="-10s") == [4_999], "Spark has no negative delay"
     assert emitted_ms(importFrom="others") == [4_999]
+
+
+@pytest.mark.parametrize("name", LIMITS_MS)
+@pytest.mark.parametrize("delay", ["10s", "-1ms", "100000 days", "-100000 days"])
+def test_the_watermark_of_any_event_time_can_be_read_from_a_checkpoint(delay: str, name: str) -> None:
+    both = pa.array([START_MS, LIMITS_MS[name]], pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    settings = time_settings({}, {"watermarkDelay": delay})
+    for times in (both, both.slice(1)):
+        place = {"topic": ["trades"] * len(times), "partition": [0] * len(times), "offset": [5] * len(times)}
+        records = pa.record_batch({**place, "at": times.cast(pa.timestamp("us", "UTC"))})
+        read = observations([OffsetRange(P0, 5, 9)], seen_in(records, "at"))
+        time = observe(add_partitions(SourceTime(), {P0: None}), read, settings, START_MS)
+        with session(Stream("trades", time.watermark)) as name_:
+            source = reader(name_, "trades", watermarkDelay=delay)
+            rows, end = source.read(source.initialOffset())
+            assert source.read(through_a_checkpoint(end))[1] == end
+            again = source.readBetweenOffsets(source.initialOffset(), through_a_checkpoint(end))
+            assert times_ms(again) == times_ms(rows)
+        entry = through_a_checkpoint(dict(encode_partition(time.partitions[P0])))
+        assert decode_partition(entry) == time.partitions[P0]
 
 
 def test_a_restarted_query_continues_at_its_position() -> None:

@@ -24,19 +24,17 @@ from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation, Why, check_until, parse_policy
 from streamgroups.event_time.window_shapes import check_shape
 from streamgroups.event_time.windows import Session, Shape
-from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.monitoring.query_progress import LATE_COUNTS
 from streamgroups_spark.bridge.plan import FORMAT, analyzed, leaves, read_streams, source_name
 from streamgroups_spark.bridge.punctuation_options import PUNCTUATIONS, SPARK_LATE_MS
 from streamgroups_spark.dlq.late_letters import late_failure
-from streamgroups_spark.frames.columns import check_timestamp, column, delay_ms_of
+from streamgroups_spark.frames.columns import US_PER_MS, check_timestamp, column, delay_ms_of, is_event_time
 from streamgroups_spark.source.columns import WATERMARK
 from streamgroups_spark.source.read_options import read_options, source_policy
 
 #: Without it Spark drops late rows by the watermark of the batch itself.
 _MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
 _WHY, _TIME = "__why", "__time"
-_US_PER_MS = 1_000
 
 
 def split_late(
@@ -196,9 +194,7 @@ def split(df: DataFrame, rule: LateRule) -> tuple[DataFrame, DataFrame]:
 
 
 def _time_us(rule: LateRule) -> Column:
-    # Sums with a window must not overflow: see streamgroups_operators.event_times.
-    time_us, most_us = F.unix_micros(column(rule.on)), MAX_TIME_MS * _US_PER_MS
-    return F.when(time_us.between(-most_us, most_us), time_us)
+    return F.when(is_event_time(rule.on), F.unix_micros(column(rule.on)))
 
 
 def _watermark_us() -> Column:
@@ -211,7 +207,7 @@ def _violates(rule: LateRule) -> Column:
 
 def _adjusted_us() -> Column:
     """The first time after the watermark: the watermark of this library, if it is one millisecond later than Spark's."""
-    return _watermark_us() + SPARK_LATE_MS * _US_PER_MS
+    return _watermark_us() + SPARK_LATE_MS * US_PER_MS
 
 
 def _is_adjusted(rule: LateRule) -> Column:
@@ -240,7 +236,7 @@ def _start_us(rule: LateRule) -> Column:
     """The start of the latest window of a row. It closes last."""
     if rule.window is None or isinstance(rule.window, Session):
         return _time_us(rule)
-    return _time_us(rule) - F.pmod(_time_us(rule), F.lit(rule.window.hop_ms * _US_PER_MS))
+    return _time_us(rule) - F.pmod(_time_us(rule), F.lit(rule.window.hop_ms * US_PER_MS))
 
 
 def _end_us(rule: LateRule) -> Column:
@@ -248,7 +244,7 @@ def _end_us(rule: LateRule) -> Column:
     if rule.window is None:
         return _time_us(rule)
     length_ms = rule.window.gap_ms if isinstance(rule.window, Session) else rule.window.size_ms
-    return _start_us(rule) + length_ms * _US_PER_MS
+    return _start_us(rule) + length_ms * US_PER_MS
 
 
 def _dead_letters(counted: DataFrame, df: DataFrame, rule: LateRule) -> DataFrame:

@@ -14,14 +14,30 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType, TimestampType
 
 from streamgroups.errors import InvalidOption
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 
 #: The name of the metadata of a column with a watermark of Spark.
 WATERMARK = "spark.watermarkDelayMs"
+#: Spark's timestamps are microseconds.
+US_PER_MS = 1_000
 
 
 def column(name: str) -> Column:
     """Returns a column, also if its name contains dots or backquotes."""
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def is_event_time(name: str) -> Column:
+    """Returns whether a timestamp is an event time, by the limit of the operators; null for null.
+
+    A sum of a later or earlier timestamp and a duration can exceed 64 bits of microseconds, and Spark then fails the query.
+    See :func:`streamgroups_operators.event_times.event_times`.
+
+    Args:
+        name: the column with the timestamp.
+    """
+    most_us = MAX_EVENT_TIME_MS * US_PER_MS
+    return F.unix_micros(column(name)).between(-most_us, most_us)
 
 
 def columns_of(ddl: str, option: str, example: str) -> StructType:
