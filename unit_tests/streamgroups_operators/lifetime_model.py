@@ -70,7 +70,7 @@ class EventReference:
 
     @property
     def _watermark(self) -> int:
-        return _EARLIEST_MS - 10_000 if self.newest is None else self.newest - self.operator.delay_ms
+        return _EARLIEST_MS - 10_000 if self.newest is None else self.newest - (self.operator.delay_ms or 0)
 
     @property
     def _closed(self) -> int:

@@ -258,6 +258,18 @@ def test_W19_an_end_without_a_start_is_a_dead_letter() -> None:
     assert state.values[OPEN_EDGES] == 1
 
 
+@pytest.mark.parametrize("delay_ms", [0, 3, -3])
+@pytest.mark.parametrize("scope", [Scope.PARTITION, Scope.GROUP])
+def test_W19_an_end_before_the_first_watermark_is_a_dead_letter_without_a_watermark(
+    scope: Scope, delay_ms: int
+) -> None:
+    query = Query(replace(of_events(EDGE, TENS, delay_ms=delay_ms), scope=scope))
+    _, [first] = query.step([Record(5, until=8)])
+    assert (first["why"], first["event_time"], first["start"], first["watermark"]) == ("no start", 8, 0, None)
+    _, [later] = query.step([Record(START_MS), Record(5, until=8)])
+    assert later["watermark"] == (START_MS - delay_ms if scope is Scope.PARTITION else None)
+
+
 def test_W19_the_end_of_an_edge_does_not_advance_the_watermark() -> None:
     state, rows = Query(of_events(EDGE, TENS)).step([Record(5), Record(5, until=90), Record(80, until=90)])
     assert (dead(rows), results(rows), state.values["newest_ms"]) == ([("no start", 90)], [], 5)

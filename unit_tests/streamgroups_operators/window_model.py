@@ -41,7 +41,7 @@ Place: TypeAlias = tuple[str | None, int, int]
 Row: TypeAlias = dict[str, Any]
 
 
-def _digest(values: list[int | None]) -> int:
+def _digest(values: Sequence[int | None]) -> int:
     """A number for a list without its order."""
     return sum(i * value for i, value in enumerate(sorted(v for v in values if v is not None), 1))
 

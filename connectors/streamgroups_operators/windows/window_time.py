@@ -34,6 +34,7 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.event_time.violations import OnViolation, Why
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import EventTime, PaneKind, released_ms
+from streamgroups.json_values import MAX_TIME_MS
 from streamgroups.state.state_time import GroupWindows, StateTime
 from streamgroups_operators.aggregates import in_windows, length_ms
 from streamgroups_operators.event_times import with_event_times
@@ -183,7 +184,7 @@ class WindowTime:
         self._drop(
             timed.records,
             why,
-            watermark=pa.array(timed.watermarks_ms),
+            watermark=_watermarks(timed.watermarks_ms),
             start=pa.array(starts),
             end=pa.array(starts + length_ms(shape)),
         )
@@ -286,6 +287,12 @@ class WindowTime:
         found = {_NEWEST: self._newest_ms, _CLOSED: self._closed_ms, _DATA: self._data_ms, _GROUP: self._group_ms}
         found[_PRODUCER] = self._producer.reached
         return {name: value for name, value in found.items() if value != BEFORE_ALL}
+
+
+def _watermarks(times_ms: Numbers) -> pa.Array:
+    """Returns watermarks as a column. It is null before the first watermark."""
+    # A delay moves the time before all others, and a time that far from 1970 has no microseconds in 64 bits.
+    return pa.array(times_ms, mask=times_ms < -MAX_TIME_MS)
 
 
 def _known(time_ms: int) -> int | None:
