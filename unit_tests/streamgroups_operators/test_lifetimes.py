@@ -16,6 +16,7 @@ from hypothesis import given
 
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.violations import OnViolation
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 from streamgroups.event_time.window_shapes import Scope
 from streamgroups.event_time.windows import Hopping
 from streamgroups.partitions import TopicPartition
@@ -208,6 +209,16 @@ def test_W19_after_a_jump_of_the_watermark_each_batch_emits_a_part_of_the_window
         (990, 1_000, 2),
     ]
     assert dead(rows) == [("late", 700)]
+
+
+def test_W19_a_jump_over_more_windows_than_64_bits_can_count_emits_a_part_of_them() -> None:
+    query = Query(of_events(INTERVAL, Hopping(1, 1)))
+    count = 2_100
+    query.step([Record(-MAX_EVENT_TIME_MS, f"key-{i}", until=START_MS) for i in range(count)], chunk=count)
+    with patch.object(shared_partials, "MAX_DUE_ROWS", 2 * count):
+        state, rows = query.step([Record(START_MS, "z")])
+    assert {row["start"] + MAX_EVENT_TIME_MS for row in rows} == {0, 1}
+    assert (len(rows), state.due_ms) == (2 * count, START_MS)
 
 
 def test_W19_a_state_without_new_events_is_not_written_again() -> None:

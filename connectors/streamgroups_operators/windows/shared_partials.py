@@ -162,7 +162,9 @@ class Carried:
         hop_ms = self._shape.hop_ms
 
         def count(until: int) -> int:
-            return int(np.maximum((np.minimum(last, until) - first) // hop_ms + 1, 0).sum())
+            counts = (np.minimum(last, until) - first) // hop_ms + 1
+            # The sum of all counts can exceed 64 bits.
+            return int(np.clip(counts, 0, MAX_DUE_ROWS + 1).sum())
 
         latest = last_ended(self._shape, watermark_ms)
         if count(latest) <= MAX_DUE_ROWS:
