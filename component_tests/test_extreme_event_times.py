@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+import streamgroups as sg
 from streamgroups.event_time.event_shapes import EventShape
-from streamgroups.event_time.windows import Hopping
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
+from streamgroups.event_time.windows import Hopping, Shape
 from streamgroups_spark.windows.query_columns import dead_letter
-from unit_tests.extreme_times import LIMITS_MS
+from unit_tests.extreme_times import EXTREME_TIMES_US, LIMITS_MS, LIMITS_US
 from unit_tests.streamgroups_operators.lifetime_model import of_events
 from unit_tests.streamgroups_operators.window_model import START_MS, Query, Record
 
+_MAX_US = MAX_EVENT_TIME_MS * 1_000
+_TIMES_US = EXTREME_TIMES_US | LIMITS_US
 _ZONE = "spark.sql.session.timeZone"
 
 
@@ -43,3 +50,27 @@ def test_W19_the_letter_of_an_end_has_a_watermark_after_the_first_one_only(spark
         *[None] * len(ends),
         *["2024-11-23T03:59:59.997000Z"] * len(ends),
     ]
+
+
+@pytest.mark.parametrize(
+    "window", [sg.shapes.hopping("100000 days", hop="50000 days"), sg.shapes.session("3s")], ids=str
+)
+def test_W7_windows_of_the_query_count_event_times_only(
+    local_spark: SparkSession, window: Shape, tmp_path: Path
+) -> None:
+    times_us = [it for it in _TIMES_US.values() if it is not None]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.json").write_text("\n".join(json.dumps({"us": it}) for it in [None, *times_us]))
+    rows = local_spark.readStream.schema("us long").json(str(tmp_path / "in"))
+    timed = rows.select(F.lit("a").alias("key"), F.timestamp_micros("us").alias("ts")).withWatermark("ts", "0 seconds")
+    counts = sg.windows(timed, on="ts", by=["key"], window=window, aggregate={"n": "count(*)"}, time="query")
+    found: list[int] = []
+
+    def collect(batch: DataFrame, _: int) -> None:
+        found.extend(row.n for row in batch.select("n", F.unix_micros("window_start")).collect())
+
+    writer = counts.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    # Windows before 1970 are late, because Spark's first watermark is 1970. Two windows contain each time.
+    positive = sum(0 <= it <= _MAX_US for it in times_us)
+    assert sum(found) >= positive * (2 if isinstance(window, Hopping) else 1)

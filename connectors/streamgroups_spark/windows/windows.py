@@ -21,7 +21,7 @@ from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.window_shapes import Scope, policy_of, scope_of, windowing_of
 from streamgroups.event_time.windows import EventTime, PaneKind, Session, Shape, Windowing
 from streamgroups_spark.dlq.failure_column import check_letters, passes_letters
-from streamgroups_spark.frames.columns import WATERMARK, check_timestamp, column, delay_ms_of
+from streamgroups_spark.frames.columns import WATERMARK, check_timestamp, column, delay_ms_of, is_event_time
 from streamgroups_spark.source.query_checks import check_drift_of_query, is_shared
 from streamgroups_spark.source.read_options import source_policy
 from streamgroups_spark.state.chains import results_before
@@ -255,7 +255,8 @@ def _by_spark(
     else:
         window = F.window(column(on), f"{shape.size_ms} milliseconds", f"{shape.hop_ms} milliseconds")
     required = [F.expr(str(text)).alias(name) for name, text in aggregate.items()]
-    aggregated = df.groupBy(window.alias("__window"), *map(column, by)).agg(*required)
+    # Spark drops rows with a null event time, and fails for a time whose window exceeds 64 bits.
+    aggregated = df.where(is_event_time(on)).groupBy(window.alias("__window"), *map(column, by)).agg(*required)
     return aggregated.select(
         F.col("__window.start").alias("window_start"),
         F.col("__window.end").alias("window_end"),
