@@ -32,6 +32,8 @@ RECORDS, PER_BATCH, STEP_MS = 32, 11, 30_000
 DELAY = "2 minutes"
 #: No limit of the broker for the times of records.
 ANY_TIME = {"retention_ms": "-1", "message_timestamp_after_max_ms": str(2**63 - 1)}
+#: The last timestamp of a record that has microseconds in 64 bits.
+LAST_MS = (2**63 - 1) // 1_000
 YEARS_MS = 80 * 366 * 86_400_000
 Step = Callable[[DataFrame], DataFrame]
 
@@ -121,6 +123,24 @@ def test_W2_removed_rows_do_not_advance_the_watermark(
             STEPS[name](records(spark, bootstrap, topic, f"{group}-{of}-{seed}")) for of in ("ours", "sparks")
         )
         compare(sg.with_event_time(own, "timestamp", watermark_delay="2m"), sparks)
+
+
+@pytest.mark.parametrize("on", ["timestamp", pytest.param("copied", marks=LONG)])
+def test_W7_spark_omits_a_time_beyond_the_limit(
+    on: str, spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(1, **ANY_TIME)
+    producer = ordered_producer(bootstrap)
+    for at_ms in (START_MS, LAST_MS, START_MS + 1, START_MS + 3 * STEP_MS):
+        producer.produce(topic, value="{}", timestamp=at_ms)
+    assert producer.flush(30) == 0
+    given = records(spark, bootstrap, topic, group).withColumn("copied", F.col("timestamp"))
+    timed = sg.with_event_time(given, on, watermark_delay="0s").withColumn("timestamp", F.col(on))
+    assert Results(timed).windows() == {0: 2}
+    options = exclusive_options(bootstrap, group, topic, "consumer")
+    bounded = spark.read.format("streamgroups").options(**options).load().withColumn("copied", F.col("timestamp"))
+    counts = sg.with_event_time(bounded, on, watermark_delay="0s").groupBy(F.window(on, "1 minute")).count()
+    assert {minute_of(row.window.start): row["count"] for row in counts.collect()} == {0: 2, 1: 1}
 
 
 @LONG

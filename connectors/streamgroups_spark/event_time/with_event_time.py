@@ -40,7 +40,7 @@ from streamgroups_spark.bridge.punctuation_options import delay_in_spark_ms, opt
 from streamgroups_spark.bridge.user_process import SEEN, channel_of
 from streamgroups_spark.dlq.failure_column import check_letters, is_good
 from streamgroups_spark.event_time.split_late import LateRule, check_watermark_column, split
-from streamgroups_spark.frames.columns import check_timestamp
+from streamgroups_spark.frames.columns import check_timestamp, with_event_times
 from streamgroups_spark.internals.connect import reject_in_flow
 from streamgroups_spark.session import require_registered
 from streamgroups_spark.source.columns import EVENT_TIME
@@ -91,11 +91,12 @@ def with_event_time(
 
     Args:
         df: created from one ``format("streamgroups")`` with ``membership=exclusive``, row by row. Bounded data are returned
-            as they are after the checks, because Spark ignores their watermark (SEMANTICS W17). A stream still needs
+            without a watermark, because Spark ignores it (SEMANTICS W17). A stream still needs
             ``topic``, ``partition`` and ``offset``, unless the event time is the source's own column ``timestamp`` or
             ``eventTime``, and no operation before removes rows. Rows that a filter, a join with a table or
             ``dropDuplicates`` has removed do not advance the watermark, nor do rows with a dead letter.
-        column: the event time, a timestamp. Rows with null do not advance the watermark.
+        column: the event time, a timestamp. Rows with null do not advance the watermark. A time more than 142,599 years before
+            or after 1970 is replaced by null, because Spark's windows of such a time can fail.
         watermark_delay: a duration: the delay of the watermark behind the latest record of a partition: ``"10s"``. A negative delay
             is ahead of it. Option ``watermarkDelay``.
         partition_idle_timeout: a duration: how long a partition without available records holds back the watermark. Option
@@ -142,13 +143,15 @@ def with_event_time(
     if settings.import_from is not None:
         check_group_name(settings.import_from)
     _check_policy(df, settings.on_violation, until)
+    read_column = _read_column(df, column)
+    df = with_event_times(df, column)
     if not df.isStreaming:
         # Spark ignores watermarks of bounded data: no record is late.
         return _on_time(df, column, settings.on_violation, until)
     group_id = str(parsed.group_id)
     known = {**_streams, group_id: settings}
     check_imports(group_id, known)
-    reported_as, read_column = uuid.uuid4().hex[:12], _read_column(df, column)
+    reported_as = uuid.uuid4().hex[:12]
     if read_column is None:
         df = _with_reports(df, column, reported_as, parsed.subscription)
     _streams[group_id] = settings

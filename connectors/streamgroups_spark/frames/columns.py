@@ -40,6 +40,16 @@ def is_event_time(name: str) -> Column:
     return F.unix_micros(column(name)).between(-most_us, most_us)
 
 
+def with_event_times(df: DataFrame, name: str) -> DataFrame:
+    """Returns rows with null instead of timestamps that are no event times.
+
+    Args:
+        df: the rows.
+        name: the column with the timestamp.
+    """
+    return df.withColumn(name, F.when(is_event_time(name), column(name)))
+
+
 def columns_of(ddl: str, option: str, example: str) -> StructType:
     """Parses columns with their types, as Spark's SQL declares them.
 
