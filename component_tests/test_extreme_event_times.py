@@ -12,8 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import streamgroups as sg
 from streamgroups.event_time.event_shapes import EventShape
+from streamgroups.event_time.violations import OnViolation
 from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 from streamgroups.event_time.windows import Hopping, Shape
+from streamgroups_spark.event_time.split_late import LateRule, split
 from streamgroups_spark.windows.query_columns import dead_letter
 from unit_tests.extreme_times import EXTREME_TIMES_US, LIMITS_MS, LIMITS_US
 from unit_tests.streamgroups_operators.lifetime_model import of_events
@@ -74,3 +76,19 @@ def test_W7_windows_of_the_query_count_event_times_only(
     # Windows before 1970 are late, because Spark's first watermark is 1970. Two windows contain each time.
     positive = sum(0 <= it <= _MAX_US for it in times_us)
     assert sum(found) >= positive * (2 if isinstance(window, Hopping) else 1)
+
+
+def test_W9_no_row_is_adjusted_to_a_watermark_beyond_the_limit(spark: SparkSession) -> None:
+    """``withWatermark`` generates a watermark from any timestamp."""
+    later = [_MAX_US - 999, _MAX_US, *(it for it in _TIMES_US.values() if it is not None and it > _MAX_US)]
+    watermarks_us = [_MAX_US - 1_000, *later]
+    rows = spark.createDataFrame(list(enumerate(watermarks_us)), "id int, w long").select(
+        "id",
+        F.timestamp_micros(F.lit(0)).alias("ts"),
+        F.timestamp_micros(F.lit(2**63 - 1)).alias("until"),
+        F.timestamp_micros("w").alias("watermark"),
+    )
+    on_time, late = split(rows, LateRule("ts", None, OnViolation.ADJUST, "until"))
+    assert [tuple(row) for row in on_time.select("id", F.unix_micros("ts")).collect()] == [(0, _MAX_US)]
+    letters = sg.dead_letters(late).select(F.get_json_object("details.record", "$.id"), "details.why").collect()
+    assert [tuple(row) for row in letters] == [(str(i), "violation") for i in range(1, len(watermarks_us))]

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups.event_time.violations import OnViolation, Why, check_until, parse_policy
+from streamgroups.event_time.watermark import MAX_EVENT_TIME_MS
 from streamgroups.event_time.window_shapes import check_shape
 from streamgroups.event_time.windows import Session, Shape
 from streamgroups.monitoring.query_progress import LATE_COUNTS
@@ -206,8 +207,12 @@ def _violates(rule: LateRule) -> Column:
 
 
 def _adjusted_us() -> Column:
-    """The first time after the watermark: the watermark of this library, if it is one millisecond later than Spark's."""
-    return _watermark_us() + SPARK_LATE_MS * US_PER_MS
+    """The first time after the watermark: the watermark of this library, if it is one millisecond later than Spark's.
+
+    It is null if it is not an event time. ``withWatermark`` generates a watermark from any timestamp.
+    """
+    later_us = SPARK_LATE_MS * US_PER_MS
+    return F.when(_watermark_us() <= MAX_EVENT_TIME_MS * US_PER_MS - later_us, _watermark_us() + later_us)
 
 
 def _is_adjusted(rule: LateRule) -> Column:
