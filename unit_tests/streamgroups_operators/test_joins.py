@@ -85,6 +85,13 @@ def test_W18_a_left_record_without_a_match_waits_for_the_watermark_of_the_right_
     assert joining.run((2, 2)) == {("a", "0", None, False): 1}
 
 
+def test_W18_the_watermark_of_a_far_past_is_in_the_state() -> None:
+    far_s = -4_400_000_000_000
+    joining = Joining(How.LEFT, ([Record(far_s, "a"), Record(far_s - 100, "a")], []))
+    assert joining.run((1, 0)) == Counter()
+    assert joining.run((2, 0)) == {("a", "1", None, True): 1}
+
+
 def test_W15_W18_a_marker_of_the_right_partition_ends_the_wait_of_a_left_record() -> None:
     left = [Record(0, "a"), Record(5, "b"), Record(None, None, producer_s=6), Record(5, "a")]
     right = [Record(None, None, producer_s=14), Record(None, None, producer_s=15), Record(14, "b")]

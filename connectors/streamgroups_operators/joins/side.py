@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
+from streamgroups.json_values import MAX_TIME_MS
 from streamgroups_operators.event_times import event_times
 from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.keys import rows_of_keys
@@ -213,4 +214,5 @@ class Side:
         found = {_NEWEST: self._newest_us, _DONE: self._done_us, _PRODUCER: self._producer.reached}
         if self._operator.behind is not None:
             found[_RESULTS] = self._results
-        return {name: value for name, value in found.items() if value > BEFORE_ALL // 2}
+        # A duration can have been subtracted from the time before all others. Event times are later than this limit.
+        return {name: value for name, value in found.items() if value > -1_000 * MAX_TIME_MS}
