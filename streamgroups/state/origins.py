@@ -78,7 +78,7 @@ _AGAIN = "@again"
 #: ``i`` if it is that of the idle timeout, and the latest event time. Windows with the watermark of the group have two
 #: further times.
 _FORM = re.compile(
-    r"(?P<file>[^@]+)@(?P<offset>[0-9]{1,19})(?:@(?P<due>[0-9]{0,19}))?"
+    r"(?P<file>[^@]+)@(?P<offset>[0-9]{1,19})(?:@(?P<due>(?:-?[0-9]{1,19})?))?"
     rf"(?P<time>@(?P<watermark>{_TIME})(?P<idle>i?)@(?P<event>{_TIME})(?P<group>@(?P<used>{_TIME})@(?P<end>{_TIME}))?)?",
     re.ASCII,
 )

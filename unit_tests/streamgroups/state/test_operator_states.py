@@ -286,7 +286,7 @@ def test_S10_a_commit_names_the_state_of_its_offset(state: StateOrigin) -> None:
     assert Owned.committed(5, mark.encode()).state == state
 
 
-@given(st.integers(0, 10**19 - 1), st.none() | st.integers(0, 10**19 - 1), st.none() | STATE_TIMES)
+@given(st.integers(0, 10**19 - 1), st.none() | st.integers(1 - 10**18, 10**19 - 1), st.none() | STATE_TIMES)
 def test_S10_every_named_state_is_read_as_it_is_written(
     offset: int, due_ms: int | None, time: StateTime | None
 ) -> None:
