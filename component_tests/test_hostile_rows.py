@@ -170,8 +170,8 @@ def test_P4_the_first_and_last_time_are_letters(
 ) -> None:
     set_zone(zone)
     first, last, none = facts(local_spark.createDataFrame([(MIN_US,), (MAX_US,), (None,)], "us long").coalesce(1))
-    assert first["event_time"] == "-290308-12-21T19:59:05.224192Z"
-    assert last["watermark"] == "+294247-01-10T04:00:54.775807Z"
+    assert first["event_time"] == "-9223372036854776ms"
+    assert last["watermark"] == "9223372036854775ms"
     assert "event_time" not in none
 
 

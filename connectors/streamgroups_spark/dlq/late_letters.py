@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from streamgroups.event_time.violations import Why
+from streamgroups.json_values import MAX_TIME_MS
 from streamgroups_spark.dlq.failure_column import FAILURE_TYPE, failure_of, has_source_column
 
 #: Options of ``to_csv``. No conversion to the time zone of the session precedes them: it can overflow, and two times of a
@@ -81,5 +82,11 @@ def late_failure(
 
 
 def _text(time: Column) -> Column:
-    """Returns a time as ISO 8601 in UTC, whatever the time zone of the session is."""
-    return F.when(time.isNotNull(), F.to_csv(F.struct(time.alias("time")), dict(_UTC)))
+    """Returns a time as ISO 8601 in UTC, whatever the time zone of the session is.
+
+    A time that is far from 1970 is in milliseconds, as in :func:`streamgroups.times.utc`.
+    """
+    milliseconds = F.unix_millis(time)
+    text = F.to_csv(F.struct(time.alias("time")), dict(_UTC))
+    is_near = milliseconds.between(-MAX_TIME_MS, MAX_TIME_MS)
+    return F.when(is_near, text).otherwise(F.concat(milliseconds.cast("string"), F.lit("ms")))
