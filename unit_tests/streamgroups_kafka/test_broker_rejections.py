@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import closing
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from streamgroups_kafka.client.error_codes import Code
 from streamgroups_kafka.transactions import transaction_requests as transaction_session
 from streamgroups_kafka.transactions.coordinator import Transactions
 from streamgroups_kafka.transactions.task_output import OutputSettings, RejectedRecord, Written, write_records
+from streamgroups_kafka.write.compression import Compression
 from streamgroups_kafka.write.record_batches import BatchSettings
 from unit_tests.examples import examples
 from unit_tests.scripted_brokers import ScriptedBrokers
@@ -69,16 +71,21 @@ class ValidatingBrokers(ScriptedBrokers):
 
 
 def run(
-    brokers: ScriptedBrokers, batches: list[pa.RecordBatch], found: list[RejectedRecord] | None, topic: str | None
+    brokers: ScriptedBrokers,
+    batches: list[pa.RecordBatch],
+    found: list[RejectedRecord] | None,
+    topic: str | None,
+    encoded: BatchSettings | None = None,
 ) -> Written:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transaction_session, "AdminSession", brokers)
         with closing(Transactions(CONFIG, "board")) as transactions:
             transaction = transactions.begin()
-            output = OutputSettings(topic, BatchSettings(batch_bytes=400))
+            output = OutputSettings(topic, encoded or BatchSettings(batch_bytes=400))
             reject = None if found is None else found.append
             written = write_records(iter(batches), CONFIG, output, transaction, task=0, reject=reject)
-            transactions.commit(transaction)
+            if written.records:
+                transactions.commit(transaction)
             return written
 
 
@@ -147,3 +154,40 @@ def test_P4_rows_of_several_topics(monkeypatch: pytest.MonkeyPatch) -> None:
         "The broker rejects row 3",
     ]
     assert {str(tp): values for tp, values in brokers.rows.items()} == {"other-0": [b"0"], "out-0": [b"3"]}
+
+
+COMPRESSED = BatchSettings(batch_bytes=MAX_BYTES, max_message_bytes=MAX_BYTES, compression=Compression("zstd"))
+
+
+def rows_of(*values: bytes) -> pa.RecordBatch:
+    n = len(values)
+    times = pa.array([1] * n, pa.timestamp("ms", "UTC"))
+    return pa.record_batch(
+        {"key": [b"k"] * n, "value": list(values), "partition": pa.array([0] * n, pa.int32()), "timestamp": times}
+    )
+
+
+def test_P4_records_that_are_too_large_after_compression_are_found() -> None:
+    random = Random(7)
+    large = [random.randbytes(2_000) for _ in range(3)]
+    brokers, found = ValidatingBrokers(names_records=True), list[RejectedRecord]()
+    rows = [rows_of(b"first", large[0], b"x" * 2_000), rows_of(large[1], large[2], b"last")]
+    written = run(brokers, rows, found, "out", COMPRESSED)
+    assert brokers.rows[TopicPartition("out", 0)] == [b"first", b"x" * 2_000, b"last"]
+    assert [it.row["value"][0].as_py() for it in found] == large
+    assert {it.is_too_large for it in found} == {True}
+    assert "compressed with zstd; the maximum is 300 bytes" in found[0].error.what
+    assert written.records == 3
+
+
+def test_P4_a_task_whose_records_are_all_too_large_writes_nothing() -> None:
+    brokers, found = ValidatingBrokers(names_records=True), list[RejectedRecord]()
+    written = run(brokers, [rows_of(Random(7).randbytes(2_000))], found, "out", COMPRESSED)
+    assert (written.records, len(found), dict(brokers.rows)) == (0, 1, {})
+
+
+def test_X2_without_dead_letters_such_a_record_is_an_error() -> None:
+    brokers = ValidatingBrokers(names_records=True)
+    with pytest.raises(RecordRejected, match="Row 1, for out-0, makes a record batch of"):
+        run(brokers, [rows_of(b"first", Random(7).randbytes(2_000))], None, "out", COMPRESSED)
+    assert not brokers.rows

@@ -29,7 +29,7 @@ from streamgroups_kafka.transactions.writer import RejectedBatch, TransactionWri
 from streamgroups_kafka.write.encoder import EncodedBatch
 from streamgroups_kafka.write.first_cut import FirstCut, random_number, waiting
 from streamgroups_kafka.write.partitioner import partitions_of_keys
-from streamgroups_kafka.write.record_batches import BatchSettings, encode
+from streamgroups_kafka.write.record_batches import BatchSettings, RecordsTooLarge, encode
 
 #: The size of one encoded chunk. It fills a batch for each of several partitions, and fits into the memory of a worker.
 _CHUNK_BYTES = 8 << 20
@@ -72,7 +72,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRecord:
-    """A record that a broker rejects.
+    """A record that a broker rejects, or would reject.
 
     Args:
         row: the record, with the columns of the Kafka sink.
@@ -117,7 +117,8 @@ def write_records(
         settings: the settings of the output.
         transaction: the transaction of the driver; ``None`` to write at least once, without a transaction.
         task: the number of the task in the batch.
-        reject: receives the records that a broker rejects. All others are written. ``None``: the first one is an error.
+        reject: receives the records that a broker rejects, or that are too large after compression. All others are written.
+            ``None``: the first one is an error.
 
     Raises:
         RecordRejected: if a record cannot be written. The error identifies the record.
@@ -226,15 +227,19 @@ class _Output:
             rows = self._without_waiting(topic, rows, self._next_sequences[topic])
         settings = self._smaller.get(topic, self._settings.batches)
         while rows.num_rows:
-            batches = encode(
-                rows.drop_columns([_NUMBER]),
-                settings,
-                topic=topic,
-                now_ms=now_ms(),
-                producer=self._writer.producer,
-                next_sequences=self._next_sequences[topic],
-                cut=None if self._cut_at is None else FirstCut(self._cut_at, is_last),
-            )
+            try:
+                batches = encode(
+                    rows.drop_columns([_NUMBER]),
+                    settings,
+                    topic=topic,
+                    now_ms=now_ms(),
+                    producer=self._writer.producer,
+                    next_sequences=self._next_sequences[topic],
+                    cut=None if self._cut_at is None else FirstCut(self._cut_at, is_last),
+                )
+            except RecordsTooLarge as e:
+                rows = self._without_too_large(rows, e)
+                continue
             rejected = self._writer.write(topic, batches)
             self._advance(topic, batches, rejected)
             again = [it for found in rejected for it in self._without_rejected(rows, batches, found)]
@@ -273,6 +278,15 @@ class _Output:
         for i in found.rejected:
             self._report(rows.slice(int(unwritten[i]), 1), found, found.reasons.get(i, ""))
         return [int(it) for it in np.delete(unwritten, found.rejected)]
+
+    def _without_too_large(self, rows: pa.RecordBatch, found: RecordsTooLarge) -> pa.RecordBatch:
+        """Reports the rows that are too large also after compression, and returns the others. None is written yet."""
+        if self._reject is None:
+            raise found
+        for row, error in found.errors.items():
+            self._reject(RejectedRecord(rows.slice(row, 1).drop_columns([_NUMBER]), error, is_too_large=True))
+            self.records -= 1
+        return rows.take(pa.array(np.delete(np.arange(rows.num_rows), list(found.errors))))
 
     def _report(self, row: pa.RecordBatch, found: RejectedBatch, reason: str) -> None:
         number = row.column(_NUMBER)[0].as_py()

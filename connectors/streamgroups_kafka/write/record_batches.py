@@ -49,6 +49,19 @@ class BatchSettings:
                 raise InvalidOption(f"{name} is {getattr(self, name)}.", remedy="It is 1 to 2147483647 bytes.")
 
 
+class RecordsTooLarge(RecordRejected):
+    """Records are larger than the limit of their topic, each in a batch of its own.
+
+    Args:
+        errors: the error of each record, by its row.
+    """
+
+    def __init__(self, errors: Mapping[int, RecordRejected]) -> None:
+        first = errors[min(errors)]
+        super().__init__(first.what, remedy=first.remedy)
+        self.errors = errors
+
+
 def encode(
     records: pa.RecordBatch,
     settings: BatchSettings,
@@ -76,7 +89,8 @@ def encode(
         partition.
 
     Raises:
-        RecordRejected: if a record is too large, or ``record_columns`` rejects it. The error contains the row.
+        RecordsTooLarge: if records are too large.
+        RecordRejected: if ``record_columns`` rejects a record. The error contains the row.
         InvalidOption: if a column has the wrong type, or the native encoder is required but not available.
         ValueError: if the Arrow batch is malformed, or a sequence number is invalid.
 
@@ -96,11 +110,14 @@ def encode(
         raise RecordRejected(
             f"Topic '{topic}', {e}.", remedy="Make the record smaller: the format stores lengths in 31 bits."
         ) from None
+    too_large = {}
     for batch in plain:
         made = _compressed(batch, settings.compression, using)
         if len(made.data) > settings.max_message_bytes:
-            raise _too_large(made, topic, settings)
+            too_large[made.first_row] = _too_large(made, topic, settings)
         batches.append(made)
+    if too_large:
+        raise RecordsTooLarge(too_large)
     return batches
 
 

@@ -44,7 +44,7 @@ def with_rejections(
     why = F.coalesce(F.lit(None), *(F.when(condition, F.lit(text)) for text, condition in reasons))
     is_large = F.lit(False)
     if options.batches.compression.number == 0:
-        # The size after compression is known only to the task, which then ends the query.
+        # The size after compression is known only to the task, which then returns the record as a dead letter.
         most = options.batches.max_message_bytes
         is_large = size > most
         too_large = F.concat(F.lit("The record batch has "), size, F.lit(f" bytes, and the maximum is {most}."))
