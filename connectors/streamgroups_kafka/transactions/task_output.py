@@ -10,7 +10,7 @@ partitions, and the driver compares them (:func:`written_twice`). Two attempts o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -29,7 +29,7 @@ from streamgroups_kafka.transactions.writer import RejectedBatch, TransactionWri
 from streamgroups_kafka.write.encoder import EncodedBatch
 from streamgroups_kafka.write.first_cut import FirstCut, random_number, waiting
 from streamgroups_kafka.write.partitioner import partitions_of_keys
-from streamgroups_kafka.write.record_batches import BatchSettings, RecordsTooLarge, encode
+from streamgroups_kafka.write.record_batches import BatchSettings, encode
 
 #: The size of one encoded chunk. It fills a batch for each of several partitions, and fits into the memory of a worker.
 _CHUNK_BYTES = 8 << 20
@@ -227,18 +227,19 @@ class _Output:
             rows = self._without_waiting(topic, rows, self._next_sequences[topic])
         settings = self._smaller.get(topic, self._settings.batches)
         while rows.num_rows:
-            try:
-                batches = encode(
-                    rows.drop_columns([_NUMBER]),
-                    settings,
-                    topic=topic,
-                    now_ms=now_ms(),
-                    producer=self._writer.producer,
-                    next_sequences=self._next_sequences[topic],
-                    cut=None if self._cut_at is None else FirstCut(self._cut_at, is_last),
-                )
-            except RecordsTooLarge as e:
-                rows = self._without_too_large(rows, e)
+            too_large: dict[int, RecordRejected] = {}
+            batches = encode(
+                rows.drop_columns([_NUMBER]),
+                settings,
+                topic=topic,
+                now_ms=now_ms(),
+                producer=self._writer.producer,
+                next_sequences=self._next_sequences[topic],
+                cut=None if self._cut_at is None else FirstCut(self._cut_at, is_last),
+                too_large=None if self._reject is None else too_large,
+            )
+            if too_large:
+                rows = self._without_too_large(rows, too_large)
                 continue
             rejected = self._writer.write(topic, batches)
             self._advance(topic, batches, rejected)
@@ -279,14 +280,13 @@ class _Output:
             self._report(rows.slice(int(unwritten[i]), 1), found, found.reasons.get(i, ""))
         return [int(it) for it in np.delete(unwritten, found.rejected)]
 
-    def _without_too_large(self, rows: pa.RecordBatch, found: RecordsTooLarge) -> pa.RecordBatch:
+    def _without_too_large(self, rows: pa.RecordBatch, errors: Mapping[int, RecordRejected]) -> pa.RecordBatch:
         """Reports the rows that are too large also after compression, and returns the others. None is written yet."""
-        if self._reject is None:
-            raise found
-        for row, error in found.errors.items():
+        assert self._reject is not None, "an error was raised otherwise"
+        for row, error in errors.items():
             self._reject(RejectedRecord(rows.slice(row, 1).drop_columns([_NUMBER]), error, is_too_large=True))
-            self.records -= 1
-        return rows.take(pa.array(np.delete(np.arange(rows.num_rows), list(found.errors))))
+        self.records -= len(errors)
+        return rows.take(pa.array(np.delete(np.arange(rows.num_rows), list(errors))))
 
     def _report(self, row: pa.RecordBatch, found: RejectedBatch, reason: str) -> None:
         number = row.column(_NUMBER)[0].as_py()

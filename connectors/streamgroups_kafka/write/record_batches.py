@@ -49,19 +49,6 @@ class BatchSettings:
                 raise InvalidOption(f"{name} is {getattr(self, name)}.", remedy="It is 1 to 2147483647 bytes.")
 
 
-class RecordsTooLarge(RecordRejected):
-    """Records are larger than the limit of their topic, each in a batch of its own.
-
-    Args:
-        errors: the error of each record, by its row.
-    """
-
-    def __init__(self, errors: Mapping[int, RecordRejected]) -> None:
-        first = errors[min(errors)]
-        super().__init__(first.what, remedy=first.remedy)
-        self.errors = errors
-
-
 def encode(
     records: pa.RecordBatch,
     settings: BatchSettings,
@@ -71,6 +58,7 @@ def encode(
     producer: ProducerIdentity | None = None,
     next_sequences: Mapping[int, int] | None = None,
     cut: FirstCut | None = None,
+    too_large: dict[int, RecordRejected] | None = None,
 ) -> Sequence[EncodedBatch]:
     """Encodes rows into record batches of one topic.
 
@@ -83,14 +71,14 @@ def encode(
         producer: the identity of the producer; ``None`` to write without one.
         next_sequences: the sequence number of the first record of each partition; the default is 0.
         cut: where to cut the first batch of a partition that ``next_sequences`` does not contain.
+        too_large: receives the error of each record that is too large, by its row. ``None``: the first one is raised.
 
     Returns:
         The batches, by partition, each with the order of the rows. A Produce request contains one batch of each
-        partition.
+        partition. None if ``too_large`` received a record, because sequence numbers count it: encode the other rows again.
 
     Raises:
-        RecordsTooLarge: if records are too large.
-        RecordRejected: if ``record_columns`` rejects a record. The error contains the row.
+        RecordRejected: if a record is too large, or ``record_columns`` rejects it. The error contains the row.
         InvalidOption: if a column has the wrong type, or the native encoder is required but not available.
         ValueError: if the Arrow batch is malformed, or a sequence number is invalid.
 
@@ -110,15 +98,15 @@ def encode(
         raise RecordRejected(
             f"Topic '{topic}', {e}.", remedy="Make the record smaller: the format stores lengths in 31 bits."
         ) from None
-    too_large = {}
     for batch in plain:
         made = _compressed(batch, settings.compression, using)
         if len(made.data) > settings.max_message_bytes:
-            too_large[made.first_row] = _too_large(made, topic, settings)
+            error = _too_large(made, topic, settings)
+            if too_large is None:
+                raise error
+            too_large[made.first_row] = error
         batches.append(made)
-    if too_large:
-        raise RecordsTooLarge(too_large)
-    return batches
+    return [] if too_large else batches
 
 
 def encoder() -> Encoder:
