@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -53,7 +53,7 @@ from streamgroups_spark.sinks.letters.of_batch import (
     has_same_database,
     letter_table,
 )
-from streamgroups_spark.sinks.output_partitions import first_numbers, with_partitions
+from streamgroups_spark.sinks.output_partitions import first_numbers, number_of_topic, with_partitions
 from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions, check_output_schema, parse_sink
 from streamgroups_spark.sinks.stream_writer import Preparation, SinkWriter
 from streamgroups_spark.source.cluster_clients import cluster_of
@@ -418,19 +418,14 @@ def _in_disjoint_tasks(df: DataFrame, options: SinkOptions, counts: Mapping[str,
     # All numbers are bigints: in ANSI mode the sum of two ints can be an error.
     anywhere = F.hash("value").cast("bigint") + F.spark_partition_id()
     chosen = chosen.withColumn(
-        "partition", F.coalesce("partition", F.pmod(anywhere, _of_topic(options, counts)).cast("int"))
+        "partition", F.coalesce("partition", F.pmod(anywhere, number_of_topic(counts, options.topic)).cast("int"))
     )
     # Each task has as many partitions as the others. By their hashes, one would often have twice as many, and others none.
-    number = F.coalesce(_of_topic(options, first_numbers(counts)) + F.col("partition").cast("bigint"), F.lit(0))
+    number = F.coalesce(
+        number_of_topic(first_numbers(counts), options.topic) + F.col("partition").cast("bigint"), F.lit(0)
+    )
     to_tasks = F.array(*map(F.lit, number_for_each_task(tasks)))
     return chosen.repartition(tasks, F.element_at(to_tasks, (F.pmod(number, F.lit(tasks)) + 1).cast("int")))
-
-
-def _of_topic(options: SinkOptions, numbers: Mapping[str, int]) -> Column:
-    """The number of the topic of each row."""
-    if options.topic is not None:
-        return F.lit(numbers[options.topic])
-    return F.create_map(*(F.lit(x) for pair in numbers.items() for x in pair))[F.col("topic")]
 
 
 # ---- ledgers ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pyspark.sql.types import BinaryType, StringType
 
 from streamgroups.errors import InvalidOption, RecordRejected, UnknownTopic
 from streamgroups_kafka.write.partitioner import partitions_of_keys
+from streamgroups_spark.frames.columns import column
 from streamgroups_spark.internals.arrow_functions import plain_function
 
 
@@ -92,6 +93,18 @@ def first_numbers(partition_counts: Mapping[str, int]) -> dict[str, int]:
     """
     topics = sorted(partition_counts)
     return dict(zip(topics, accumulate((partition_counts[it] for it in topics), initial=0), strict=False))
+
+
+def number_of_topic(numbers: Mapping[str, int], topic: str | None) -> Column:
+    """Returns the number of the topic of each row; null for a topic without one.
+
+    Args:
+        numbers: a number of each topic, such as that of its partitions.
+        topic: the topic of all rows; ``None`` if the column ``topic`` contains it.
+    """
+    if topic is not None:
+        return sf.lit(numbers[topic])
+    return sf.create_map(*(sf.lit(it) for pair in numbers.items() for it in pair))[column("topic")]
 
 
 def counts_of_rows(keys: pa.Array, topics: pa.Array, counts: dict[str, int]) -> pa.Array:

@@ -18,6 +18,7 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups_kafka.write.encoder import HEADER_BYTES
 from streamgroups_spark.dlq.failure_column import failure_of, with_letter
 from streamgroups_spark.frames.columns import column
+from streamgroups_spark.sinks.output_partitions import number_of_topic
 from streamgroups_spark.sinks.sink_options import SinkOptions
 
 #: The columns of the output that a letter contains. The others describe the place of the output, not of the source.
@@ -70,15 +71,12 @@ def with_rejections(
 def _reasons(
     df: DataFrame, options: SinkOptions, counts: Mapping[str, int], letters_topic: str | None
 ) -> list[tuple[str, Column]]:
-    found = []
+    found, count = [], number_of_topic(counts, options.topic)
     if options.topic is None:
-        count = F.create_map(*(F.lit(it) for pair in counts.items() for it in pair))[column("topic")]
         found.append(("The row has no topic.", column("topic").isNull()))
         found.append(("The topic did not exist when the query started.", count.isNull()))
         if letters_topic is not None:
             found.append(("The topic is that of the dead letters.", column("topic") == letters_topic))
-    else:
-        count = F.lit(counts[options.topic])
     if "partition" in df.columns:
         is_wrong = (column("partition") < 0) | (column("partition") >= count)
         found.append(("The topic has no such partition.", is_wrong))
