@@ -149,7 +149,7 @@ class _Delta:
 
 def _writer(bench: Bench, name: str, topic: str, columns: list[str], output: str) -> DataStreamWriter:
     checkpoint = str(bench.directory / uuid.uuid4().hex)
-    frame = stream_frame(bench, STREAMGROUPS if name == STREAMGROUPS else SPARK_20, topic).select(*columns)
+    frame = stream_frame(bench, SPARK_20 if name == _SHUFFLED else name, topic).select(*columns)
     if name == _SHUFFLED:
         frame = frame.repartition(TASKS, "key")
     to = {"kafka.bootstrap.servers": bench.bootstrap, "topic": output}

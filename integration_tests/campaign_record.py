@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,17 +124,15 @@ def page(campaigns: Sequence[Recorded]) -> str:
 
 
 def _by_workload(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
-    keys = sorted({(list(_WORKLOADS).index(it.workload), it.sink, it.protocol) for it in campaigns})
+    groups: defaultdict[tuple[str, str, str], list[Recorded]] = defaultdict(list)
+    for it in campaigns:
+        groups[it.workload, it.sink, it.protocol].append(it)
+    order = list(_WORKLOADS)
     rows = []
-    for workload, sink, protocol in keys:
-        of = [
-            it
-            for it in campaigns
-            if (list(_WORKLOADS).index(it.workload), it.sink, it.protocol) == (workload, sink, protocol)
-        ]
+    for (workload, sink, protocol), of in sorted(groups.items(), key=lambda it: (order.index(it[0][0]), *it[0][1:])):
         rows.append(
             {
-                "workload": list(_WORKLOADS.values())[workload],
+                "workload": _WORKLOADS[workload],
                 "sink": _SINKS[sink],
                 "protocol": protocol,
                 "faults": f"{sum(sum(it.faults.values()) for it in of):,}",
