@@ -19,6 +19,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 import streamgroups as sg
@@ -185,19 +186,23 @@ def _state(bench: Bench, entries: Iterator[tuple[str, int]], count: int) -> tupl
     )
     query = counted.writeStream.format("noop").option("checkpointLocation", str(directory / "checkpoint")).start()
     try:
-        query.processAllAvailable()
+        wait_until(lambda: _rows(query) == count, "all keys are read", _WAIT_S)
         took = []
         for _ in range(_BATCHES):
+            expected, seen = _rows(query) + len(known), query.recentProgress[-1].batchId
             _produce(bench, topic, ((key, b"x", 0, begin_ms + n * 60_000) for key, n in known))
-            # Spark keeps the last hundred reports.
-            seen = query.recentProgress[-1].batchId
-            query.processAllAvailable()
+            wait_until(lambda it=expected: _rows(query) == it, "the records are read", _WAIT_S)  # type: ignore[misc]
             new = [it for it in query.recentProgress if it.batchId > seen and it.numInputRows]
             took += [float(it.durationMs["triggerExecution"]) for it in new]
         stored = sum(it.stat().st_size for it in (directory / "state").rglob("*") if it.is_file())
         return statistics.median(took), stored / _MIB
     finally:
         query.stop()
+
+
+def _rows(query: StreamingQuery) -> int:
+    """The number of records that a query has read. Spark keeps the last hundred reports."""
+    return sum(it.numInputRows for it in query.recentProgress)
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------

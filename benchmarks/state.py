@@ -85,7 +85,8 @@ def _with_empty_step(frame: DataFrame) -> DataFrame:
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
-    return frame.mapInArrow(step, frame.schema)
+    rows = _read(frame)
+    return rows.mapInArrow(step, rows.schema)
 
 
 def _frame(bench: Bench, topic: str, location: str, **options: str) -> DataFrame:
