@@ -17,9 +17,9 @@ from unit_tests.scripted_consumer import ScriptedConsumer
 
 
 class StuckAdmin:
-    """The first client times out, and a later one gets an answer."""
+    """Requests of the first client fail, and those of a later one succeed."""
 
-    created = 0
+    created, code = 0, 0
 
     def __init__(self, _: dict[str, object]) -> None:
         StuckAdmin.created += 1
@@ -28,7 +28,7 @@ class StuckAdmin:
     def describe_consumer_groups(self, group_ids: list[str], request_timeout: float) -> dict[str, Future[Any]]:
         future = Future[Any]()
         if self._number == 1:
-            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            future.set_exception(KafkaException(KafkaError(StuckAdmin.code)))
         else:
             member = SimpleNamespace(
                 client_id="ann", host="h", member_id="m", group_instance_id=None,
@@ -40,8 +40,11 @@ class StuckAdmin:
         return {group_ids[0]: future}
 
 
-def test_a_request_that_timed_out_is_repeated_with_a_new_client(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR])
+def test_a_request_is_repeated_with_a_new_client(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "AdminClient", StuckAdmin)
+    monkeypatch.setattr(StuckAdmin, "created", 0)
+    monkeypatch.setattr(StuckAdmin, "code", code)
     config = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"})
     tested = cluster.KafkaCluster(config, attempts=2, retry_interval_ms=1, request_subscriptions=False)
     assert [member.client_id for member in tested.describe("billing").members] == ["ann"]

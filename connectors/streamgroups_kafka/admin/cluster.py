@@ -56,6 +56,9 @@ _POLLS_WITHOUT_PARTITION = 3
 
 #: The placeholder for a missing topic id, from brokers before 2.8: the UUID of zeros.
 _NO_ID = "A" * 22
+#: After these errors requests of the same client can fail for minutes, although the brokers are up again. librdkafka keeps the
+#: coordinator of a group for ``metadata.max.age.ms``, also when it responds that it is not the coordinator any more.
+_NEEDS_NEW_CLIENT = (KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR)
 _INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -359,9 +362,7 @@ class KafkaCluster:
             answer = request()
         except KafkaException as e:
             error = self._translated(e.args[0], f"{what} could not be read", group=group, topic=topics_of(e))
-            if e.args[0].code() == KafkaError._TIMED_OUT:
-                # After a failure of the coordinator, requests of this client can time out for minutes, although the
-                # broker is up again.
+            if e.args[0].code() in _NEEDS_NEW_CLIENT:
                 self._admin = AdminClient(dict(self._config.for_admin()))
         except BrokerUnreachable as e:
             error = e
