@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamgroups.partitions import TopicPartition
@@ -26,7 +27,7 @@ def _coordinator(bootstrap: str) -> int | None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         found = admin.describe_consumer_groups([GROUP], request_timeout=10)[GROUP].result(10)
-    except Exception:  # noqa: BLE001 - it is not ready
+    except KafkaException:
         return None
     return int(found.coordinator.id)
 
