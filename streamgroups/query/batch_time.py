@@ -7,8 +7,9 @@ for the cost of a batch, because single slow batches do not change it.
 ==================================  ==================================================================================
 the batch took                      the next batch reads at most
 ==================================  ==================================================================================
-less than 80 % of the target        its offsets in proportion to 80 % of the target, and at most twice its offsets. A
-                                    batch with few offsets does not reduce the limit
+less than 80 % of the target        its offsets in proportion to 80 % of the target, both without the fixed cost; at most
+                                    in proportion to the target, and at most twice its offsets. A batch with few offsets
+                                    does not reduce the limit
 80 % to 100 % of the target         its offsets
 more than the target                its offsets in proportion to 80 % of the target, without the fixed cost
 ==================================  ==================================================================================
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations, takewhile
 from statistics import median
 
 #: The part of the target that a batch should take. The rest is a margin for records that cost more.
@@ -126,7 +127,10 @@ def after_batch(before: BatchSize, batch: MeasuredBatch, target_ms: int) -> Batc
     cost = cost_of([it for it in batches if it.duration_ms <= target_ms]) or before.cost
     if duration_ms >= aim_ms:
         return BatchSize(min(before.max_offsets, batch.offsets), cost, batches)
-    grown = int(batch.offsets * min(aim_ms / duration_ms, _GROWTH))
+    fixed_ms = _fixed_while_growing(batches, target_ms)
+    possible = (aim_ms - fixed_ms) / (duration_ms - fixed_ms) if duration_ms > fixed_ms else _GROWTH
+    # Within the target even if the time of the batch was that of its offsets only.
+    grown = int(batch.offsets * min(possible, target_ms / duration_ms, _GROWTH))
     if grown == batch.offsets and (recent is None or recent.of(grown + 1) <= aim_ms):
         grown += 1
     return BatchSize(max(before.max_offsets, grown), cost, batches)
@@ -149,6 +153,24 @@ def cost_of(batches: Sequence[MeasuredBatch]) -> BatchCost | None:
         return None
     offset_ms = max(median(slopes), 0.0)
     return BatchCost(max(median(it.duration_ms - offset_ms * it.offsets for it in batches), 0.0), offset_ms)
+
+
+def _fixed_while_growing(batches: Sequence[MeasuredBatch], target_ms: int) -> float:
+    """The least fixed time of a batch, in milliseconds, by batches that have grown since the last one was too long.
+
+    A small batch takes most of its time for other things than its offsets. Without this part its size would grow slowly.
+    0 if no batch is much larger than an earlier one: then records can have become slower.
+    """
+    within = list(takewhile(lambda it: it.duration_ms <= target_ms, reversed(batches)))[::-1]
+    slopes = [
+        (later.duration_ms - earlier.duration_ms) / (later.offsets - earlier.offsets)
+        for earlier, later in combinations(within, 2)
+        if later.offsets >= _APART * earlier.offsets
+    ]
+    if not slopes:
+        return 0.0
+    offset_ms = max(median(slopes), 0.0)
+    return max(min(it.duration_ms - offset_ms * it.offsets for it in within), 0.0)
 
 
 def _least(batches: Sequence[MeasuredBatch], cost: BatchCost | None, target_ms: int) -> float:

@@ -143,7 +143,7 @@ class TestTargetBatchTime:
         world.produce(40_000, 20_000)
         run = Run(world, "alice", Settings(limits=Limits(target_batch_ms=1_000))).start()
         sizes = self.run(world, run, 0.5, 20)
-        assert sizes[:5] == [100, 200, 400, 800, 1_422]
+        assert sizes[:5] == [100, 200, 400, 800, 1_500]
         assert all(50 + size * 0.5 <= 1_000 for size in sizes)
         assert sizes[-1] > 1_400
         assert run.source.limits_report["maxOffsets"] == sizes[-1]

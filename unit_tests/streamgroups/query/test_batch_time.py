@@ -59,6 +59,21 @@ def test_every_batch_is_within_the_target_and_batches_grow_to_it(
     assert max(sink.run(20)) <= 1
 
 
+@given(TARGETS_MS, st.floats(0.1, 0.45), OFFSET_MS, st.integers(0, 1_000))
+def test_batches_double_while_their_fixed_cost_prevails(
+    target_ms: int, fixed: float, offset_ms: float, seed: int
+) -> None:
+    """Also while the fixed cost decreases, as in a new process."""
+    sink, noise = Sink(target_ms, fixed * target_ms, offset_ms), random.Random(seed)
+    sink.noise = lambda: noise.uniform(0.98, 1)
+    sink.run(2)
+    while sink.size.max_offsets * offset_ms <= 0.05 * target_ms:
+        limit = sink.size.max_offsets
+        sink.fixed_ms *= 0.99
+        sink.run(1)
+        assert sink.size.max_offsets >= 1.9 * limit - 1
+
+
 @given(TARGETS_MS, FIXED, OFFSET_MS, OFFSET_MS)
 def test_batches_shrink_at_once_if_records_become_slower_and_grow_if_they_become_faster(
     target_ms: int, fixed: float, before_ms: float, after_ms: float
