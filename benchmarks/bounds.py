@@ -27,10 +27,13 @@ class Bound:
 
 #: The first bound that matches a line holds. A line without one must not be slower than its peer.
 BOUNDS: Sequence[Bound] = (
+    # A local directory has no round trips.
+    Bound(r".*, state on an object store", 0.0),
     Bound(r"stream, (value only|from_json)", 1.5),
     Bound(r"stream, .*, time from the payload", 1.5),
     Bound(r"trigger of [\d,]+ records while savepoints are created", 1 / 1.1),
     Bound(r"trigger of [\d,]+ records(, asynchronous progress)?, p", 1.2),
+    Bound(r"trigger of [\d,]+ records, [\d,]+ keys in each partition, p", 1 / 1.15),
     Bound(r"start of a program", 1 / 1.1),
     Bound(r"Kafka to Kafka, by key", 1.8),
     Bound(r"Kafka to Delta", 1.5),
@@ -45,8 +48,6 @@ BOUNDS: Sequence[Bound] = (
     # The rest is the noise of the allocator.
     Bound(r"savepoint (create|restore), memory", 1 / 1.1),
     Bound(r"fork, ", 1 / 1.2),
-    # A local directory has no round trips.
-    Bound(r".*, state on an object store", 0.0),
 )
 _FASTER = Bound("", 1.0)
 
@@ -56,6 +57,8 @@ def bound_of(what: str) -> Bound:
 
     >>> bound_of("trigger of 100 records, p50").at_least, bound_of("batch read to noop").at_least
     (1.2, 1.0)
+    >>> bound_of("trigger of 8,000 records, 10 keys in each partition, p50, state on an object store with 50 ms").at_least
+    0.0
     """
     return next((bound for bound in BOUNDS if re.match(bound.line, what)), _FASTER)
 
