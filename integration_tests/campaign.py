@@ -34,7 +34,7 @@ from typing import Any
 from integration_tests.campaign_faults import MASTER, CampaignMember, FaultInjector
 from integration_tests.campaign_forks import Forks
 from integration_tests.campaign_history import CampaignHistory
-from integration_tests.campaign_record import add
+from integration_tests.campaign_record import keep
 from integration_tests.campaign_resets import MAX_BATCH, RequestedResets
 from integration_tests.campaign_results import Result, here
 from integration_tests.campaign_savepoints import creation_of
@@ -283,11 +283,7 @@ def _run(kafka: EmbeddedKafka, settings: Settings, sink: str, protocol: str, tur
         )
     took_s = round(time.monotonic() - began_s)
     result = _result(kafka.version, settings, sink, protocol, verdict, took_s)
-    if settings.results is not None:
-        with settings.results.open("a") as file:
-            file.write(result.to_line() + "\n")
-    if settings.is_recorded:
-        add([result.to_line()])
+    keep(result.to_line(), settings.results, is_recorded=settings.is_recorded)
     what = f"{sink}, {kind}, {protocol}, {settings.sabotaged or 'nothing'} taken away"
     print(f"{what}, seed {settings.seed}, {result.took_s} s: {verdict}", flush=True)
     if kind == "savepoints":
@@ -306,6 +302,7 @@ def _result(kafka_version: str, settings: Settings, sink: str, protocol: str, ve
         versions=versions,
         sink=sink,
         protocol=protocol,
+        nodes=settings.n_nodes,
         kind=settings.kind,
         sabotaged=settings.sabotaged,
         seed=settings.seed,

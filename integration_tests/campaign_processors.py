@@ -38,7 +38,7 @@ from integration_tests.campaign_processor_faults import (
 )
 from integration_tests.campaign_processor_results import ProcessorResult
 from integration_tests.campaign_processor_turns import SABOTAGES, FaultTurn, fault_turns, revealing_turns
-from integration_tests.campaign_record import add
+from integration_tests.campaign_record import add_options, keep
 from integration_tests.campaign_results import here
 from integration_tests.campaign_targets import create
 from integration_tests.campaign_windows import (
@@ -257,8 +257,7 @@ def main() -> int:
     parser.add_argument("--sabotaged", choices=SABOTAGES, default="", help="take it away: the campaign must notice")
     parser.add_argument("--per-second", type=int, default=200, help="the rate of the producer, in records")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of faults")
-    parser.add_argument("--results", type=Path, help="a file; the result is added as one line")
-    parser.add_argument("--record", action="store_true", help="add the result to docs/campaign-table.rst")
+    add_options(parser)
     given = parser.parse_args()
     began_s = time.monotonic()
     report = partial(print, file=sys.stderr, flush=True)
@@ -291,11 +290,7 @@ def main() -> int:
     )
     report(str(verdict))
     report(result.to_line())
-    if given.results is not None:
-        with given.results.open("a") as file:
-            file.write(f"{result.to_line()}\n")
-    if given.record:
-        add([result.to_line()])
+    keep(result.to_line(), given.results, is_recorded=given.record)
     return int(not verdict.holds)
 
 

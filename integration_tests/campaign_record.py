@@ -6,6 +6,7 @@ again. ``python -m integration_tests.campaign_record FILE`` adds the results of 
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import Counter, defaultdict
@@ -50,6 +51,7 @@ class Recorded:
         workload: one of ``campaign_turns.KINDS``, or ``processors``.
         sink: the sink; empty for processors.
         protocol: the group protocol.
+        nodes: the number of brokers.
         sabotaged: the disabled safeguard; empty if all were enabled.
         faults: how often each fault was injected.
         records: the number of produced records.
@@ -61,6 +63,7 @@ class Recorded:
     workload: str
     sink: str
     protocol: str
+    nodes: int
     sabotaged: str
     faults: Mapping[str, int]
     records: int
@@ -85,6 +88,7 @@ class Recorded:
             workload=result.get("kind", "processors"),
             sink=result.get("sink", ""),
             protocol=result.get("protocol", "classic"),
+            nodes=result.get("nodes", 1),
             sabotaged=result["sabotaged"],
             faults=result.get("victims") or result.get("faults") or {},
             records=result["records"],
@@ -94,6 +98,27 @@ class Recorded:
             day=result["day"],
             commit=result["commit"],
         )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options ``--results`` and ``--record`` of :func:`keep`."""
+    parser.add_argument("--results", type=Path, help="a file; the result of each campaign is added as one line")
+    parser.add_argument("--record", action="store_true", help="add the results to docs/campaign-table.rst")
+
+
+def keep(line: str, file: Path | None, *, is_recorded: bool) -> None:
+    """Adds a result to a file and to the record.
+
+    Args:
+        line: the result, as one line of JSON.
+        file: the file; ``None``: only the record.
+        is_recorded: whether it is added to the record.
+    """
+    if file is not None:
+        with file.open("a", encoding="utf-8") as results:
+            results.write(f"{line}\n")
+    if is_recorded:
+        add([line])
 
 
 def add(lines: Iterable[str]) -> None:
@@ -124,17 +149,20 @@ def page(campaigns: Sequence[Recorded]) -> str:
 
 
 def _by_workload(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
-    groups: defaultdict[tuple[str, str, str], list[Recorded]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, str, int], list[Recorded]] = defaultdict(list)
     for it in campaigns:
-        groups[it.workload, it.sink, it.protocol].append(it)
+        groups[it.workload, it.sink, it.protocol, it.nodes].append(it)
     order = list(_WORKLOADS)
     rows = []
-    for (workload, sink, protocol), of in sorted(groups.items(), key=lambda it: (order.index(it[0][0]), *it[0][1:])):
+    for (workload, sink, protocol, nodes), of in sorted(
+        groups.items(), key=lambda it: (order.index(it[0][0]), *it[0][1:])
+    ):
         rows.append(
             {
                 "workload": _WORKLOADS[workload],
                 "sink": _SINKS[sink],
                 "protocol": protocol,
+                "brokers": str(nodes),
                 "faults": f"{sum(sum(it.faults.values()) for it in of):,}",
                 "records": f"{sum(it.records for it in of):,}",
                 "violations": f"{sum(it.violations for it in of):,}",

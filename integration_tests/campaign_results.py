@@ -30,6 +30,7 @@ class Result:
         versions: the versions of Python, Spark and Kafka.
         sink: ``kafka``, ``postgres`` or ``delta``.
         protocol: the group protocol.
+        nodes: the number of brokers.
         kind: one of ``campaign_turns.KINDS``.
         sabotaged: the disabled safeguard; empty if all were enabled.
         seed: the seed of the order of turns.
@@ -60,6 +61,7 @@ class Result:
     versions: Mapping[str, str]
     sink: str
     protocol: str
+    nodes: int
     kind: str
     sabotaged: str
     seed: int
@@ -221,6 +223,7 @@ EXAMPLE = Result(
     versions={"python": "3.12.1", "spark": "4.2.1", "kafka": "4.1.2"},
     sink="delta",
     protocol="classic",
+    nodes=1,
     kind="stateless",
     sabotaged="",
     seed=7,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from integration_tests.campaign_record import add_options
 from integration_tests.campaign_turns import (
     KINDS,
     SABOTAGES,
@@ -98,8 +99,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=1, help="of the order of turns")
     made.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
     made.add_argument("--minutes", type=float, default=math.inf, help="of faults, for each sink and protocol")
-    made.add_argument("--results", type=Path, help="a file; the result of each campaign is added as one line")
-    made.add_argument("--record", action="store_true", help="add the results to docs/campaign-table.rst")
+    add_options(made)
     made.add_argument("--turns", nargs="+", type=turn, default=(), help="point=fault, instead of those of the seed")
     made.add_argument("--shrink", action="store_true", help="repeat a failing campaign with fewer faults")
     made.add_argument("--shrink-runs", type=int, default=20, help="the maximum number of these campaigns")

@@ -23,7 +23,7 @@ GROUP = "billing"
 
 
 def _coordinator(bootstrap: str) -> int | None:
-    """The coordinator that a new client finds, or ``None`` while there is none."""
+    """The coordinator that a new client finds, or ``None`` while it is not ready."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         found = admin.describe_consumer_groups([GROUP], request_timeout=10)[GROUP].result(10)
