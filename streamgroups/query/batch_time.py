@@ -8,9 +8,9 @@ for the cost of a batch, because single slow batches do not change it.
 the batch took                      the next batch reads at most
 ==================================  ==================================================================================
 less than 80 % of the target        its offsets in proportion to 80 % of the target, both without the fixed cost; at most
-                                    in proportion to the target, and at most twice its offsets. A batch with few offsets
-                                    does not reduce the limit
-80 % to 100 % of the target         its offsets
+                                    in proportion to the target or one more, and at most twice its offsets. A batch with
+                                    few offsets does not reduce the limit
+80 % to 100 % of the target         its offsets, if the limit would exceed the target by the estimated cost
 more than the target                its offsets in proportion to 80 % of the target, without the fixed cost
 ==================================  ==================================================================================
 
@@ -125,6 +125,9 @@ def after_batch(before: BatchSize, batch: MeasuredBatch, target_ms: int) -> Batc
         return BatchSize(max(1, int(max(reduced, _least(batches, recent, target_ms)))), before.cost, batches)
     # A batch that was too long can be an exception, and would distort the cost of the others.
     cost = cost_of([it for it in batches if it.duration_ms <= target_ms]) or before.cost
+    if cost is not None and duration_ms >= aim_ms and cost.of(before.max_offsets) <= target_ms:
+        # A small batch of a live stream takes as long if the fixed cost prevails. It does not reduce the limit.
+        return BatchSize(before.max_offsets, cost, batches)
     if duration_ms >= aim_ms:
         return BatchSize(min(before.max_offsets, batch.offsets), cost, batches)
     fixed_ms = _fixed_while_growing(batches, target_ms)

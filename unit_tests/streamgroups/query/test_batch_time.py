@@ -126,6 +126,22 @@ def test_a_small_batch_of_a_live_stream_does_not_reduce_the_limit() -> None:
     assert size.max_offsets == 10_000
 
 
+@given(TARGETS_MS, st.floats(0.8, 0.95), st.floats(-3, -1).map(lambda power: 10**power))
+def test_small_batches_do_not_reduce_the_limit_if_the_fixed_cost_prevails(
+    target_ms: int, fixed: float, offset_ms: float
+) -> None:
+    sink = Sink(target_ms, 0.3 * target_ms, offset_ms)
+    sink.run(60)
+    learned = sink.size.max_offsets
+    sink.fixed_ms = fixed * target_ms
+    sink.run(40)
+    before = sink.size
+    assert before.max_offsets * offset_ms >= 0.01 * target_ms - offset_ms
+    for _ in range(20):
+        sink.size = after_batch(sink.size, MeasuredBatch(1, sink.fixed_ms), target_ms)
+    assert sink.size.max_offsets == before.max_offsets <= learned
+
+
 @pytest.mark.parametrize(
     ("offsets", "duration_ms", "limit"),
     [
