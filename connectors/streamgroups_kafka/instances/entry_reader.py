@@ -19,9 +19,12 @@ from streamgroups.instances.entries import Entry
 from streamgroups.instances.entry_json import read_entry
 from streamgroups.instances.instance_state import InstanceState, apply
 from streamgroups.instances.ports import RejectedRecord
+from streamgroups.partitions import TopicPartition as Partition
+from streamgroups_kafka.admin.leader_offsets import refreshed_leaders, request_offsets
 from streamgroups_kafka.admin.stored_records import may_pass
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
+from streamgroups_kafka.client.responses import PartRejected
 
 logger = logging.getLogger(__name__)
 
@@ -90,12 +93,19 @@ class KafkaEntryReader:
         self._consumer.close()
 
     def _end_offset(self, timeout_s: float) -> int:
-        partition = TopicPartition(self._topic, 0)
+        partition = Partition(self._topic, 0)
+
+        def requested() -> int:
+            found = request_offsets(self._admin, {partition: _LATEST}, IsolationLevel.READ_COMMITTED, timeout_s)
+            return found[partition].offset
+
         try:
-            futures = self._admin.list_offsets(
-                {partition: _LATEST}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s
-            )
-            return int(futures[partition].result().offset)
+            try:
+                return requested()
+            except PartRejected as e:
+                # Another broker can be the leader by now.
+                refreshed_leaders(self._admin, e, [partition], timeout_s)
+                return requested()
         except KafkaException as e:
             raise self._error(e) from None
 
