@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut
+from streamgroups.identity import UNKNOWN, TopicIdentity
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch
 from streamgroups_kafka.client.config import ClientConfig
@@ -222,7 +223,23 @@ def test_few_partitions_stay_open_those_that_were_read_last(monkeypatch: pytest.
 
     readers = PartitionReaders(new_reader)
     for p in (*range(8), 0, 8):
-        assert readers.read(TopicPartition("flights", p), 0, 5) == ((), 0)
+        assert readers.read(TopicPartition("flights", p), UNKNOWN, 0, 5) == ((), 0)
     assert [reading.consumer.closed for reading in made] == [False, True, *[False] * 7]
     readers.close()
     assert all(reading.consumer.closed for reading in made)
+
+
+def test_a_topic_of_the_same_name_has_a_reader_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prefetched messages of a reader are those of the topic that was deleted."""
+    made: list[Reading] = []
+
+    def new_reader() -> RecordReader:
+        made.append(reading := Reading(monkeypatch))
+        reading.ends.of = {TopicPartition("flights", 0): 0}
+        return reading.reader
+
+    readers = PartitionReaders(new_reader)
+    for topic_id in ("a", "b", "a"):
+        assert readers.read(TopicPartition("flights", 0), TopicIdentity("c", topic_id), 0, 5) == ((), 0)
+    assert len(made) == 2
+    readers.close()

@@ -221,7 +221,7 @@ class GroupCursors:
         if isinstance(claims, PartitionCursor):
             claims = checked_cursor(self._ids, claims)
             tp = TopicPartition(claims.stream, claims.partition)
-            messages, next_offset = self._partitions.read(tp, claims.next_offset, most)
+            messages, next_offset = self._partitions.read(tp, claims.identity, claims.next_offset, most)
             return list(messages), self._token(replace(claims, next_offset=next_offset))
         messages, after = self._instances.find(claims).get(claims, most)
         return list(messages), self._token(after)

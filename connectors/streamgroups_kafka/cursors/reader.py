@@ -18,6 +18,7 @@ from types import MappingProxyType
 from confluent_kafka import Consumer, KafkaError
 
 from streamgroups.errors import DataLoss, NotAuthorized, ReadTimedOut, StreamGroupsError
+from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch, Cluster
@@ -263,23 +264,31 @@ class PartitionReaders:
     def __init__(self, new_reader: Callable[[], RecordReader]) -> None:
         self._new_reader = new_reader
         self._owner = OwnerThread("streamgroups-partitions")
-        self._readers: OrderedDict[TopicPartition, RecordReader] = OrderedDict()
+        #: A reader has prefetched messages, which a topic of the same name does not contain.
+        self._readers: OrderedDict[tuple[TopicPartition, TopicIdentity], RecordReader] = OrderedDict()
 
-    def read(self, tp: TopicPartition, next_offset: int, limit: int) -> tuple[tuple[Message, ...], int]:
-        """Returns at most ``limit`` messages and the next offset. Raises the errors of :class:`RecordReader`."""
-        batch = self._owner.run(lambda: self._read(tp, next_offset, limit))
+    def read(
+        self, tp: TopicPartition, identity: TopicIdentity, next_offset: int, limit: int
+    ) -> tuple[tuple[Message, ...], int]:
+        """Returns at most ``limit`` messages of a topic with this identity, and the next offset.
+
+        Raises:
+            StreamGroupsError: the errors of :class:`RecordReader`.
+        """
+        batch = self._owner.run(lambda: self._read(tp, identity, next_offset, limit))
         return batch.messages, batch.reached[tp]
 
     def close(self) -> None:
         """Closes all readers."""
         self._owner.finish(lambda: self._close_but(0)).result()
 
-    def _read(self, tp: TopicPartition, next_offset: int, limit: int) -> Batch:
-        if tp not in self._readers:
+    def _read(self, tp: TopicPartition, identity: TopicIdentity, next_offset: int, limit: int) -> Batch:
+        key = (tp, identity)
+        if key not in self._readers:
             self._close_but(_MAX_OPEN - 1)
-            self._readers[tp] = self._new_reader()
-        self._readers.move_to_end(tp)
-        return self._readers[tp].read({tp: next_offset}, limit)
+            self._readers[key] = self._new_reader()
+        self._readers.move_to_end(key)
+        return self._readers[key].read({tp: next_offset}, limit)
 
     def _close_but(self, most: int) -> None:
         while len(self._readers) > most:
