@@ -116,7 +116,7 @@ def test_both_kinds_of_clients_log_in_with_scram(listeners: Listeners, tmp_path:
     config = command_config(listeners.login, login(tmp_path, "bob", mechanism=mechanism, module=SCRAM))
     KafkaCluster(config).check_reachable()
     with closing(AdminSession(config, timeout_s=10)) as session:
-        assert session.broker_ids
+        assert session.run("The brokers could not be listed", session.broker_ids)
 
 
 def test_scram_and_just_the_permissions_that_are_needed(listeners: Listeners, group: str, tmp_path: Path) -> None:

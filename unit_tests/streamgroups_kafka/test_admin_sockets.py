@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import itertools
 import socket
 import threading
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -55,3 +59,47 @@ def test_a_handshake_in_progress_at_the_end_of_the_session_leaves_no_socket() ->
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert _unclosed({"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL"}) == []
+
+
+def test_a_host_that_does_not_respond_does_not_use_the_whole_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [it.getsockname()[1] for it in (mute, other)]
+        choices = itertools.cycle(ports)
+
+        def chosen(brokers: Sequence[Any]) -> Any:
+            port = next(choices)
+            return next(it for it in brokers if it.port == port)
+
+        monkeypatch.setattr("kafka.net.manager.random.choice", chosen)
+        config = {"bootstrap.servers": ",".join(f"127.0.0.1:{it}" for it in ports)}
+        with pytest.raises(BrokerUnreachable):
+            AdminSession(ClientConfig.from_options(config), timeout_s=0.4)
+        other.settimeout(5)
+        other.accept()[0].close()
+
+
+class _Cluster:
+    """The metadata of kafka-python, which contains a broker after the next request only."""
+
+    def __init__(self) -> None:
+        self.known: set[int] = set()
+
+    def broker_metadata(self, node_id: int) -> object | None:
+        return node_id if node_id in self.known else None
+
+    async def refresh_metadata(self) -> None:
+        self.known.add(4)
+
+
+def test_a_broker_that_returns_is_found_at_once() -> None:
+    class Manager:
+        cluster = _Cluster()
+
+        async def send(self, request: str, node_id: int) -> tuple[str, bool]:
+            return request, node_id in self.cluster.known
+
+    session = AdminSession.__new__(AdminSession)
+    session._manager = Manager()  # type: ignore[assignment]
+    assert asyncio.run(session.send("groups", 4)) == ("groups", True)
+    session._manager.cluster.known.clear()
+    assert asyncio.run(session.send_all({4: "groups"})) == {4: ("groups", True)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import kafka.errors
@@ -80,10 +80,20 @@ class AdminSession:
         more detail.
         """
         started_s = time.monotonic()
-        connecting = self._manager.bootstrap_async(int(self._timeout_s * 1000))
+        attempts_s = _attempts_s(self._timeout_s, len(str(self._config.get("bootstrap.servers")).split(",")))
+        connecting = self._manager.bootstrap_async(int(next(attempts_s) * 1000))
         reason: StreamGroupsError | None = None
         # kafka-python waits for a TLS handshake without a timeout.
-        while not connecting.is_done and time.monotonic() - started_s < self._timeout_s + _GRACE_S:
+        while time.monotonic() - started_s < self._timeout_s + _GRACE_S:
+            if connecting.is_done:
+                attempt_s = next(attempts_s, None)
+                if (
+                    connecting.succeeded()
+                    or attempt_s is None
+                    or not isinstance(connecting.exception, KafkaTimeoutError)
+                ):
+                    break
+                connecting = self._manager.bootstrap_async(int(attempt_s * 1000))
             time.sleep(_POLL_S)
             if reason is None and time.monotonic() - started_s > _RETRY_TIMEOUT_S:
                 reason, is_final = _why_not(self._config, self._timeout_s, self._waits_for_listener)
@@ -127,17 +137,27 @@ class AdminSession:
 
     async def send(self, request: Any, node_id: int | None = None) -> Any:
         """Sends one request, to any node if ``node_id`` is ``None``."""
+        await self._find([] if node_id is None else [node_id])
         return await self._manager.send(request, node_id=node_id)
 
     async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """Sends one request to each of several nodes, concurrently."""
+        await self._find(requests)
         sent = {node_id: self._manager.send(request, node_id=node_id) for node_id, request in requests.items()}
         return {node_id: await future for node_id, future in sent.items()}
 
-    @property
-    def broker_ids(self) -> list[int]:
-        """The ids of the brokers of the cluster."""
+    async def broker_ids(self) -> list[int]:
+        """The ids of the brokers of the cluster. A broker that returns is one of them at once."""
+        await self._manager.cluster.refresh_metadata()
         return [broker.node_id for broker in self._manager.cluster.brokers()]
+
+    async def _find(self, node_ids: Iterable[int]) -> None:
+        """Requests the metadata if a node is not in it, such as a coordinator that has just returned.
+
+        kafka-python requests it every five minutes only, and rejects a request to an unknown node.
+        """
+        if any(self._manager.cluster.broker_metadata(it) is None for it in node_ids):
+            await self._manager.cluster.refresh_metadata()
 
     async def coordinators(self, group_ids: Collection[str], operations: Operations = USUAL) -> dict[int, list[str]]:
         """The groups by their coordinators, with one request for many groups (KIP-699)."""
@@ -214,6 +234,18 @@ def _why_not(config: ClientConfig, timeout_s: float, waits_for_listener: bool) -
         return BrokerUnreachable(""), False
     error = (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
     return error, found.final or (found.no_listener and not waits_for_listener)
+
+
+def _attempts_s(timeout_s: float, n_servers: int) -> Iterator[float]:
+    """The durations of the attempts to connect, in seconds.
+
+    kafka-python connects to one of the bootstrap servers, at random. With several of them the first attempts are short, so that
+    a host that does not respond does not use the whole timeout. The last one is long, for slow handshakes.
+
+    >>> list(_attempts_s(8.0, 3)), list(_attempts_s(8.0, 1))
+    ([1.0, 1.0, 2.0, 4.0], [8.0])
+    """
+    yield from [timeout_s] if n_servers == 1 else [timeout_s / 8, timeout_s / 8, timeout_s / 4, timeout_s / 2]
 
 
 def portions(items: list[_Item], size: int) -> Iterable[list[_Item]]:

@@ -67,7 +67,7 @@ class KafkaGroupAdmin:
         return self._session.run("The groups could not be listed", self._list)
 
     async def _list(self) -> list[GroupListing]:
-        answers = await self._session.send_all({node: ListGroupsRequest() for node in self._session.broker_ids})
+        answers = await self._session.send_all({node: ListGroupsRequest() for node in await self._session.broker_ids()})
         listed = []
         for node_id, answer in answers.items():
             self._session.check(answer.error_code, f"Broker {node_id} did not list its groups")

@@ -68,7 +68,9 @@ async def _sizes(session: AdminSession, partitions: Collection[TopicPartition]) 
         DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=numbers)
         for topic, numbers in by_topic((tp, tp.partition) for tp in sorted(partitions)).items()
     ]
-    answers = await session.send_all({node: DescribeLogDirsRequest(topics=topics) for node in session.broker_ids})
+    answers = await session.send_all(
+        {node: DescribeLogDirsRequest(topics=topics) for node in await session.broker_ids()}
+    )
     found: dict[TopicPartition, int] = {}
     for answer in answers.values():
         session.check(getattr(answer, "error_code", 0), _SIZES)
