@@ -130,12 +130,19 @@ def _next(answers: deque[Any]) -> Any:
     return answers.popleft() if len(answers) > 1 else answers[0]
 
 
+async def _refreshed() -> None:
+    """The metadata stays the same."""
+
+
 class _Manager:
     """Replaces the connections of kafka-python."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self.cluster = SimpleNamespace(brokers=lambda: [SimpleNamespace(node_id=1)])
+        brokers = [SimpleNamespace(node_id=1)]
+        self.cluster = SimpleNamespace(
+            brokers=lambda: brokers, broker_metadata=lambda node_id: node_id, refresh_metadata=_refreshed
+        )
 
     def run(self, request: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
         return asyncio.run(request(*args))
