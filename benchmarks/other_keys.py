@@ -21,7 +21,15 @@ from benchmarks.bench import Bench
 from benchmarks.figures import RECORDS_PER_S, Missing, Row, compare, median_of
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import SPARK_20, STREAMGROUPS, stream_frame, until_end
-from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, triggers_s, until_all_is_read, windows
+from benchmarks.state_queries import (
+    EXCLUSIVE,
+    SPARK_WINDOWS,
+    counted,
+    spark_windows,
+    triggers_s,
+    until_all_is_read,
+    windows,
+)
 from benchmarks.timed_topics import PARTITIONS, TimedSpec
 from benchmarks.workload import create
 
@@ -99,9 +107,7 @@ def _by_topic_of_spark(bench: Bench, topic: str, spec: TimedSpec) -> float:
     written = until_end(writing.trigger(availableNow=True).start())
     frame = stream_frame(bench, SPARK_20, new_topic, maxOffsetsPerTrigger=str(bench.scale.state_batch))
     rows = frame.select(F.from_json(F.col("value").cast("string"), _COLUMNS).alias("row")).select("row.*")
-    timed = rows.withWatermark("timestamp", _DELAY)
-    counts = timed.groupBy(F.window("timestamp", "1 minute"), "place").agg(F.count("*").alias("n"))
-    read = until_all_is_read(counts, directory / "reading")
+    read = until_all_is_read(spark_windows(rows, by="place", delay=_DELAY), directory / "reading")
     return _rate(spec, read, triggers_s(written) + triggers_s(read))
 
 

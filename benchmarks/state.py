@@ -25,7 +25,16 @@ from benchmarks.handover import WITHOUT_STATE, handover_with_state
 from benchmarks.other_keys import other_keys
 from benchmarks.rounds import WrongCount
 from benchmarks.sources import STREAMGROUPS, stream_frame
-from benchmarks.state_queries import EXCLUSIVE, SPARK_WINDOWS, counted, rocksdb, triggers_s, until_all_is_read, windows
+from benchmarks.state_queries import (
+    EXCLUSIVE,
+    SPARK_WINDOWS,
+    counted,
+    rocksdb,
+    spark_windows,
+    triggers_s,
+    until_all_is_read,
+    windows,
+)
 from benchmarks.streams_peer import StreamsProgram, processed_s, restored_s
 from benchmarks.timed_topics import BEGIN_MS, PARTITIONS, WINDOW_MS, TimedSpec, write_more, write_timed
 from component_tests.object_store import ObjectStore
@@ -68,11 +77,7 @@ def state_owners(bench: Bench) -> Iterator[Row]:
 #: The limit of an operator in Python: a function that returns its records.
 _EMPTY_STEP = "with an empty mapInArrow"
 _windows = partial(windows, by="key", delay=_DELAY)
-
-
-def _by_spark(frame: DataFrame) -> DataFrame:
-    timed = frame.withWatermark("timestamp", _DELAY)
-    return timed.groupBy(F.window("timestamp", "1 minute"), "key").agg(F.count("*").alias("n"))
+_by_spark = partial(spark_windows, by="key", delay=_DELAY)
 
 
 def _read(frame: DataFrame) -> DataFrame:

@@ -20,7 +20,7 @@ batches would not be faster, only more of them. So the limit then leaves a quart
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations, takewhile
 from statistics import median
@@ -147,15 +147,20 @@ def cost_of(batches: Sequence[MeasuredBatch]) -> BatchCost | None:
     >>> cost_of([MeasuredBatch(100, 300), MeasuredBatch(110, 300)]) is None
     True
     """
-    slopes = [
-        (more.duration_ms - less.duration_ms) / (more.offsets - less.offsets)
-        for less, more in permutations(batches, 2)
-        if more.offsets >= _APART * less.offsets
-    ]
+    slopes = _slopes(permutations(batches, 2))
     if not slopes:
         return None
     offset_ms = max(median(slopes), 0.0)
     return BatchCost(max(median(it.duration_ms - offset_ms * it.offsets for it in batches), 0.0), offset_ms)
+
+
+def _slopes(pairs: Iterable[tuple[MeasuredBatch, MeasuredBatch]]) -> list[float]:
+    """The time for each offset, in milliseconds, by the pairs whose second batch is much larger than the first one."""
+    return [
+        (more.duration_ms - less.duration_ms) / (more.offsets - less.offsets)
+        for less, more in pairs
+        if more.offsets >= _APART * less.offsets
+    ]
 
 
 def _fixed_while_growing(batches: Sequence[MeasuredBatch], target_ms: int) -> float:
@@ -165,11 +170,7 @@ def _fixed_while_growing(batches: Sequence[MeasuredBatch], target_ms: int) -> fl
     0 if no batch is much larger than an earlier one: then records can have become slower.
     """
     within = list(takewhile(lambda it: it.duration_ms <= target_ms, reversed(batches)))[::-1]
-    slopes = [
-        (later.duration_ms - earlier.duration_ms) / (later.offsets - earlier.offsets)
-        for earlier, later in combinations(within, 2)
-        if later.offsets >= _APART * earlier.offsets
-    ]
+    slopes = _slopes(combinations(within, 2))
     if not slopes:
         return 0.0
     offset_ms = max(median(slopes), 0.0)
