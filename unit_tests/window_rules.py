@@ -100,6 +100,7 @@ def expire(windowing: Windowing, state: WindowStates, idle: Idle | None) -> tupl
         state: the windows, with all records counted that were read.
         idle: how long the source has been idle, by the clock; ``None`` if it is not idle.
 
+    >>> from streamgroups.event_time.windows import tumbling
     >>> threes = Windowing(tumbling(3), EventTime(idle_timeout_ms=1))
     >>> state = WindowStates(At(2), filled=(OpenWindow(Window(0, 3), 1),))
     >>> [expire(threes, state, Idle(2, until_ms))[0].watermark for until_ms in (3, 4)]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import TopicPartition
-from streamgroups_operators.operator import BatchTime, Part, Run, State, StatefulOperator
+from streamgroups_operators.operator import BatchTime, PartReader, Run, State, StatefulOperator
 from streamgroups_operators.task_states import by_partition
 
 #: The number of records of a partition after which what is complete is emitted.
@@ -78,13 +78,7 @@ class BoundedRecords:
             yield from self._begun(state, flush=True).finish()[1]
 
     def _begun(self, state: State, *, flush: bool = False) -> Run:
-        return self._operator.begin(state, self._read, BatchTime(self._now_ms, flush=flush))
-
-    def _read(self, part: Part) -> pa.Table:
-        schema = self._operator.schema
-        # Without a store, all rows are in memory.
-        tables = [it.select(schema.names).cast(schema) for it in part if isinstance(it, pa.Table)]
-        return pa.concat_tables(tables) if tables else schema.empty_table()
+        return self._operator.begin(state, PartReader(self._operator.schema), BatchTime(self._now_ms, flush=flush))
 
 
 def _disordered(tp: TopicPartition) -> InvalidOption:

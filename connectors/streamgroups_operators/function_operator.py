@@ -21,7 +21,7 @@ from streamgroups.errors import FunctionFailed
 from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.state.changed_definition import FUNCTION_FORM
 from streamgroups_operators.keys import key_numbers, newest_rows, rows_of_keys
-from streamgroups_operators.operator import BatchTime, Part, ReadPart, Run, State, first_to_merge
+from streamgroups_operators.operator import BatchTime, Part, PartReader, Run, State, first_to_merge
 from streamgroups_operators.plain_values import texts_of
 
 #: A function of the state, the records and the time, which returns the new state and the output.
@@ -87,13 +87,13 @@ class FunctionOperator:
         """The key columns."""
         return pa.schema([self.rows.field(name) for name in self.by])
 
-    def begin(self, state: State, read: ReadPart, time: BatchTime) -> Run:
+    def begin(self, state: State, read: PartReader, time: BatchTime) -> Run:
         """See :meth:`StatefulOperator.begin`."""
         return _FunctionRun(self, state, read, time)
 
 
 class _FunctionRun:
-    def __init__(self, operator: FunctionOperator, state: State, read: ReadPart, time: BatchTime) -> None:
+    def __init__(self, operator: FunctionOperator, state: State, read: PartReader, time: BatchTime) -> None:
         self._operator, self._state, self._read, self._time = operator, state, read, time
         self._records: list[pa.Table] = []
 
@@ -122,7 +122,7 @@ class _FunctionRun:
 
     def _state_of(self, keys: pa.Table, part: Part) -> pa.Table:
         """The state of some keys. Reads one segment at a time, because most of its rows are of other keys."""
-        found = [rows_of_keys(self._read([segment]), keys) for segment in part]
+        found = [rows_of_keys(rows, keys) for rows in self._read.each(part)]
         rows = pa.concat_tables(found) if found else self._operator.schema.empty_table()
         return self._live(newest_rows(rows, self._operator.by)).select(self._operator.rows.names)
 
@@ -148,7 +148,7 @@ class _FunctionRun:
         first = first_to_merge(part)
         if first == len(part) - 1:
             return part
-        rows = newest_rows(self._read(part[first:]), self._operator.by)
+        rows = newest_rows(self._read.whole(part[first:]), self._operator.by)
         # An older segment can have a row of a removed key, so only the oldest one leaves it out.
         return [*part[:first], rows if first else self._live(rows)]
 

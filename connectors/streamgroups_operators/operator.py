@@ -8,7 +8,7 @@ or the end of a bounded run is still exact, because the commit names the file. S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -23,8 +23,6 @@ from streamgroups.state.state_time import StateTime
 Numbers: TypeAlias = np.ndarray[Any, Any]
 #: The rows of a part of a state: segments of files, oldest first, and new rows in memory.
 Part: TypeAlias = Sequence[Segment | pa.Table]
-#: Reads the rows of a part.
-ReadPart: TypeAlias = Callable[[Part], pa.Table]
 #: A time before all others, in any unit. Durations can be subtracted from it.
 BEFORE_ALL = int(np.iinfo(np.int64).min // 2)
 
@@ -99,6 +97,38 @@ def row_count(part: Part) -> int:
 
 def _count(segment: Segment | pa.Table) -> int:
     return segment.rows if isinstance(segment, Segment) else int(segment.num_rows)
+
+
+def _without_files(segments: Sequence[Segment]) -> Iterator[pa.Table]:
+    assert not segments, "an operator without files has no segments"
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class PartReader:
+    """Reads the rows of parts. The files of a part are read at once: each is a round trip to an object store.
+
+    Args:
+        schema: the columns of the state.
+        stored: returns the rows of each segment, one after the other. Without it all rows are in memory.
+
+    >>> rows = PartReader(pa.schema([("n", pa.int64())]))
+    >>> rows.whole([pa.table({"n": [1]}), pa.table({"n": [2]})]).to_pydict()
+    {'n': [1, 2]}
+    """
+
+    schema: pa.Schema
+    stored: Callable[[Sequence[Segment]], Iterator[pa.Table]] = _without_files
+
+    def whole(self, part: Part) -> pa.Table:
+        """Returns all rows, in the order of the part."""
+        return pa.concat_tables([self.schema.empty_table(), *self.each(part)])
+
+    def each(self, part: Part) -> Iterator[pa.Table]:
+        """Returns the rows of one segment after the other, for a part most of whose rows are not needed."""
+        stored = self.stored([it for it in part if isinstance(it, Segment)])
+        for it in part:
+            yield next(stored) if isinstance(it, Segment) else it.select(self.schema.names).cast(self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +224,6 @@ class StatefulOperator(Protocol):
         """The columns of the output."""
         ...
 
-    def begin(self, state: State, read: ReadPart, time: BatchTime) -> Run:
+    def begin(self, state: State, read: PartReader, time: BatchTime) -> Run:
         """Begins a batch of one partition."""
         ...

@@ -322,6 +322,19 @@ class StateStore(StoredStates):
         super().__init__(operator.group_id, operator.name, files, on_missing)
         self._operator = operator
 
+    def prefetch(self, files: Iterable[StateFileName]) -> None:
+        """Reads files of states at once, before :meth:`find_planned` reads one after the other.
+
+        A file that is lost or damaged is reported there.
+
+        Raises:
+            StateUnreachable: if the storage does not answer.
+        """
+        found = set(files)
+        if len(found) > 1:
+            with suppress(StateMissing, StateDamaged, StateMismatch):
+                self._open_all(found, TopicPartition("", 0))
+
     def parts_of(self, topic_partition: TopicPartition, stored: Stored) -> Mapping[str, Part]:
         """The parts of a state, converted if the state has an earlier definition. Then all its rows are read.
 
@@ -340,8 +353,8 @@ class StateStore(StoredStates):
             for name, segments in stored.state.parts.items()
         }
 
-    def rows(self, topic_partition: TopicPartition, segments: Iterable[Segment]) -> pa.Table:
-        """The rows of segments, in their order.
+    def each(self, topic_partition: TopicPartition, segments: Sequence[Segment]) -> Iterator[pa.Table]:
+        """The rows of one segment after the other. All their files are read before the first one.
 
         Raises:
             StateMissing: if a file does not exist.
@@ -349,12 +362,11 @@ class StateStore(StoredStates):
             StateUnreachable: if the storage does not answer.
         """
         schema = self._operator.schema
-        return pa.Table.from_batches(self._batches(topic_partition, segments, schema), schema)
+        return (pa.Table.from_batches([it], schema) for it in self._batches(topic_partition, segments, schema))
 
     def _batches(
-        self, topic_partition: TopicPartition, segments: Iterable[Segment], schema: pa.Schema | None = None
+        self, topic_partition: TopicPartition, segments: Sequence[Segment], schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
-        segments = tuple(segments)
         self._open_all((it.file for it in segments), topic_partition)
         for segment in segments:
             _, reader = self._open(segment.file, topic_partition)
@@ -418,8 +430,8 @@ class StateStore(StoredStates):
         super()._check(manifest, topic_partition)
         if manifest.form != self._operator.form and self._operator.migration(manifest.form) is None:
             raise StateMismatch(
-                f"{topic_partition}: the state of operator '{self._operator.name}' was written by another definition: "
-                f"{manifest.form}. The query defines: {self._operator.form}.",
+                f"{topic_partition}: the state of operator '{self._operator.name}' in the file '{manifest.file}' was written by "
+                f"another definition: {manifest.form}. The query defines: {self._operator.form}.",
                 remedy=changed_definition.remedy(manifest),
                 group=self._operator.group_id,
                 topic=topic_partition.topic,

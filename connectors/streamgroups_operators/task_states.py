@@ -20,11 +20,11 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.state.figures import TaskFigures
 from streamgroups.state.file_names import StateFileName
-from streamgroups.state.manifest import Manifest, PartitionState, Segment
+from streamgroups.state.manifest import Manifest, PartitionState
 from streamgroups.state.origins import Named
 from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan
-from streamgroups_operators.operator import BatchTime, Part, ReadPart, Run, State, StatefulOperator
+from streamgroups_operators.operator import BatchTime, PartReader, Run, State, StatefulOperator
 from streamgroups_operators.plain_values import in_utc
 from streamgroups_operators.producer_time import PendingWatermarks
 from streamgroups_operators.results import Released, positioned
@@ -61,6 +61,7 @@ class TaskStates:
 
     def __init__(self, operator: StatefulOperator, plan: TaskPlan, store: StateStore) -> None:
         self._operator, self._plan, self._store = operator, plan, store
+        prefetch(store, plan)
         self._ranges = {it.range.topic_partition: self._begun(it) for it in plan.ranges}
         topics = {tp.topic for tp in self._ranges}
         self._topic = topics.pop() if len(topics) == 1 else None
@@ -189,6 +190,11 @@ class TaskStates:
 # ---- common to all operators -----------------------------------------------------------------------------------------
 
 
+def prefetch(store: StateStore, plan: TaskPlan) -> None:
+    """Reads the files with the states of all ranges of a task at once."""
+    store.prefetch(it.state.file for it in plan.ranges if isinstance(it.state, Named))
+
+
 def stored_state(store: StateStore, plan: RangePlan) -> tuple[State, int]:
     """Returns the state from which a range continues, and the offset at which it was empty.
 
@@ -211,16 +217,9 @@ def stored_state(store: StateStore, plan: RangePlan) -> tuple[State, int]:
     return State(), plan.read_from
 
 
-def part_reader(store: StateStore, schema: pa.Schema, tp: TopicPartition) -> ReadPart:
-    """Returns a function that reads the rows of a part of a state."""
-
-    def read(part: Part) -> pa.Table:
-        tables = [
-            store.rows(tp, [it]) if isinstance(it, Segment) else it.select(schema.names).cast(schema) for it in part
-        ]
-        return pa.concat_tables(tables) if tables else schema.empty_table()
-
-    return read
+def part_reader(store: StateStore, schema: pa.Schema, tp: TopicPartition) -> PartReader:
+    """Returns a reader of the rows of a state."""
+    return PartReader(schema, lambda segments: store.each(tp, segments))
 
 
 def by_range(

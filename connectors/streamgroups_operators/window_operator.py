@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from streamgroups.event_time.event_shapes import EventShape
 from streamgroups.event_time.windows import Session
-from streamgroups_operators.operator import BatchTime, ReadPart, Run, State
+from streamgroups_operators.operator import BatchTime, PartReader, Run, State
 from streamgroups_operators.windows.lifetimes import LifetimeRun
 from streamgroups_operators.windows.panes import PaneRun
 from streamgroups_operators.windows.sessions import SessionRun
@@ -27,7 +27,7 @@ class WindowOperator(WindowDefinition):
     >>> counts = (parse_aggregate("flights", "count(*)"),)
     >>> schema = pa.schema([("late", pa.int64()), ("p0", pa.int64())])
     >>> operator = WindowOperator("windows", Windowing(tumbling(10)), 0, 0, counts, schema, pa.schema([]))
-    >>> run = operator.begin(State(), lambda part: pa.concat_tables(it.select(schema.names) for it in part), BatchTime(0))
+    >>> run = operator.begin(State(), PartReader(schema), BatchTime(0))
     >>> run.add(pa.table({"time": [3, 8, 12]}))
     >>> state, output = run.finish()
     >>> output[0].select(["start", "end", "r0", "pane"]).to_pylist()
@@ -36,7 +36,7 @@ class WindowOperator(WindowDefinition):
     (['10'], {'newest_ms': 12})
     """
 
-    def begin(self, state: State, read: ReadPart, time: BatchTime) -> Run:
+    def begin(self, state: State, read: PartReader, time: BatchTime) -> Run:
         """See :meth:`StatefulOperator.begin`."""
         shape = self.windowing.shape
         if isinstance(shape, Session):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamgroups.groups.commit_metadata import CommitMark, ToolMark
@@ -63,7 +64,9 @@ class World:
         store = StateStore(Operator(group_id, operator, "", SCHEMA), files, OnMissingState.FAIL)
         choice = store.find(Position(P0, origin.next_offset if next_offset is None else next_offset, origin))
         assert isinstance(choice, Stored)
-        return [n for part in choice.state.parts.values() for n in store.rows(P0, part)["n"].to_pylist()]
+        return [
+            n for part in choice.state.parts.values() for n in pa.concat_tables(store.each(P0, part))["n"].to_pylist()
+        ]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from streamgroups.state.state_lookup import Position, Stored
 from streamgroups.state.task_plan import RangePlan, TaskPlan
 from streamgroups_operators.function_operator import FunctionOperator, StateFunction
 from streamgroups_operators.keys import newest_rows, rows_of_keys
-from streamgroups_operators.operator import BatchTime, State
+from streamgroups_operators.operator import BatchTime, PartReader, State
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from unit_tests.fake_state_files import FakeStateFiles
@@ -376,7 +376,7 @@ def test_S10_the_error_of_a_function_names_it_and_its_records(
 
 def test_S10_the_error_of_a_function_names_the_topic() -> None:
     query = Query(replace(COLLECT, function=returning(_raise)))
-    run = query.operator.begin(State(), lambda _: ROWS.empty_table(), BatchTime(NOW_MS))
+    run = query.operator.begin(State(), PartReader(query.operator.schema), BatchTime(NOW_MS))
     run.add(pa.table(batch([Record("a", 1, 5)], 3)).append_column("topic", pa.array(["flights"])))
     with pytest.raises(FunctionFailed, match="the records of flights-0 from offset 3 to 3") as e:
         run.finish()

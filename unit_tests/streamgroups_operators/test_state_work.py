@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -16,9 +17,11 @@ from streamgroups.state.origins import UNNAMED
 from streamgroups.state.state_lookup import OnMissingState, Position, Stored, choose
 from streamgroups.state.state_retention import Retention, deletable
 from streamgroups_operators.batch_search import BatchSearch
+from streamgroups_operators.dedup.seen_ids import forget_filters
 from streamgroups_operators.inspection import Inspection, StateRows
 from streamgroups_operators.store import NewState, Operator, StateStore, StoredStates
 from unit_tests.fake_state_files import FakeStateFiles
+from unit_tests.streamgroups_operators import dedup_model, test_function_operator
 from unit_tests.work import work_of
 
 #: The partitions of a task, and the batches of each partition.
@@ -120,6 +123,47 @@ def test_S10_the_searches_of_a_batch_list_and_read_each_file_once() -> None:
     write(1)
     # The next batch finds newer states.
     assert found(20) == {file(1, task) for task in range(tasks)}
+
+
+class CountedStore(StateStore):
+    """Counts the segments that are read at once."""
+
+    reads: ClassVar[list[int]] = []
+
+    def each(self, topic_partition: TopicPartition, segments: Sequence[Segment]) -> Iterator[pa.Table]:
+        self.reads.append(len(segments))
+        return super().each(topic_partition, segments)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of segments that the operators read at once."""
+    for module in (dedup_model, test_function_operator):
+        monkeypatch.setattr(module, "StateStore", CountedStore)
+    CountedStore.reads.clear()
+    return CountedStore.reads
+
+
+def test_S10_a_function_reads_its_segments_at_once(reads: list[int]) -> None:
+    records = [test_function_operator.Record(str(n), 1, n) for n in range(14)]
+    query = test_function_operator.Query()
+    for first, end in ((0, 9), (9, 13), (13, 14)):
+        query.advance(records, first, end)
+    reads.clear()
+    query.advance([*records, records[0]], 14, 15)
+    # The second read merges the segments.
+    assert reads == [3, 3]
+
+
+def test_X5_S10_filters_and_ids_are_read_at_once(reads: list[int]) -> None:
+    records = [dedup_model.Record(n, dedup_model.START_MS) for n in range(14)]
+    query = dedup_model.Query()
+    for end in (9, 13, 14):
+        query.advance(records, end)
+    reads.clear()
+    forget_filters()
+    assert query.advance([*records, *(records[n] for n in (0, 10, 13))], 17)[1] == []
+    assert reads == [3, 3]
 
 
 def test_S10_the_rows_of_many_parts_of_a_file_are_read_at_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
@@ -10,10 +12,11 @@ from hypothesis import given
 from streamgroups.errors import InvalidOption, StateMismatch
 from streamgroups.event_time.windows import Hopping
 from streamgroups.partitions import OffsetRange, TopicPartition
-from streamgroups.state.manifest import Manifest
-from streamgroups.state.origins import New
+from streamgroups.state.file_names import StateFileName
+from streamgroups.state.manifest import Manifest, PartitionState
+from streamgroups.state.origins import Named, New
 from streamgroups.state.task_plan import RangePlan, TaskPlan
-from streamgroups_operators.store import Operator, StateStore
+from streamgroups_operators.store import NewState, Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
 from unit_tests.fake_state_files import FakeStateFiles
 from unit_tests.streamgroups_operators.window_model import START_MS, TOPIC, Record, batch, by_event_time
@@ -52,6 +55,29 @@ def test_S10_each_record_reaches_the_state_of_its_partition(order: list[TopicPar
     manifest, _ = task.finish(plan.file(1))
     # One key in each partition, so one row.
     assert _stored(manifest) == {tp: [1] if count else [] for tp, count in counts.items()}
+
+
+def test_S10_the_states_of_all_ranges_are_read_at_once() -> None:
+    """Each file is a round trip to an object store."""
+
+    class MeetingFiles(FakeStateFiles):
+        """Each read waits for the other one."""
+
+        meeting = threading.Barrier(2, timeout=30)
+
+        def read(self, file: StateFileName) -> memoryview:
+            self.meeting.wait()
+            return super().read(file)
+
+    files, scope = MeetingFiles(), Operator("billing", OF.name, OF.form, OF.schema)
+    names = [StateFileName(START_MS, "1f3a9c2b7d10", 1, task) for task in (1, 2)]
+    for tp, name in zip(PLACES, names, strict=False):
+        StateStore(scope, files).write(name, [NewState(PartitionState(OffsetRange(tp, 0, 5), 0, TOPIC), {})])
+    ranges = tuple(
+        RangePlan(OffsetRange(tp, 5, 6), Named(name, 5), 5, TOPIC) for tp, name in zip(PLACES, names, strict=False)
+    )
+    plan = TaskPlan("memory", "billing", START_MS, "1f3a9c2b7d10", 2, ranges)
+    assert TaskStates(OF, plan, StateStore(scope, files)).figures.read_files == 2
 
 
 def test_S10_a_record_of_another_partition_is_rejected() -> None:

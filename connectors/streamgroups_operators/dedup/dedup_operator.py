@@ -19,7 +19,7 @@ from streamgroups.state.id_filters import bucket_length_ms
 from streamgroups_operators.dedup.ids import HIGH, LOW, SCHEMA, Ids
 from streamgroups_operators.dedup.seen_ids import IDS, SeenIds
 from streamgroups_operators.event_times import event_times
-from streamgroups_operators.operator import BEFORE_ALL, BatchTime, Numbers, ReadPart, Run, State, time_in
+from streamgroups_operators.operator import BEFORE_ALL, BatchTime, Numbers, PartReader, Run, State, time_in
 
 #: The column with the timestamp of a record, in milliseconds since the epoch.
 TIME = "id_time_ms"
@@ -55,7 +55,7 @@ class DedupOperator:
         """See :attr:`StatefulOperator.schema`."""
         return SCHEMA
 
-    def begin(self, state: State, read: ReadPart, time: BatchTime) -> Run:
+    def begin(self, state: State, read: PartReader, time: BatchTime) -> Run:
         """See :meth:`StatefulOperator.begin`."""
         return DedupRun(self, state, read, time)
 
@@ -70,7 +70,7 @@ class DedupRun:
         time: the time of the batch.
     """
 
-    def __init__(self, operator: DedupOperator, state: State, read: ReadPart, time: BatchTime) -> None:
+    def __init__(self, operator: DedupOperator, state: State, read: PartReader, time: BatchTime) -> None:
         self._operator, self._state, self._read, self._time = operator, state, read, time
         self._newest_ms = time_in(state.values, _NEWEST)
         self._records: list[pa.Table] = []

@@ -9,7 +9,7 @@ a whole, without a read. A batch writes its new ids only, and segments are merge
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from streamgroups.state.id_filters import OPEN_SEGMENTS
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.dedup.bloom_filter import BloomFilter
 from streamgroups_operators.dedup.ids import Ids, contained, in_order
-from streamgroups_operators.operator import Numbers, Part, ReadPart, first_to_merge
+from streamgroups_operators.operator import Numbers, Part, PartReader, first_to_merge
 
 #: After the end of a bucket: the part with its ids, and the part with its filters.
 IDS, FILTERS = " ids", " filters"
@@ -42,16 +42,28 @@ class FilterCache:
         self._kept: OrderedDict[Segment, BloomFilter] = OrderedDict()
         self._n_bytes = 0
 
-    def get(self, segment: Segment, read: ReadPart) -> BloomFilter:
-        """Returns the filter of a segment, and reads it if it is not kept."""
+    def each(self, part: Part, read: PartReader) -> Iterator[BloomFilter]:
+        """Returns the filter of each segment. Those that are not kept are read, their files at once."""
+        kept = {it: self._kept[it] for it in part if isinstance(it, Segment) and it in self._kept}
+        rows = read.each([it for it in part if not isinstance(it, Segment) or it not in kept])
+        for it in part:
+            if not isinstance(it, Segment):
+                yield BloomFilter.from_table(next(rows))
+                continue
+            found = kept.get(it)
+            if found is None:
+                found = BloomFilter.from_table(next(rows))
+            self._keep(it, found)
+            yield found
+
+    def _keep(self, segment: Segment, found: BloomFilter) -> None:
         if segment not in self._kept:
-            self._kept[segment] = found = BloomFilter.from_table(read([segment]))
+            self._kept[segment] = found
             self._n_bytes += found.octets.nbytes
-            while len(self._kept) > 1 and self._n_bytes > self._most_bytes:
-                _, oldest = self._kept.popitem(last=False)
-                self._n_bytes -= oldest.octets.nbytes
         self._kept.move_to_end(segment)
-        return self._kept[segment]
+        while len(self._kept) > 1 and self._n_bytes > self._most_bytes:
+            _, oldest = self._kept.popitem(last=False)
+            self._n_bytes -= oldest.octets.nbytes
 
     def clear(self) -> None:
         """Empties the cache."""
@@ -77,6 +89,21 @@ class Seen:
     false_positives: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    """A segment whose filter matches some ids.
+
+    Args:
+        end_ms: the end of its bucket.
+        segment: its ids.
+        matches: the numbers of the ids that the filter matches.
+    """
+
+    end_ms: int
+    segment: Segment | pa.Table
+    matches: Numbers
+
+
 class SeenIds:
     """The ids of one partition.
 
@@ -86,7 +113,7 @@ class SeenIds:
         false_positive_rate: the rate of new filters.
     """
 
-    def __init__(self, parts: Mapping[str, Part], read: ReadPart, false_positive_rate: float) -> None:
+    def __init__(self, parts: Mapping[str, Part], read: PartReader, false_positive_rate: float) -> None:
         self._read, self._rate = read, false_positive_rate
         self._buckets: dict[int, tuple[list[Segment | pa.Table], list[Segment | pa.Table]]] = {}
         for name, part in parts.items():
@@ -106,19 +133,25 @@ class SeenIds:
         """
         ends_ms = np.full(len(ids), UNSEEN, np.int64)
         matched = np.zeros(len(ids), bool)
-        left = np.arange(len(ids))
-        for end_ms, (segments, filters) in sorted(self._buckets.items(), reverse=True):
-            for segment, of_segment in zip(segments, filters, strict=True):
-                matches = left[self._filter(of_segment).matches(ids[left])]
-                if not len(matches):
-                    continue
-                matched[matches] = True
-                found = matches[contained(ids[matches], Ids.of(self._read([segment])))]
-                ends_ms[found] = end_ms
-                # An older bucket of an id has no effect.
-                left = np.setdiff1d(left, found, assume_unique=True)
-        unmatched, unseen = int(len(ids) - matched.sum()), int((ends_ms == UNSEEN).sum())
-        return Seen(ends_ms, unmatched, unseen - unmatched)
+        segments = self._matching(ids)
+        for it, rows in zip(segments, self._read.each([it.segment for it in segments]), strict=True):
+            matched[it.matches] = True
+            # An older bucket of an id has no effect.
+            unseen = it.matches[ends_ms[it.matches] == UNSEEN]
+            ends_ms[unseen[contained(ids[unseen], Ids.of(rows))]] = it.end_ms
+        unmatched, left = int(len(ids) - matched.sum()), int((ends_ms == UNSEEN).sum())
+        return Seen(ends_ms, unmatched, left - unmatched)
+
+    def _matching(self, ids: Ids) -> list[_Matching]:
+        """The segments whose filters match some of the ids, newest bucket first."""
+        buckets = sorted(self._buckets.items(), reverse=True)
+        filters = _cache.each([it for _, bucket in buckets for it in bucket[1]], self._read)
+        found = [
+            _Matching(end_ms, segment, np.flatnonzero(next(filters).matches(ids)))
+            for end_ms, (segments, _) in buckets
+            for segment in segments
+        ]
+        return [it for it in found if len(it.matches)]
 
     def add(self, end_ms: int, ids: Ids) -> None:
         """Adds unseen ids to a bucket."""
@@ -134,10 +167,10 @@ class SeenIds:
             if end_ms <= time_ms and len(segments) > 1:
                 self._replace(end_ms, 0, segments)
 
-    def _replace(self, end_ms: int, first: int, merged: Iterable[Segment | pa.Table]) -> None:
+    def _replace(self, end_ms: int, first: int, merged: Part) -> None:
         """Replaces the segments of a bucket, from a number on, by one."""
         segments, filters = self._buckets[end_ms]
-        ids = in_order(Ids.of(self._read([it])) for it in merged)
+        ids = in_order(Ids.of(it) for it in self._read.each(merged))
         segments[first:] = [ids.to_table()]
         filters[first:] = [BloomFilter.of(ids, self._rate).to_table()]
 
@@ -147,11 +180,6 @@ class SeenIds:
         for end_ms, (segments, filters) in sorted(self._buckets.items()):
             parts |= {f"{end_ms}{IDS}": segments, f"{end_ms}{FILTERS}": filters}
         return parts
-
-    def _filter(self, segment: Segment | pa.Table) -> BloomFilter:
-        if not isinstance(segment, Segment):
-            return BloomFilter.from_table(segment)
-        return _cache.get(segment, self._read)
 
 
 def forget_filters() -> None:

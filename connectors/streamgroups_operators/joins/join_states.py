@@ -25,7 +25,7 @@ from streamgroups_operators.joins.run import Input, JoinRun
 from streamgroups_operators.operator import State
 from streamgroups_operators.producer_time import PendingWatermarks
 from streamgroups_operators.store import NewState, StateStore
-from streamgroups_operators.task_states import by_range, part_reader, stored_state
+from streamgroups_operators.task_states import by_range, part_reader, prefetch, stored_state
 
 
 @dataclass(slots=True)
@@ -115,6 +115,7 @@ class JoinTaskStates:
         Returns:
             The manifest of the file, and the output rows.
         """
+        prefetch(self._store, self._plan)
         new, output = [], []
         for tp in sorted(self._ranges):
             if tp.topic != self._operator.topics.left:

@@ -17,7 +17,7 @@ from streamgroups.event_time.producer_watermarks import ProducerWatermarks
 from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.joins.side import Side
 from streamgroups_operators.keys import key_numbers
-from streamgroups_operators.operator import Numbers, ReadPart, State
+from streamgroups_operators.operator import Numbers, PartReader, State
 from streamgroups_operators.windows.grid import spread
 
 _NAMES = ("left", "right")
@@ -48,7 +48,9 @@ class JoinRun:
         reads: reads the rows of a part, for each of them.
     """
 
-    def __init__(self, operator: JoinOperator, states: tuple[State, State], reads: tuple[ReadPart, ReadPart]) -> None:
+    def __init__(
+        self, operator: JoinOperator, states: tuple[State, State], reads: tuple[PartReader, PartReader]
+    ) -> None:
         self._operator = operator
         left, right = (
             Side(operator, state, read, emits_unmatched=emits_unmatched)

@@ -21,7 +21,7 @@ from streamgroups_operators.operator import (
     BEFORE_ALL,
     Numbers,
     Part,
-    ReadPart,
+    PartReader,
     State,
     first_to_merge,
     number_in,
@@ -46,7 +46,7 @@ class Side:
         emits_unmatched: whether records without a match are emitted.
     """
 
-    def __init__(self, operator: JoinOperator, state: State, read: ReadPart, *, emits_unmatched: bool) -> None:
+    def __init__(self, operator: JoinOperator, state: State, read: PartReader, *, emits_unmatched: bool) -> None:
         self._operator, self._state, self._read, self._emits_unmatched = operator, state, read, emits_unmatched
         self._newest_us = time_in(state.values, _NEWEST)
         self._producer = ProducerTime(time_in(state.values, _PRODUCER), units_per_ms=1_000)
@@ -115,15 +115,15 @@ class Side:
         times = np.sort(others["time"].to_numpy())
         keys = others.select(self._operator.key_names)
         within, length = self._operator.within_us, self._operator.slice_us
-        near = {}
+        near = []
         for start in self._starts:
             first = np.searchsorted(times, start - within, "left")
             if first == np.searchsorted(times, start + length + within, "left"):
                 continue
-            # One segment at a time, because most of its rows are of other keys.
-            found = [rows_of_keys(self._read([it]), keys) for it in self._state.parts[str(start)]]
-            near[start] = pa.concat_tables(found)
-        return near
+            near.append((start, self._state.parts[str(start)]))
+        # One segment at a time, because most of its rows are of other keys.
+        rows = self._read.each([it for _, part in near for it in part])
+        return {start: pa.concat_tables([rows_of_keys(next(rows), keys) for _ in part]) for start, part in near}
 
     def _numbered(self, rows: pa.Table) -> pa.Table:
         """Returns rows with a number in place of their offset, which is the same for all results of a batch."""
@@ -160,12 +160,12 @@ class Side:
 
     def _unmatched(self, start: int, before_us: int) -> pa.Table:
         """The stored records of a slice that were not done before the batch, and have no match."""
-        rows = self._read(self._state.parts[str(start)])
+        rows = self._read.whole(self._state.parts[str(start)])
         rows = rows.filter(pc.invert(rows["matched"]))
         times = rows["time"].to_numpy()
         rows = rows.filter(pa.array((before_us <= times) & (times < self._done_us)))
         part = self._state.parts.get(f"{start}{_MATCHED}", ())
-        matched = [self._read(part)["offset"].to_numpy(), *self._matched.get(start, ())]
+        matched = [self._read.whole(part)["offset"].to_numpy(), *self._matched.get(start, ())]
         return rows.filter(pa.array(~np.isin(rows["offset"].to_numpy(), np.concatenate(matched))))
 
     def _is_done(self, rows: pa.Table) -> Numbers:
@@ -207,7 +207,7 @@ class Side:
 
     def _merged(self, part: Part) -> Part:
         first = first_to_merge(part)
-        return part if first == len(part) - 1 else [*part[:first], self._read(part[first:])]
+        return part if first == len(part) - 1 else [*part[:first], self._read.whole(part[first:])]
 
     @property
     def _values(self) -> dict[str, int | str | None]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamgroups_operators.keys import key_numbers, newest_rows, rows_of_keys
-from streamgroups_operators.operator import Numbers, Part, ReadPart, State, first_to_merge, number_in
+from streamgroups_operators.operator import Numbers, Part, PartReader, State, first_to_merge, number_in
 from streamgroups_operators.windows.window_definition import WindowDefinition, padded
 
 #: The part of the state with the edges without an end.
@@ -46,7 +46,7 @@ class OpenEdges:
         read: reads the rows of a part.
     """
 
-    def __init__(self, definition: WindowDefinition, state: State, read: ReadPart) -> None:
+    def __init__(self, definition: WindowDefinition, state: State, read: PartReader) -> None:
         self._schema, self._read = definition.schema, read
         self._by = [*definition.key_names, "begin"]
         self._part: Part = state.parts.get(OPEN, ())
@@ -71,7 +71,7 @@ class OpenEdges:
         columns = [*self._by, "offset"]
         ends = ends.select(columns).cast(pa.schema([self._schema.field(name) for name in columns]))
         keys = ends.select(self._by)
-        found = [rows_of_keys(self._read([segment]), keys) for segment in self._part]
+        found = [rows_of_keys(rows, keys) for rows in self._read.each(self._part)]
         stored = _live(pa.concat_tables([self._schema.empty_table(), *found]))
         starts = pa.concat_tables([stored, *self._fresh])
         of_starts, of_ends = key_numbers(self._by, starts, ends)
@@ -100,7 +100,7 @@ class OpenEdges:
         """Returns the edges without an end. Their ``last`` is null."""
         if not (self._part or self._fresh):
             return self._schema.empty_table()
-        return _live(pa.concat_tables([self._read(self._part), *self._fresh]))
+        return _live(pa.concat_tables([self._read.whole(self._part), *self._fresh]))
 
     def part(self) -> Part:
         """Returns the part of the new state."""
@@ -110,7 +110,7 @@ class OpenEdges:
         first = first_to_merge(part)
         if first == len(part) - 1:
             return part
-        rows = _newest(self._read(part[first:]))
+        rows = _newest(self._read.whole(part[first:]))
         # An older segment can contain the start of a removed row, so only the first one leaves it out.
         return [*part[:first], rows if first else _live(rows)]
 

@@ -16,7 +16,7 @@ from streamgroups.event_time.violations import Why
 from streamgroups.event_time.windows import Hopping, PaneKind
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up, in_windows, parts_of, results
-from streamgroups_operators.operator import BatchTime, Part, ReadPart, State, number_in, row_count
+from streamgroups_operators.operator import BatchTime, Part, PartReader, State, number_in, row_count
 from streamgroups_operators.windows.shared_partials import RESERVED, Carried
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition
 from streamgroups_operators.windows.window_time import WindowTime
@@ -47,7 +47,7 @@ class PaneRun:
     _also: tuple[tuple[str, str], ...] = (LATE,)
 
     def __init__(
-        self, definition: WindowDefinition, shape: Hopping, state: State, read: ReadPart, time: BatchTime
+        self, definition: WindowDefinition, shape: Hopping, state: State, read: PartReader, time: BatchTime
     ) -> None:
         self._definition, self._shape, self._state, self._read = definition, shape, state, read
         self._time = WindowTime(definition, state.values, time)
@@ -155,7 +155,7 @@ class PaneRun:
 
     def _whole(self, start: int, part: Part, new: int = 0) -> pa.Table:
         """The panes of a window. ``changed`` marks those of the last ``new`` rows."""
-        rows = self._read(part)
+        rows = self._read.whole(part)
         changed = np.arange(rows.num_rows) >= rows.num_rows - new
         columns = {"start": pa.array(np.full(rows.num_rows, start)), "changed": pa.array(changed)}
         for name, column in columns.items():

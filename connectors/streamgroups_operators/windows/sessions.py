@@ -23,7 +23,7 @@ from streamgroups_operators.operator import (
     BatchTime,
     Numbers,
     Part,
-    ReadPart,
+    PartReader,
     State,
     number_in,
     row_count,
@@ -55,7 +55,7 @@ class SessionRun:
     """
 
     def __init__(
-        self, definition: WindowDefinition, shape: Session, state: State, read: ReadPart, time: BatchTime
+        self, definition: WindowDefinition, shape: Session, state: State, read: PartReader, time: BatchTime
     ) -> None:
         self._definition, self._shape, self._read = definition, shape, read
         self._time = WindowTime(definition, state.values, time)
@@ -111,7 +111,7 @@ class SessionRun:
     def _merged(self) -> pa.Table:
         """Merges all sessions with the records. ``fresh`` is 0 for the sessions that are as they were flushed."""
         fresh, flushed = sum(it[0].num_rows for it in self._fresh), row_count(self._flushed)
-        rows = self._read([*self._flushed, *self._part, *(it[0] for it in self._fresh)])
+        rows = self._read.whole([*self._flushed, *self._part, *(it[0] for it in self._fresh)])
         kept = rows.num_rows - fresh
         if self._emitted is None:
             was_emitted = rows["end"].slice(0, kept).to_numpy() <= self._time.before_ms
@@ -178,7 +178,7 @@ class SessionRun:
 
     def _append(self) -> None:
         if self._fresh:
-            rows = self._read([it[0] for it in self._fresh])
+            rows = self._read.whole([it[0] for it in self._fresh])
             # No session has ended, so no record is late.
             never = np.full(rows.num_rows, BEFORE_ALL)
             fresh = rows.append_column(FRESH, pa.array(np.ones(rows.num_rows, np.int64)))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from streamgroups.event_time.windows import Hopping
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import add_up
-from streamgroups_operators.operator import Numbers, Part, ReadPart, State, first_to_merge, number_in
+from streamgroups_operators.operator import Numbers, Part, PartReader, State, first_to_merge, number_in
 from streamgroups_operators.windows.edges import OPEN, OpenEdges
 from streamgroups_operators.windows.grid import first_after, last_ended, spread
 from streamgroups_operators.windows.window_definition import LATE, WindowDefinition, padded
@@ -72,7 +72,7 @@ class Carried:
         read: reads the rows of a part.
     """
 
-    def __init__(self, definition: WindowDefinition, shape: Hopping, state: State, read: ReadPart) -> None:
+    def __init__(self, definition: WindowDefinition, shape: Hopping, state: State, read: PartReader) -> None:
         self._definition, self._shape, self._read = definition, shape, read
         self._part: Part = state.parts.get(INTERVALS, ())
         #: The edges without an end.
@@ -179,7 +179,7 @@ class Carried:
 
     def _all(self) -> pa.Table:
         if self._rows is None:
-            stored = self._read(self._part)
+            stored = self._read.whole(self._part)
             self._rows, self._stored = pa.concat_tables([stored, *self._fresh, self.edges.rows()]), stored.num_rows
         return self._rows
 
@@ -211,7 +211,7 @@ class Carried:
     def _compact(self, part: Part) -> Part:
         if not part or (first := first_to_merge(part)) == len(part) - 1:
             return part
-        return [*part[:first], self._merged(self._read(part[first:]))]
+        return [*part[:first], self._merged(self._read.whole(part[first:]))]
 
     def _earliest_end(self, first: Numbers, last: Numbers, time_ms: int) -> int | None:
         """Returns the earliest end, after a time, of a window that counts a row."""

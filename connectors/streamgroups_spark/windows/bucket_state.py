@@ -20,7 +20,7 @@ from streamgroups.event_time.windows import EventTime
 from streamgroups.state.file_names import StateFileName
 from streamgroups.state.manifest import Segment
 from streamgroups_operators.aggregates import length_ms
-from streamgroups_operators.operator import BatchTime, Part, State
+from streamgroups_operators.operator import BatchTime, PartReader, State
 from streamgroups_operators.window_operator import WindowOperator
 
 _VERSION = 1
@@ -106,10 +106,7 @@ def process(
     """
     schema, size_ms = operator.schema, length_ms(operator.windowing.shape)
 
-    def read(part: Part) -> pa.Table:
-        tables = [segments.get(it.number) if isinstance(it, Segment) else _stored(it, schema) for it in part]
-        return pa.concat_tables(tables) if tables else schema.empty_table()
-
+    read = PartReader(schema, lambda stored: (segments.get(it.number) for it in stored))
     time = BatchTime(
         batch.now_ms,
         None if batch.has_records else before.planned_ms,

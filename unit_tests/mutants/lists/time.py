@@ -441,8 +441,8 @@ MUTANTS = (
         "J4",
         "joins",
         "connectors/streamgroups_operators/joins/side.py",
-        'matched = [self._read(part)["offset"].to_numpy(), *self._matched.get(start, ())]',
-        'matched = [self._read(part)["offset"].to_numpy()]',
+        'matched = [self._read.whole(part)["offset"].to_numpy(), *self._matched.get(start, ())]',
+        'matched = [self._read.whole(part)["offset"].to_numpy()]',
         "a record with a match is emitted without it",
     ),
     Mutant(
