@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
@@ -25,7 +26,7 @@ from xml.sax.saxutils import escape
 
 BUCKET = "bucket"
 #: Keys without an object: requests of a test to control and inspect the store.
-_LOSE, _SIZES = "-/lose", "-/sizes"
+_LOSE, _SIZES, _READS = "-/lose", "-/sizes", "-/reads"
 
 
 class _Store:
@@ -36,6 +37,8 @@ class _Store:
         #: When each object was written, in seconds since the epoch.
         self.written_s: dict[str, float] = {}
         self.parts: dict[str, dict[int, bytes]] = {}
+        #: The requests that read each object.
+        self.reads: Counter[str] = Counter()
         self.lock = threading.Lock()
         #: A suffix of keys. Writes to these keys succeed, and their responses are lost.
         self.lose_answers_for: str | None = None
@@ -134,10 +137,15 @@ class _Handler(BaseHTTPRequestHandler):
         if key == _SIZES:
             self._answer(200, json.dumps({name: len(body) for name, body in self.store.objects.items()}))
             return
+        if key == _READS:
+            self._answer(200, json.dumps(self.store.reads))
+            return
         if "list-type" in query:
             names = ("prefix", "delimiter", "start-after")
             self._answer(200, self.store.listed(*(query.get(name, "") for name in names)))
             return
+        with self.store.lock:
+            self.store.reads[key] += 1
         body = self.store.objects.get(key)
         if body is None:
             self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
@@ -250,7 +258,15 @@ class ObjectStore:
     @property
     def sizes(self) -> dict[str, int]:
         """The size of every object, in bytes."""
-        with urlopen(f"{self.url}/{_SIZES}") as answer:
+        return self._counts(_SIZES)
+
+    @property
+    def reads(self) -> dict[str, int]:
+        """The number of requests that have read each object. Arrow requests its size before its content."""
+        return self._counts(_READS)
+
+    def _counts(self, key: str) -> dict[str, int]:
+        with urlopen(f"{self.url}/{key}") as answer:
             found: dict[str, int] = json.load(answer)
             return found
 

@@ -296,6 +296,13 @@ def modules_of_processes(ran: Ran) -> None:
     assert all(main.startswith(private_spark.PROCESSES) for _, _, main in ran.written)
 
 
+@fact("the environment of a task has a local directory of its executor", "state.stage")
+def directory_of_a_task(ran: Ran) -> None:
+    [found] = ran.spark.sparkContext.parallelize([0], 1).map(lambda _: str(private_spark.local_directory())).collect()
+    assert Path(found).is_dir()
+    assert Path(found).name.startswith("blockmgr-"), "Spark does not delete it"
+
+
 @fact("reader and function of one stage have the id of the same attempt", "bridge.handoff, state.stage")
 def attempts_of_a_task(ran: Ran) -> None:
     assert len(ran.written) == ROWS

@@ -184,6 +184,23 @@ def unpack(content: memoryview) -> tuple[str, pa.ipc.RecordBatchFileReader]:
         raise _unreadable(e) from e
 
 
+def is_whole(content: memoryview) -> bool:
+    """Whether the content is that of a state file, with the right checksum.
+
+    >>> batch = pa.record_batch({"n": [1]})
+    >>> packed = pack("{}", batch.schema, [batch])
+    >>> is_whole(packed), is_whole(packed[:-1])
+    (True, False)
+    """
+    try:
+        n_bytes, crc32 = _parsed_header(bytes(content[:_HEADER_BYTES]))
+        body = content[_HEADER_BYTES:]
+        _check_body((len(body), zlib.crc32(body)), n_bytes, crc32)
+    except ValueError:
+        return False
+    return True
+
+
 def _header(n_bytes: int, crc32: int) -> bytes:
     return f"streamgroups state 1 crc32={crc32:08x} bytes={n_bytes:016d}".encode().ljust(_HEADER_BYTES - 1) + b"\n"
 

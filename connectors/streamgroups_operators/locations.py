@@ -50,11 +50,20 @@ def open_location(location: str) -> tuple[fs.FileSystem, str]:
     >>> open_location("file:/data/state")[1]
     '/data/state'
     """
-    location = _LOCAL.sub("", location)
-    if not _SCHEME.match(location):
+    is_directory, location = is_local(location), _LOCAL.sub("", location)
+    if is_directory:
         return fs.LocalFileSystem(), os.path.abspath(location)
     files, path = _from_uri(_S3.sub("s3:", location))
     return files, path.rstrip("/")
+
+
+def is_local(location: str) -> bool:
+    """Whether a location is a directory of this machine, or one that is mounted there.
+
+    >>> is_local("/data/state"), is_local("file:///data/state"), is_local("s3://bucket/state")
+    (True, True, False)
+    """
+    return not _SCHEME.match(_LOCAL.sub("", location))
 
 
 def _from_uri(location: str) -> tuple[fs.FileSystem, str]:

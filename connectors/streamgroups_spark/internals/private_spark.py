@@ -10,10 +10,12 @@ others. Seen with PySpark 4.0.5, 4.1.4, 4.2.1 and 4.3.0.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -234,6 +236,12 @@ def main_module() -> str:
     """Returns the name of the module that this process runs as ``__main__``. Empty if it has none."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return "" if spec is None else str(spec.name)
+
+
+def local_directory() -> Path | None:
+    """Returns a local directory of the executor of this task, which Spark deletes with the executor. ``None`` outside of a task."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return Path(first) if first else None
 
 
 def pickled(value: Any) -> bytes:

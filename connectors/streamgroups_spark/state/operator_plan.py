@@ -41,6 +41,7 @@ from streamgroups_spark.state.stage import BoundedStage, StateStage, stage_name
 #: The columns of the source by which an operator finds its state, besides ``topic``.
 PLACE = ("partition", "offset")
 #: The name is a directory.
+_ENCRYPTION = "spark.io.encryption.enabled"
 _NAME = re.compile(r"\w[\w.-]*")
 
 
@@ -203,9 +204,20 @@ def in_reading_stage(
     application = spark.sparkContext.applicationId
     channel = channel_of(spark, STATES)
     # The operator of a join has the records of two topics, with their columns as structs.
+    # Spark encrypts what it writes to local disks. Direct records and copies of states are not encrypted.
+    is_encrypted = str(spark.conf.get(_ENCRYPTION, "false")).lower() == "true"
     can_be_direct = not isinstance(operator, JoinOperator) and all(it.direct_records for it in sources)
-    direct = direct_records(records) if can_be_direct else None
-    stage = StateStage(operator, SESSION, application, channel, flushes=flushes, upstream=upstream or "", direct=direct)
+    direct = direct_records(records) if can_be_direct and not is_encrypted else None
+    stage = StateStage(
+        operator,
+        SESSION,
+        application,
+        channel,
+        flushes=flushes,
+        upstream=upstream or "",
+        direct=direct,
+        copies=not is_encrypted,
+    )
     if direct is not None:
         # Spark only counts most of the rows, which have nulls instead of their records.
         records = records.where(F.col(direct.partition).isNotNull())

@@ -14,14 +14,17 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from streamgroups.path_names import path_part
 from streamgroups.query.operator_states import StateReport
 from streamgroups.state.figures import StateSize
+from streamgroups.state.state_files import StateFiles
 from streamgroups.state.task_plan import TaskPlan
 from streamgroups_operators.bounded import BoundedRecords
 from streamgroups_operators.function_operator import FunctionOperator
 from streamgroups_operators.joins.join_definition import JoinOperator
 from streamgroups_operators.joins.join_states import JoinTaskStates
-from streamgroups_operators.locations import files_below
+from streamgroups_operators.local_copies import CopiedFiles
+from streamgroups_operators.locations import files_below, is_local
 from streamgroups_operators.operator import StatefulOperator, with_schema
 from streamgroups_operators.store import Operator, StateStore
 from streamgroups_operators.task_states import TaskStates
@@ -31,6 +34,7 @@ from streamgroups_spark.bridge.handoff import Handoff, attempt_id, write_plan, w
 from streamgroups_spark.bridge.plan import STAGE
 from streamgroups_spark.bridge.stage_name import DirectColumns, StageName
 from streamgroups_spark.internals.pickle_checks import Shipped
+from streamgroups_spark.internals.private_spark import local_directory
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.state.stage_task import FinishedTask, StageTask, States
 
@@ -46,6 +50,7 @@ class StateStage(Shipped):
         flushes: whether the operator emits what is still open at the end of a bounded run.
         upstream: the operator whose output it processes; empty for the records of the source.
         direct: its records as columns of the source; ``None`` if Spark computes them.
+        copies: whether tasks copy the state files of an object store to the local disk.
     """
 
     def __init__(
@@ -58,9 +63,10 @@ class StateStage(Shipped):
         flushes: bool = False,
         upstream: str = "",
         direct: DirectRecords | None = None,
+        copies: bool = True,
     ) -> None:
         self._operator, self._channel, self._upstream, self._direct = operator, channel, upstream, direct
-        self._session, self._application = session, application
+        self._session, self._application, self._copies = session, application, copies
         # Spark names the function in the plan of the query, where its source finds it.
         direct_columns = None if direct is None else direct.direct_columns
         self.__name__ = f"{STAGE}{stage_name(operator, flushes=flushes, direct_columns=direct_columns)}"
@@ -95,7 +101,7 @@ class StateStage(Shipped):
 
     def _states(self, plan: TaskPlan) -> States:
         own_operator = self._operator
-        files = files_below(plan.location, plan.group_id, own_operator.name)
+        files = self._files(plan)
         operator = Operator(plan.group_id, own_operator.name, own_operator.form, own_operator.schema)
         if isinstance(own_operator, FunctionOperator):
             operator = replace(operator, migration=own_operator.migration)
@@ -105,6 +111,13 @@ class StateStage(Shipped):
             if isinstance(own_operator, JoinOperator)
             else TaskStates(own_operator, plan, store)
         )
+
+    def _files(self, plan: TaskPlan) -> StateFiles:
+        files = files_below(plan.location, plan.group_id, self._operator.name)
+        local = local_directory() if self._copies and not is_local(plan.location) else None
+        if local is None:
+            return files
+        return CopiedFiles(files, local / "streamgroups-states", plan.run_id, path_part(self._operator.name))
 
 
 def stage_name(
