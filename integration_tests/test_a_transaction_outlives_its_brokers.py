@@ -1,10 +1,10 @@
 """X2: an open transaction commits although its coordinator, the group's coordinator and the partition leaders are
-killed in succession.
+killed in succession, or do not respond, as a host that hangs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -42,8 +42,22 @@ def _all_in_sync(admin: AdminClient) -> bool:
     return all(len(p.isrs) == 3 for topic in topics.values() for p in topic.partitions.values())
 
 
+def kill(cluster: EmbeddedKafka, node: int) -> Callable[[], None]:
+    cluster.kill_node(node)
+    return lambda: cluster.restart_node(node)
+
+
+def hang(cluster: EmbeddedKafka, node: int) -> Callable[[], None]:
+    """The connections of the node stay open."""
+    cluster.pause_node(node)
+    return lambda: cluster.resume_node(node)
+
+
 @pytest.mark.long
-def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
+@pytest.mark.parametrize("fail", [kill, hang])
+def test_every_node_fails_once(
+    cluster: EmbeddedKafka, fail: Callable[[EmbeddedKafka, int], Callable[[], None]]
+) -> None:
     bootstrap = cluster.bootstrap_servers
     rows = [(p, f"{p}") for p in range(PARTITIONS)]
     offsets = {TopicPartition("source", p): Committed(10) for p in range(PARTITIONS)}
@@ -59,13 +73,15 @@ def test_every_node_dies_once(cluster: EmbeddedKafka) -> None:
             task.write("target", batches)
             sequences.update({b.partition: b.next_sequence or 0 for b in batches})
 
+        # Without it, brokers would have to create the topic of the offsets while their controller hangs.
+        driver.commit_offsets(transaction, offsets, ConsumerGroupMetadata("g", None, ""))
         for node in (1, 2, 3):
             # One node coordinates the transactional id and one the group, and each leads a partition.
             write_all()
-            cluster.kill_node(node)
+            restore = fail(cluster, node)
             write_all()
             driver.commit_offsets(transaction, offsets, ConsumerGroupMetadata("g", None, ""))
-            cluster.restart_node(node)
+            restore()
             wait_until(lambda: _all_in_sync(admin), "the node has caught up")
         driver.commit(transaction)
     assert_values(bootstrap, "target", {p: [f"{p}"] * 6 for p in range(PARTITIONS)})

@@ -147,7 +147,7 @@ class _Manager:
     def run(self, request: Callable[..., Coroutine[Any, Any, Any]], *args: object) -> Any:
         return asyncio.run(request(*args))
 
-    async def send(self, request: Any, node_id: int | None = None) -> Any:
+    async def send(self, request: Any, node_id: int | None = None, request_timeout_ms: int | None = None) -> Any:
         return self._answers.answer(request)
 
 

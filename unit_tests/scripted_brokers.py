@@ -61,7 +61,7 @@ class ScriptedBrokers:
         #: Called before each request.
         self.before_each: Callable[[], None] = lambda: None
 
-    def __call__(self, config: object, *, timeout_s: float) -> ScriptedBrokers:
+    def __call__(self, config: object, *, timeout_s: float, request_timeout_s: float) -> ScriptedBrokers:
         """Replaces the constructor of the class."""
         return self
 
@@ -81,7 +81,7 @@ class ScriptedBrokers:
     def error(self, error_code: int, what: str, **about: Any) -> StreamGroupsError:
         return to_streamgroups_error(KafkaError(error_code), what, redact=str, **about)
 
-    async def send(self, request: Any, node_id: int | None = None) -> Any:
+    async def send(self, request: Any, node_id: int | None = None, timeout_s: float | None = None) -> Any:
         self.before_each()
         name = type(request).__name__.removesuffix("Request")
         self.names.append(name)

@@ -234,7 +234,7 @@ class _Session:
             return result
         raise AssertionError("nothing waits here")
 
-    async def send(self, request: Any, node_id: int | None = None) -> Any:
+    async def send(self, request: Any, node_id: int | None = None, timeout_s: float | None = None) -> Any:
         return self._broker.answer(request)
 
     async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:

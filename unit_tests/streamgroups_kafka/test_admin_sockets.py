@@ -95,7 +95,7 @@ def test_a_broker_that_returns_is_found_at_once() -> None:
     class Manager:
         cluster = _Cluster()
 
-        async def send(self, request: str, node_id: int) -> tuple[str, bool]:
+        async def send(self, request: str, node_id: int, request_timeout_ms: int | None = None) -> tuple[str, bool]:
             return request, node_id in self.cluster.known
 
     session = AdminSession.__new__(AdminSession)

@@ -49,6 +49,7 @@ class AdminSession:
     Args:
         config: the configuration of the client.
         timeout_s: the timeout of an operation, including retries, in seconds.
+        request_timeout_s: the timeout of one request, in seconds; ``None``: ``timeout_s``.
         waits_for_listener: whether brokers may be starting: then a connection without a listener is retried too.
 
     Raises:
@@ -57,13 +58,20 @@ class AdminSession:
         NotAuthorized: if authentication fails.
     """
 
-    def __init__(self, config: ClientConfig, *, timeout_s: float = 10.0, waits_for_listener: bool = True) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        timeout_s: float = 10.0,
+        request_timeout_s: float | None = None,
+        waits_for_listener: bool = True,
+    ) -> None:
         self._config = config
         self._timeout_s = timeout_s
         self._waits_for_listener = waits_for_listener
         #: The number of requests by name, without those of the connection (ApiVersions, SASL).
         self.requests: Counter[str] = Counter()
-        settings = admin_settings(config, timeout_s=timeout_s)
+        settings = admin_settings(config, timeout_s=request_timeout_s or timeout_s)
         self._log = client_log(config.get("bootstrap.servers"))
         take_over_logs_of(settings["client_id"], self._log)
         self._net = NetworkSelector(**settings)
@@ -135,10 +143,11 @@ class AdminSession:
         except kafka.errors.KafkaError as e:
             raise self._translated(e, what) from None
 
-    async def send(self, request: Any, node_id: int | None = None) -> Any:
-        """Sends one request, to any node if ``node_id`` is ``None``."""
+    async def send(self, request: Any, node_id: int | None = None, timeout_s: float | None = None) -> Any:
+        """Sends one request, to any node if ``node_id`` is ``None``. The default of ``timeout_s`` is that of the session."""
         await self._find([] if node_id is None else [node_id])
-        return await self._manager.send(request, node_id=node_id)
+        timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
+        return await self._manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
 
     async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """Sends one request to each of several nodes, concurrently."""

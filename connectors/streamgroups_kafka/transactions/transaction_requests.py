@@ -28,6 +28,10 @@ from streamgroups_kafka.write.encoder import ProducerIdentity
 #: Most waits are for the completion of the previous transaction, which takes milliseconds.
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.01, 0.2
 
+#: A broker that hangs keeps its connections. Other brokers replace it after ``broker.session.timeout.ms``, 9 seconds by default. So
+#: a request to it ends in time for another attempt, and any broker answers a lookup at once.
+_REQUEST_SHARE, _LOOKUP_SHARE = 1 / 3, 1 / 10
+
 _T = TypeVar("_T")
 
 
@@ -94,7 +98,10 @@ class TransactionSession:
         self, config: ClientConfig, transactional_id: str | None = None, *, retry_timeout_s: float = 30.0
     ) -> None:
         self._used_id = transactional_id
-        self._session = AdminSession(config, timeout_s=retry_timeout_s)
+        self._session = AdminSession(
+            config, timeout_s=retry_timeout_s, request_timeout_s=retry_timeout_s * _REQUEST_SHARE
+        )
+        self._lookup_timeout_s = retry_timeout_s * _LOOKUP_SHARE
         self._retrying = retrying(retry_timeout_s, every_s=_FIRST_WAIT_S, slowest_s=_MAX_WAIT_S, on=_TryAgainError)
         self._coordinators: dict[Coordinator, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -173,6 +180,9 @@ class TransactionSession:
                 raise _TryAgainError(e) from None
             raise
 
+    def _looked_up(self, step: Step, request: Any) -> Any:
+        return self._once(step, self._session.send, request, None, self._lookup_timeout_s)
+
     def _judge(
         self, step: Step, codes: Iterable[int], what: str, *, group: str | None = None, topic: str | None = None
     ) -> None:
@@ -210,7 +220,7 @@ class TransactionSession:
             request = FindCoordinatorRequest(
                 key_type=int(coordinator.of), coordinator_keys=[coordinator.key], min_version=4
             )
-            (found,) = self._once(Step.FIND_COORDINATOR, self._session.send, request).coordinators
+            (found,) = self._looked_up(Step.FIND_COORDINATOR, request).coordinators
             self._judge(Step.FIND_COORDINATOR, [found.error_code], str(coordinator), group=coordinator.key)
             self._coordinators[coordinator] = found.node_id
         return self._coordinators[coordinator]
@@ -225,7 +235,7 @@ class TransactionSession:
         """Reads the metadata of topics, and caches their leaders."""
         names = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(topics)]
         request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
-        found = self._once(Step.PRODUCE, self._session.send, request).topics
+        found = self._looked_up(Step.PRODUCE, request).topics
         for topic in found:
             self._judge(Step.PRODUCE, [topic.error_code], f"to topic '{topic.name}'", topic=topic.name)
             for p in topic.partitions:
