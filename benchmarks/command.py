@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeAlias
@@ -89,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not console.is_terminal:
         console = Console(width=max(console.width, _MIN_WIDTH))
     began_s = time.monotonic()
+    footnotes = (
+        ("A quick run, to see that it works: its figures mean nothing.", *_FOOTNOTES) if requested.quick else _FOOTNOTES
+    )
 
     def report_step(text: str) -> None:
         progress.print(f"[dim]{time.monotonic() - began_s:5.0f} s  {text}[/]", highlight=False)
@@ -108,27 +111,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     quix_python=requested.quix_python,
                     report_step=report_step,
                 )
-                rows = measure(bench, requested.only or FAMILIES)
                 facts = machine(spark, kafka.version)
+                rows: list[Row] = []
+                for rows in measure(bench, requested.only or FAMILIES):
+                    took_s = time.monotonic() - began_s
+                    facts["When"] = f"{datetime.now(timezone.utc):%Y-%m-%d}, in {took_s / 60:.0f} minutes"
+                    # After each family, so that an interrupted run keeps what it has measured.
+                    if requested.out:
+                        requested.out.write_text(rst(rows, facts, footnotes), encoding="utf-8")
         except NotHere as e:
             console.print(str(e), markup=False, highlight=False)
             return 1
-    took_s = time.monotonic() - began_s
-    facts |= {"When": f"{datetime.now(timezone.utc):%Y-%m-%d}, in {took_s / 60:.0f} minutes"}
-    footnotes = (
-        ("A quick run, to see that it works: its figures mean nothing.", *_FOOTNOTES) if requested.quick else _FOOTNOTES
-    )
     _print(console, rows, facts, footnotes)
     if requested.phases:
         console.print(_SMALL_BATCHES.phases_table())
-    if requested.out:
-        requested.out.write_text(rst(rows, facts, footnotes), encoding="utf-8")
     is_wrong = any(row.failures for row in rows) or (requested.check and bool(below(rows)))
     return 1 if is_wrong else 0
 
 
-def measure(bench: Bench, names: Iterable[str]) -> list[Row]:
-    """Runs families one after the other. A failed family has a row with the reason; the others continue."""
+def measure(bench: Bench, names: Iterable[str]) -> Iterator[list[Row]]:
+    """Runs families one after the other, and yields all rows so far after each of them.
+
+    A failed family has a row with the reason; the others continue.
+    """
     rows: list[Row] = []
     for name in names:
         try:
@@ -139,7 +144,7 @@ def measure(bench: Bench, names: Iterable[str]) -> list[Row]:
             rows.append(
                 Row(name, S, Missing(f"{STREAMGROUPS}: {in_short(e)}"), "", Missing("", is_failure=False), None)
             )
-    return rows
+        yield rows
 
 
 def _print(console: Console, rows: Sequence[Row], facts: Mapping[str, str], footnotes: Sequence[str]) -> None:
