@@ -100,7 +100,7 @@ class ScriptedBrokers:
             raise self.lost[name].popleft()
         return answer
 
-    async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+    async def send_all(self, requests: Mapping[int, Any], timeout_s: float | None = None) -> dict[int, Any]:
         return {node: await self.send(request, node) for node, request in requests.items()}
 
     # ---- requests ----------------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ class _Session:
     async def send(self, request: Any, node_id: int | None = None, timeout_s: float | None = None) -> Any:
         return self._broker.answer(request)
 
-    async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+    async def send_all(self, requests: Mapping[int, Any], timeout_s: float | None = None) -> dict[int, Any]:
         return {node: self._broker.answer(request) for node, request in requests.items()}
 
     def error(self, error_code: int, what: str, **about: Any) -> StreamGroupsError:

@@ -103,7 +103,7 @@ class Broker:
         #: The error of the next whole responses.
         self.rejects = 0
 
-    async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+    async def send_all(self, requests: Mapping[int, Any], timeout_s: float | None = None) -> dict[int, Any]:
         self.requests += len(requests)
         return {node: self._answer(request) for node, request in requests.items()}
 

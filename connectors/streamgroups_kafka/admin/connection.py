@@ -149,10 +149,14 @@ class AdminSession:
         timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
         return await self._manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
 
-    async def send_all(self, requests: Mapping[int, Any]) -> dict[int, Any]:
-        """Sends one request to each of several nodes, concurrently."""
+    async def send_all(self, requests: Mapping[int, Any], timeout_s: float | None = None) -> dict[int, Any]:
+        """Sends one request to each of several nodes, concurrently. ``timeout_s`` as in :meth:`send`."""
         await self._find(requests)
-        sent = {node_id: self._manager.send(request, node_id=node_id) for node_id, request in requests.items()}
+        timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
+        sent = {
+            node_id: self._manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
+            for node_id, request in requests.items()
+        }
         return {node_id: await future for node_id, future in sent.items()}
 
     async def broker_ids(self) -> list[int]:

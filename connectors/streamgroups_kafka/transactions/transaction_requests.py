@@ -29,8 +29,8 @@ from streamgroups_kafka.write.encoder import ProducerIdentity
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.01, 0.2
 
 #: A broker that hangs keeps its connections. Other brokers replace it after ``broker.session.timeout.ms``, 9 seconds by default. So
-#: a request to it ends in time for another attempt, and any broker answers a lookup at once.
-_REQUEST_SHARE, _LOOKUP_SHARE = 1 / 3, 1 / 10
+#: a request to it ends in time for another attempt, and any broker responds to a lookup at once. Larger requests have more time.
+REQUEST_TIMEOUT_S, _LOOKUP_TIMEOUT_S = 10.0, 5.0
 
 _T = TypeVar("_T")
 
@@ -98,10 +98,10 @@ class TransactionSession:
         self, config: ClientConfig, transactional_id: str | None = None, *, retry_timeout_s: float = 30.0
     ) -> None:
         self._used_id = transactional_id
+        self._retry_timeout_s = retry_timeout_s
         self._session = AdminSession(
-            config, timeout_s=retry_timeout_s, request_timeout_s=retry_timeout_s * _REQUEST_SHARE
+            config, timeout_s=retry_timeout_s, request_timeout_s=min(REQUEST_TIMEOUT_S, retry_timeout_s)
         )
-        self._lookup_timeout_s = retry_timeout_s * _LOOKUP_SHARE
         self._retrying = retrying(retry_timeout_s, every_s=_FIRST_WAIT_S, slowest_s=_MAX_WAIT_S, on=_TryAgainError)
         self._coordinators: dict[Coordinator, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -181,7 +181,7 @@ class TransactionSession:
             raise
 
     def _looked_up(self, step: Step, request: Any) -> Any:
-        return self._once(step, self._session.send, request, None, self._lookup_timeout_s)
+        return self._once(step, self._session.send, request, None, min(_LOOKUP_TIMEOUT_S, self._retry_timeout_s))
 
     def _judge(
         self, step: Step, codes: Iterable[int], what: str, *, group: str | None = None, topic: str | None = None

@@ -28,6 +28,7 @@ from streamgroups_kafka.client.private_kafka_python import (
 )
 from streamgroups_kafka.transactions.transaction_errors import Step, Verdict, verdict
 from streamgroups_kafka.transactions.transaction_requests import (
+    REQUEST_TIMEOUT_S,
     Coordinator,
     CoordinatorOf,
     OpenTransaction,
@@ -39,6 +40,8 @@ from streamgroups_kafka.write.encoder import EncodedBatch, ProducerIdentity
 _ADD_VERSION, _PRODUCE_VERSION = 3, 11
 #: How long the leader may wait for its followers.
 _PRODUCE_TIMEOUT_MS = 30_000
+#: The slowest connection that a request can use without a timeout.
+_SLOWEST_BYTES_PER_S = 500_000
 #: The maximum size of a request. Brokers accept up to 100 MiB.
 _MAX_REQUEST_BYTES = 16 << 20
 
@@ -169,8 +172,11 @@ class TransactionWriter(TransactionSession):
         leaders = self._leaders_of(pending.keys())
         if not leaders:
             self._judge(Step.PRODUCE, [Code.LEADER_NOT_AVAILABLE], self._to(pending))
-        requests = {node: self._request(heads) for node, heads in _heads(pending, leaders).items()}
-        answers = self._once(Step.PRODUCE, self._session.send_all, requests)
+        by_node = _heads(pending, leaders)
+        requests = {node: self._request(heads) for node, heads in by_node.items()}
+        n_bytes = sum(len(batch.data) for heads in by_node.values() for batch in heads.values())
+        timeout_s = min(REQUEST_TIMEOUT_S + n_bytes / _SLOWEST_BYTES_PER_S, self._retry_timeout_s)
+        answers = self._once(Step.PRODUCE, self._session.send_all, requests, timeout_s)
         responses: dict[TopicPartition, Any] = {
             TopicPartition(topic.name, p.index): p
             for answer in answers.values()
