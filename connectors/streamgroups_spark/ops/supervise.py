@@ -54,14 +54,11 @@ from streamgroups_spark.ops.exception_causes import cause_of
 logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-#: The longest delay in the handling of a signal. A failure is detected at once.
-_POLL_S = 0.5
+#: The longest delay in the handling of a signal, and the longest time for which a query that is being stopped waits for the next
+#: attempt. A failure is detected at once.
+_POLL_S = 0.2
 #: Spark's status message of a query without new data.
 _IDLE = "Waiting for data to arrive"
-logger = logging.getLogger(__name__)
-
-#: How long a query that is being stopped waits for the next attempt at most.
-_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
