@@ -3,7 +3,8 @@
 Created by ``streamgroups_spark.state.stage`` in Python workers. A state file never changes, and no other attempt has its
 name, so a copy remains valid. Copies belong to one run of a query: the next run sees what was done to the location in
 between, such as the restore of a savepoint. A copy is never the only file: it is written after the state file, and a lost
-or damaged copy is read from the storage again. Source: SEMANTICS S10; Spark's ``spark.local.dir``, which Spark deletes with the executor.
+or damaged copy is read from the storage again. Source: SEMANTICS S10; Spark's ``spark.local.dir``, which Spark deletes with the
+executor, or at the end of the application if a shuffle service outlives executors.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from streamgroups.state.file_names import StateFileName
 from streamgroups.state.state_files import StateFiles
 from streamgroups_operators.file_format import is_whole
 
-#: The limit of the bytes of all copies in a directory.
+#: The limit of the bytes of all copies in a directory. Each process can exceed it by an eighth before it deletes copies.
 MAX_BYTES = 512 * 1024 * 1024
 #: A small file counts as this many bytes, so that there are at most 8,000 files.
 _MIN_FILE_BYTES = 64 * 1024
-#: The bytes that this process has written since it last deleted copies, by directory.
+#: The bytes that this process has written since it last deleted copies, by directory. A new process first deletes, because Spark can
+#: end each one before it has written much.
 _written_bytes: Counter[Path] = Counter()
 _lock = threading.Lock()
 
@@ -74,10 +76,11 @@ class CopiedFiles:
 
     def _copy(self, file: StateFileName, content: memoryview) -> None:
         """Writes a copy. Without space for it, the storage is read again."""
-        if len(content) > self._max_bytes // 8:
+        if len(content) > self._max_bytes // 4:
             return
         with suppress(OSError):
-            self._directory.mkdir(0o700, parents=True, exist_ok=True)
+            for it in (*reversed(self._directory.parents), self._directory):
+                it.mkdir(0o700, exist_ok=True)
             unfinished = self._directory / f".{file}-{os.getpid()}-{threading.get_ident()}"
             try:
                 with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
@@ -87,12 +90,15 @@ class CopiedFiles:
                 unfinished.unlink(missing_ok=True)
                 raise
         with _lock:
+            is_first = self._root not in _written_bytes
             _written_bytes[self._root] += _counted(len(content))
-            is_due = _written_bytes[self._root] > self._max_bytes // 8
+            is_due = is_first or _written_bytes[self._root] > self._max_bytes // 8
             if is_due:
                 _written_bytes[self._root] = 0
         if is_due:
-            self._delete_oldest()
+            # Directories can be deleted meanwhile, such as at the end of the executor.
+            with suppress(OSError):
+                self._delete_oldest()
 
     def _delete_oldest(self) -> None:
         """Deletes the least recently used copies of all runs. Several processes can do it at the same time."""

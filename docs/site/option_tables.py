@@ -103,6 +103,11 @@ SOURCE: Mapping[str, tuple[str, str, str]] = {
         "``true``, ``false``",
         "Whether readers pass records to an operator with state directly. ``false``: through Spark.",
     ),
+    "stateCopies": (
+        ".state_copies",
+        "``true``, ``false``",
+        "Whether executors copy state files of an object store to their local disks.",
+    ),
     "emitEvery": ("", "duration", "How often ``sg.with_event_time`` emits a watermark."),
     "watermarkDelay": ("", "duration", "The delay of the watermark."),
     "importFrom": (".import_from", "group", "The group whose watermark this stream uses."),

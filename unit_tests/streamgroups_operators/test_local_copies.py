@@ -117,16 +117,38 @@ def test_S10_the_least_recently_used_copies_are_deleted(tmp_path: Path, monkeypa
     assert stored.reads == {name(2): 1}
 
 
+def test_S10_each_new_process_deletes_copies_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark can end a Python worker before it has written much, such as after each task."""
+    for n in range(40):
+        monkeypatch.setattr(local_copies, "_written_bytes", Counter())
+        CopiedFiles(CountedFiles(), tmp_path, "run", "windows", max_bytes=8 * 65_536).write(name(n), content(n))
+    assert len(copies(tmp_path)) <= 8
+
+
+def test_S10_an_error_of_the_deletion_is_no_missing_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process can delete the directory at the same time."""
+
+    def gone(_self: Path, _pattern: str) -> None:
+        raise FileNotFoundError("a directory is gone")
+
+    monkeypatch.setattr(local_copies, "_written_bytes", Counter())
+    monkeypatch.setattr(Path, "rglob", gone)
+    stored = CountedFiles()
+    stored.write(name(1), content(1))
+    assert texts(CopiedFiles(stored, tmp_path, "run", "windows"), 1) == ['{"n": 1}']
+
+
 def test_S10_a_file_that_is_large_for_the_limit_has_no_copy(tmp_path: Path) -> None:
     stored = CountedFiles()
     files = CopiedFiles(stored, tmp_path, "run", "windows", max_bytes=80_000)
-    files.write(name(1), content(1, rows=2_000))
+    files.write(name(1), content(1, rows=4_000))
     assert not copies(tmp_path)
     assert texts(files, 1) == ['{"n": 1}']
 
 
 def test_S10_only_the_owner_can_read_copies(tmp_path: Path) -> None:
-    CopiedFiles(CountedFiles(), tmp_path, "run", "windows").write(name(1), content(1))
-    directory = tmp_path / "run" / "windows"
+    CopiedFiles(CountedFiles(), tmp_path / "states", "run", "windows").write(name(1), content(1))
+    directory = tmp_path / "states" / "run" / "windows"
     [copy] = directory.iterdir()
-    assert (directory.stat().st_mode & 0o777, copy.stat().st_mode & 0o777) == (0o700, 0o600)
+    assert {it.stat().st_mode & 0o777 for it in (directory, *directory.parents[:2])} == {0o700}
+    assert copy.stat().st_mode & 0o777 == 0o600

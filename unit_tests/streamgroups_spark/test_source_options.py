@@ -94,6 +94,7 @@ def test_S4_defaults_are_those_of_spark_s_kafka_source() -> None:
         ("historyDir", "histories", "history_dir", "histories"),
         ("directRecords", " False ", "direct_records", False),
         ("directRecords", "true", "direct_records", True),
+        ("stateCopies", "false", "state_copies", False),
     ],
 )
 @pytest.mark.parametrize("respell", [str, str.lower, str.upper])

@@ -45,6 +45,7 @@ _IGNORED_IN_BATCH = (
     "maxGroupsPerTopic",
     "historyDir",
     "directRecords",
+    "stateCopies",
     *STATE_OPTIONS,
     # sg.windows handles violations in bounded data too.
     *(name for name in STREAM_TIME_OPTIONS if name != "onViolation"),
@@ -100,6 +101,7 @@ class SourceOptions:
         on_data_loss: the policy for positions with deleted records.
         states: the options about states.
         direct_records: the option ``directRecords``.
+        state_copies: the option ``stateCopies``.
         partition_idle_timeout_ms: the option ``partitionIdleTimeout``.
         import_from: the option ``importFrom``; ``None`` if it is not set.
         on_violation: the option ``onViolation``.
@@ -132,6 +134,7 @@ class SourceOptions:
     on_data_loss: LossPolicies
     states: StateOptions
     direct_records: bool
+    state_copies: bool
     partition_idle_timeout_ms: int | None
     import_from: str | None
     on_violation: OnViolation
@@ -220,6 +223,7 @@ def parse(options: Mapping[str, str], *, streaming: bool, connections_file: str 
         on_data_loss=loss_policies(known),
         states=state_options(known),
         direct_records=flag(known, "directRecords", default=True),
+        state_copies=flag(known, "stateCopies", default=True),
         partition_idle_timeout_ms=partition_idle_timeout(known),
         import_from=_import_from(known, group_id),
         on_violation=on_violation(known),

@@ -216,7 +216,7 @@ def in_reading_stage(
         flushes=flushes,
         upstream=upstream or "",
         direct=direct,
-        copies=not is_encrypted,
+        copies=not is_encrypted and all(it.state_copies for it in sources),
     )
     if direct is not None:
         # Spark only counts most of the rows, which have nulls instead of their records.
