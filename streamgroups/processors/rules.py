@@ -18,7 +18,6 @@ from streamgroups.processors.processor import (
     Processor,
     Sink,
     SinkKind,
-    UserFunction,
 )
 
 #: Returns the line of a field, by its keys and indexes.
@@ -303,14 +302,3 @@ def warnings(processors: Iterable[Processor], instance: str = DEFAULT_INSTANCE) 
             if len(files) > 1
         ),
     )
-
-
-def functions_of(processor: Processor) -> tuple[tuple[str, Any], ...]:
-    """Returns the functions of the user that steps name, with their fields, in the order of the steps."""
-    found: list[tuple[str, Any]] = []
-    for number, step in enumerate(processor.steps):
-        if isinstance(step, UserFunction):
-            found.append((f"steps[{number}].function", step.reference))
-        elif isinstance(step, FunctionCall) and "function" in step.arguments:
-            found.append((f"steps[{number}].{step.name}.function", step.arguments["function"]))
-    return tuple(found)

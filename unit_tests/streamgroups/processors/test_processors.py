@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamgroups.errors import InvalidProcessor, error_of
 from streamgroups.processors.processor import FunctionCall, Processor, SinkKind, Sql, UserFunction
 from streamgroups.processors.reading import processor_of, read_processor
-from streamgroups.processors.rules import conflicts, functions_of, warnings
+from streamgroups.processors.rules import conflicts, warnings
 from streamgroups.processors.values import node_of
 
 FLIGHTS: dict[str, Any] = {
@@ -66,7 +66,6 @@ def test_P1_a_processor_has_the_parts_of_its_file() -> None:
     assert [step.state_name for step in flights.states] == ["windows"]
     assert flights.connections == ("prod", "warehouse")
     assert flights.letter_limits == {"max_share": 0.2}
-    assert functions_of(flights) == (("steps[2].function", "my_package.flights:enrich"),)
 
 
 def test_a_processor_survives_a_round_trip() -> None:
