@@ -8,14 +8,19 @@ import itertools
 import socket
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from kafka.errors import KafkaError
 
 from streamgroups.errors import BrokerUnreachable
+from streamgroups_kafka.admin import connection
 from streamgroups_kafka.admin.connection import AdminSession
+from streamgroups_kafka.admin.connection_settings import admin_settings
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_testkit.waits import wait_until
 
 
 def _unclosed(config: dict[str, str]) -> list[str]:
@@ -59,6 +64,23 @@ def test_a_handshake_in_progress_at_the_end_of_the_session_leaves_no_socket() ->
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert _unclosed({"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL"}) == []
+
+
+def test_a_handshake_without_a_response_ends() -> None:
+    """Requests wait for it, also those of a session that was connected before."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config = {"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}", "security.protocol": "SSL"}
+        settings = admin_settings(ClientConfig.from_options(config), timeout_s=0.3)
+        network = connection._Network(settings)
+        manager = connection._CountingManager(network, Counter(), settings)
+        network.start()
+        try:
+            connecting = manager.bootstrap_async(300)
+            wait_until(lambda: connecting.is_done, "the attempt ends", timeout_s=10)
+            assert isinstance(connecting.exception, KafkaError)
+        finally:
+            manager.close()
+            network.close()
 
 
 def test_a_host_that_does_not_respond_does_not_use_the_whole_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

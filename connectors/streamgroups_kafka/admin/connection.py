@@ -7,6 +7,7 @@ requests and the meaning of errors. Source: KIP-699 (many coordinators in one re
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
@@ -74,7 +75,7 @@ class AdminSession:
         settings = admin_settings(config, timeout_s=request_timeout_s or timeout_s)
         self._log = client_log(config.get("bootstrap.servers"))
         take_over_logs_of(settings["client_id"], self._log)
-        self._net = NetworkSelector(**settings)
+        self._net = _Network(settings)
         self._manager = _CountingManager(self._net, self.requests, settings)
         self._net.start()
         try:
@@ -268,6 +269,38 @@ def portions(items: list[_Item], size: int) -> Iterable[list[_Item]]:
     [[1, 2], [3, 4], [5]]
     """
     return (items[i : i + size] for i in range(0, len(items), size))
+
+
+class _Network(NetworkSelector):  # type: ignore[misc]
+    """Ends the TLS handshake with a host that hangs. kafka-python waits for it without a timeout, and requests wait for it too.
+
+    With several servers it takes half of the timeout at most, so that another one is tried.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__(**settings)
+        share = 1 if len(settings["bootstrap_servers"]) == 1 else 2
+        self._handshake_timeout_s = settings["request_timeout_ms"] / 1000 / share
+
+    def wait_read(self, fileobj: Any, timeout_at: float | None = None) -> Any:
+        return self._waited(super().wait_read, fileobj, timeout_at)
+
+    def wait_write(self, fileobj: Any, timeout_at: float | None = None) -> Any:
+        return self._waited(super().wait_write, fileobj, timeout_at)
+
+    def _waited(self, wait: Callable[[Any, float | None], Any], fileobj: Any, timeout_at: float | None) -> Any:
+        is_handshake = isinstance(fileobj, ssl.SSLSocket) and fileobj.version() is None
+        if timeout_at is not None or not is_handshake:
+            return wait(fileobj, timeout_at)
+        return _closing(wait(fileobj, time.monotonic() + self._handshake_timeout_s), fileobj)
+
+
+async def _closing(waiting: Any, connection: ssl.SSLSocket) -> Any:
+    try:
+        return await waiting
+    except KafkaTimeoutError:
+        connection.close()
+        raise
 
 
 class _CountingManager(KafkaConnectionManager):  # type: ignore[misc]
