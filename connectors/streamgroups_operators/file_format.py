@@ -174,9 +174,7 @@ def unpack(content: memoryview) -> tuple[str, pa.ipc.RecordBatchFileReader]:
     Traceback (most recent call last):
     ValueError: it is not a state file
     """
-    n_bytes, crc32 = _parsed_header(bytes(content[:_HEADER_BYTES]))
-    body = content[_HEADER_BYTES:]
-    _check_body((len(body), zlib.crc32(body)), n_bytes, crc32)
+    body = _body_of(content)
     try:
         reader = pa.ipc.open_file(pa.py_buffer(body), options=_READ_OPTIONS)
         return _manifest_in(reader.schema), reader
@@ -193,12 +191,17 @@ def is_whole(content: memoryview) -> bool:
     (True, False)
     """
     try:
-        n_bytes, crc32 = _parsed_header(bytes(content[:_HEADER_BYTES]))
-        body = content[_HEADER_BYTES:]
-        _check_body((len(body), zlib.crc32(body)), n_bytes, crc32)
+        _body_of(content)
     except ValueError:
         return False
     return True
+
+
+def _body_of(content: memoryview) -> memoryview:
+    n_bytes, crc32 = _parsed_header(bytes(content[:_HEADER_BYTES]))
+    body = content[_HEADER_BYTES:]
+    _check_body((len(body), zlib.crc32(body)), n_bytes, crc32)
+    return body
 
 
 def _header(n_bytes: int, crc32: int) -> bytes:
