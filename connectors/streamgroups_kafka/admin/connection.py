@@ -92,7 +92,7 @@ class AdminSession:
         attempts_s = _attempts_s(self._timeout_s, len(str(self._config.get("bootstrap.servers")).split(",")))
         connecting = self._manager.bootstrap_async(int(next(attempts_s) * 1000))
         reason: StreamGroupsError | None = None
-        # kafka-python waits for a TLS handshake without a timeout.
+        # Each step of a TLS handshake has a timeout of its own, so several of them can exceed that of the session.
         while time.monotonic() - started_s < self._timeout_s + _GRACE_S:
             if connecting.is_done:
                 attempt_s = next(attempts_s, None)
@@ -147,18 +147,17 @@ class AdminSession:
     async def send(self, request: Any, node_id: int | None = None, timeout_s: float | None = None) -> Any:
         """Sends one request, to any node if ``node_id`` is ``None``. The default of ``timeout_s`` is that of the session."""
         await self._find([] if node_id is None else [node_id])
-        timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
-        return await self._manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
+        return await self._sent(request, node_id, timeout_s)
 
     async def send_all(self, requests: Mapping[int, Any], timeout_s: float | None = None) -> dict[int, Any]:
         """Sends one request to each of several nodes, concurrently. ``timeout_s`` as in :meth:`send`."""
         await self._find(requests)
-        timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
-        sent = {
-            node_id: self._manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
-            for node_id, request in requests.items()
-        }
+        sent = {node_id: self._sent(request, node_id, timeout_s) for node_id, request in requests.items()}
         return {node_id: await future for node_id, future in sent.items()}
+
+    def _sent(self, request: Any, node_id: int | None, timeout_s: float | None) -> Any:
+        timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
+        return self._manager.send(request, node_id=node_id, request_timeout_ms=timeout_ms)
 
     async def broker_ids(self) -> list[int]:
         """The ids of the brokers of the cluster. A broker that returns is one of them at once."""
