@@ -93,8 +93,11 @@ def _producer(bootstrap: str) -> Producer:
     because some tests start another broker.
     """
     # Idempotent, so that a failure of the broker causes no duplicates in the input. Its errors are not logged, because
-    # it outlives some brokers.
-    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0})
+    # it outlives some brokers. Some brokers hang, and keep their connections.
+    finds_leaders = {"socket.timeout.ms": 10_000, "topic.metadata.refresh.interval.ms": 5_000}
+    return Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0, **finds_leaders}
+    )
 
 
 class Load:

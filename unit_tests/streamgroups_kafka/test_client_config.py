@@ -397,6 +397,7 @@ def test_a_member_never_fetches_nor_commits_by_itself() -> None:
         "allow.auto.create.topics": "false",
         "auto.offset.reset": "error",
         "bootstrap.servers": "127.0.0.1:1",
+        "coordinator.query.interval.ms": "5000",
         "enable.auto.commit": "false",
         "enable.auto.offset.store": "false",
         "fetch.message.max.bytes": "1024",
@@ -412,8 +413,14 @@ def test_a_member_never_fetches_nor_commits_by_itself() -> None:
         "reconnect.backoff.ms": "50",
         "session.timeout.ms": "9000",
         "socket.nagle.disable": "true",
+        "socket.timeout.ms": "15000",
         "topic.metadata.refresh.interval.ms": "5000",
     }
+
+
+def test_the_user_sets_how_soon_a_member_finds_a_new_coordinator() -> None:
+    member = _config(request_timeout_ms="40000", coordinator_query_interval_ms="60000").for_member("g")
+    assert (member["socket.timeout.ms"], member["coordinator.query.interval.ms"]) == ("40000", "60000")
 
 
 def test_a_member_of_the_new_protocol() -> None:

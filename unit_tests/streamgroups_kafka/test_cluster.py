@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupState, ConsumerGroupType, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, ConsumerGroupType, KafkaError, KafkaException
 
 from streamgroups.partitions import TopicPartition
 from streamgroups_kafka.admin import cluster
@@ -39,15 +39,31 @@ class StuckAdmin:
             future.set_result(SimpleNamespace(members=[member], state=state, partition_assignor="range", type=type_))
         return {group_ids[0]: future}
 
+    def list_offsets(self, specs: Mapping[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+        """The leader that the first client knows disconnects."""
+        futures = {tp: Future[Any]() for tp in specs}
+        for future in futures.values():
+            future.set_result(SimpleNamespace(offset=OFFSET_INVALID if self._number == 1 else 7, leader_epoch=None))
+        return futures
+
+
+def new_cluster(monkeypatch: pytest.MonkeyPatch) -> cluster.KafkaCluster:
+    monkeypatch.setattr(cluster, "AdminClient", StuckAdmin)
+    monkeypatch.setattr(StuckAdmin, "created", 0)
+    config = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"})
+    return cluster.KafkaCluster(config, attempts=2, retry_interval_ms=1, request_subscriptions=False)
+
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR])
 def test_a_request_is_repeated_with_a_new_client(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "AdminClient", StuckAdmin)
-    monkeypatch.setattr(StuckAdmin, "created", 0)
     monkeypatch.setattr(StuckAdmin, "code", code)
-    config = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"})
-    tested = cluster.KafkaCluster(config, attempts=2, retry_interval_ms=1, request_subscriptions=False)
-    assert [member.client_id for member in tested.describe("billing").members] == ["ann"]
+    assert [member.client_id for member in new_cluster(monkeypatch).describe("billing").members] == ["ann"]
+    assert StuckAdmin.created == 2
+
+
+def test_the_next_leader_is_found_after_one_that_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = TopicPartition("flights", 0)
+    assert new_cluster(monkeypatch).end_offsets([partition]) == {partition: 7}
     assert StuckAdmin.created == 2
 
 

@@ -57,3 +57,11 @@ def test_an_error_that_no_leader_changes_is_raised(monkeypatch: pytest.MonkeyPat
     admin = ScriptedAdmin(KafkaError(KafkaError._TIMED_OUT))
     with pytest.raises(BrokerUnreachable, match="'board' could not be read"):
         reader(admin, monkeypatch).read_to_end(1)
+
+
+def test_a_leader_that_does_not_respond_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested = reader(ScriptedAdmin(OFFSET_INVALID), monkeypatch)
+    monkeypatch.setattr(entry_reader, "AdminClient", lambda _: ScriptedAdmin(0))
+    with pytest.raises(BrokerUnreachable):
+        tested.read_to_end(1)
+    assert tested.read_to_end(1) == []

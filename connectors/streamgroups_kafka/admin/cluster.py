@@ -365,7 +365,9 @@ class KafkaCluster:
             if e.args[0].code() in _NEEDS_NEW_CLIENT:
                 self._admin = AdminClient(dict(self._config.for_admin()))
         except BrokerUnreachable as e:
+            # The leader is gone, or does not respond. Without a new client, the next request has the same leader.
             error = e
+            self._admin = AdminClient(dict(self._config.for_admin()))
         else:
             self._log.succeeded()
             return answer

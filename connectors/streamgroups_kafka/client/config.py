@@ -37,6 +37,13 @@ _POLL_OFTEN = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "1000"}
 RECONNECT_MAX_MS = int(_POLL_OFTEN["reconnect.backoff.max.ms"])
 # A member never fetches, so these are the minimum values of librdkafka.
 _NO_FETCHING = {"queued.min.messages": "1", "queued.max.messages.kbytes": "1", "fetch.message.max.bytes": "1024"}
+#: A host that hangs keeps its connections, so a client must search for a new coordinator of its group itself, within a part
+#: of the session timeout (45 s). With librdkafka's defaults (10 minutes and 60 s) a member would lose its partitions first.
+#: Settings of the user override these.
+FIND_COORDINATOR = {"coordinator.query.interval.ms": "5000", "socket.timeout.ms": "15000"}
+#: The same for a client that reads from a new leader (defaults: 5 minutes and 60 s). The response to a fetch can be large, so the
+#: timeout is the default of the Java client.
+FIND_LEADER = {"topic.metadata.refresh.interval.ms": "5000", "socket.timeout.ms": "30000"}
 _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 
 
@@ -213,6 +220,7 @@ class ClientConfig:
             **_WITH_LOG,
             **self._prompt(),
             **heartbeat,
+            **FIND_COORDINATOR,
             # New partitions must be detected soon: librdkafka's default is 5 minutes.
             "topic.metadata.refresh.interval.ms": "5000",
             **self._only(COMMON | MEMBERSHIP, client_id),

@@ -22,7 +22,7 @@ from streamgroups.instances.ports import RejectedRecord
 from streamgroups.partitions import TopicPartition as Partition
 from streamgroups_kafka.admin.leader_offsets import refreshed_leaders, request_offsets
 from streamgroups_kafka.admin.stored_records import may_pass
-from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.config import FIND_LEADER, ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.responses import PartRejected
 
@@ -48,7 +48,7 @@ class KafkaEntryReader:
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
         self._admin = AdminClient(dict(config.for_admin()))
         settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-        self._consumer = Consumer({**config.for_reader("streamgroups-instance"), **settings})
+        self._consumer = Consumer({**FIND_LEADER, **config.for_reader("streamgroups-instance"), **settings})
         self._consumer.assign([self._partition])
         self._next_offset = 0
         self._state = InstanceState()
@@ -106,8 +106,10 @@ class KafkaEntryReader:
                 # Another broker can be the leader by now.
                 refreshed_leaders(self._admin, e, [partition], timeout_s)
                 return requested()
-        except KafkaException as e:
-            raise self._error(e) from None
+        except (BrokerUnreachable, KafkaException) as e:
+            # A leader that does not respond stays the leader in the metadata of this client.
+            self._admin = AdminClient(dict(self._config.for_admin()))
+            raise e if isinstance(e, BrokerUnreachable) else self._error(e) from None
 
     def _consume(self, timeout_s: float) -> list[Entry]:
         """Waits for one record, and takes those that were fetched with it."""
