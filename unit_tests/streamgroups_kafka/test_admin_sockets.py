@@ -100,6 +100,40 @@ def test_a_host_that_does_not_respond_does_not_use_the_whole_timeout(monkeypatch
         other.accept()[0].close()
 
 
+def test_a_slow_diagnosis_does_not_delay_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    diagnosed = threading.Event()
+
+    def why_not(*_: object) -> connection._Diagnosis:
+        diagnosed.wait(10)
+        return connection._Diagnosis(
+            BrokerUnreachable("The host does not respond.", remedy="Check it."), is_final=False
+        )
+
+    monkeypatch.setattr(connection, "_why_not", why_not)
+    monkeypatch.setattr(connection, "_RETRY_TIMEOUT_S", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as mute, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [it.getsockname()[1] for it in (mute, other)]
+        choices = itertools.chain(ports, itertools.repeat(ports[1]))
+
+        def chosen(brokers: Sequence[Any]) -> Any:
+            port = next(choices)
+            return next(it for it in brokers if it.port == port)
+
+        def accept() -> None:
+            other.settimeout(5)
+            other.accept()[0].close()
+            diagnosed.set()
+
+        monkeypatch.setattr("kafka.net.manager.random.choice", chosen)
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        config = {"bootstrap.servers": ",".join(f"127.0.0.1:{it}" for it in ports)}
+        with pytest.raises(BrokerUnreachable, match=r"could not be reached.*The host does not respond"):
+            AdminSession(ClientConfig.from_options(config), timeout_s=0.8)
+        accepting.join()
+    assert diagnosed.is_set()
+
+
 class _Cluster:
     """The metadata of kafka-python, which contains a broker after the next request only."""
 

@@ -8,9 +8,13 @@ requests and the meaning of errors. Source: KIP-699 (many coordinators in one re
 from __future__ import annotations
 
 import ssl
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import kafka.errors
@@ -91,7 +95,7 @@ class AdminSession:
         started_s = time.monotonic()
         attempts_s = _attempts_s(self._timeout_s, len(str(self._config.get("bootstrap.servers")).split(",")))
         connecting = self._manager.bootstrap_async(int(next(attempts_s) * 1000))
-        reason: StreamGroupsError | None = None
+        diagnosis: Future[_Diagnosis] | None = None
         # Each step of a TLS handshake has a timeout of its own, so several of them can exceed that of the session.
         while time.monotonic() - started_s < self._timeout_s + _GRACE_S:
             if connecting.is_done:
@@ -104,14 +108,16 @@ class AdminSession:
                     break
                 connecting = self._manager.bootstrap_async(int(attempt_s * 1000))
             time.sleep(_POLL_S)
-            if reason is None and time.monotonic() - started_s > _RETRY_TIMEOUT_S:
-                reason, is_final = _why_not(self._config, self._timeout_s, self._waits_for_listener)
-                if is_final:
-                    raise reason
+            if diagnosis is None and time.monotonic() - started_s > _RETRY_TIMEOUT_S:
+                # In the background: it can wait for a host that does not respond, and the next attempt uses another host.
+                diagnosis = _in_background(partial(_why_not, self._config, self._timeout_s, self._waits_for_listener))
+            if diagnosis is not None and diagnosis.done() and diagnosis.result().is_final:
+                raise diagnosis.result().reason
         if connecting.is_done and connecting.succeeded():
             return
         where = self._config.get("bootstrap.servers")
         what = f"The cluster at {where} could not be reached within {self._timeout_s:g} s"
+        reason = None if diagnosis is None else diagnosis.result().reason
         if reason is None or not reason.what:
             raise self._translated(connecting.exception or KafkaTimeoutError("no response"), what)
         raise BrokerUnreachable(f"{what}. {reason.what}", remedy=reason.remedy)
@@ -236,17 +242,38 @@ class AdminSession:
         )
 
 
-def _why_not(config: ClientConfig, timeout_s: float, waits_for_listener: bool) -> tuple[StreamGroupsError, bool]:
-    """Returns why there is no connection, with an empty text if one is possible by now; and whether that is final."""
+@dataclass(frozen=True, slots=True)
+class _Diagnosis:
+    """Why there is no connection, with an empty text if one is possible by now; and whether that is final."""
+
+    reason: StreamGroupsError
+    is_final: bool
+
+
+def _why_not(config: ClientConfig, timeout_s: float, waits_for_listener: bool) -> _Diagnosis:
     # Imported late: most commands connect at once.
     from streamgroups.doctor.cluster_checks import ClusterUnreachable
     from streamgroups_kafka.probes.cluster_probe import probe_cluster
 
     found = probe_cluster(config, timeout_s=timeout_s)
     if not isinstance(found, ClusterUnreachable):
-        return BrokerUnreachable(""), False
+        return _Diagnosis(BrokerUnreachable(""), is_final=False)
     error = (NotAuthorized if found.final else BrokerUnreachable)(found.what, remedy=found.remedy)
-    return error, found.final or (found.no_listener and not waits_for_listener)
+    return _Diagnosis(error, found.final or (found.no_listener and not waits_for_listener))
+
+
+def _in_background(job: Callable[[], _T]) -> Future[_T]:
+    """Runs a job in a daemon thread, so that a host that does not respond does not delay the end of the process."""
+    done = Future[_T]()
+
+    def run() -> None:
+        try:
+            done.set_result(job())
+        except BaseException as e:
+            done.set_exception(e)
+
+    threading.Thread(target=run, name="streamgroups-diagnosis", daemon=True).start()
+    return done
 
 
 def _attempts_s(timeout_s: float, n_servers: int) -> Iterator[float]:
