@@ -34,6 +34,9 @@ _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 #: Longer than the time without polls after which a member checks its membership, and shorter than the session timeout
 #: of 6 s.
 _SILENCE_S = 4.0
+#: Longer than the time after which the controller replaces a broker that does not respond (9 s), and than all timeouts of requests
+#: of the members to it.
+_HANG_S = 20.0
 #: An error of a state in the log of a query, with the partition.
 _STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): [^\s:]+")
 #: The time for this check while the process still waits at the point.
@@ -187,9 +190,9 @@ class FaultInjector:
         self._directory, self._kafka, self._sink = directory, kafka, sink
         self._resets, self._ends, self._requested = resets, ends, requested
         self._members = {member.name: member for member in members}
-        #: The nodes are killed in turn.
+        #: The nodes are killed or paused in turn.
         self._nodes = itertools.cycle(kafka.node_ids if kafka is not None else ())
-        self._killed_node = 0
+        self._failed_node = 0
         self._zombies = Zombies(bootstrap, group, members, self.all_are_up, requested)
         #: The injection by the name of the fault. Its arguments are the process at the point and its member.
         self._ways: dict[str, Callable[[psutil.Process, CampaignMember], None]] = {
@@ -197,7 +200,8 @@ class FaultInjector:
             "executor": _kill_executor,
             "query": lambda _, member: member.kill(),
             "checkpoint": self._lose_checkpoint,
-            "broker": self._kill_broker,
+            "broker": lambda _, __: self._fail_node(EmbeddedKafka.kill_node),
+            "hang": lambda _, __: self._fail_node(EmbeddedKafka.pause_node),
             "zombie": lambda _, member: self._zombies.freeze(member),
             "silence": lambda _, member: self._silence(member),
             "answer": self._lose_answer,
@@ -226,9 +230,7 @@ class FaultInjector:
         with suppress(psutil.NoSuchProcess):
             self._ways[victim](psutil.Process(int(pid)), self._members[name])
         reached.unlink()
-        if victim == "broker":
-            assert self._kafka is not None
-            self._kafka.restart_node(self._killed_node)
+        self._restore_node(victim)
         if victim == "reset":
             wait_until(lambda: self.all_are_up() and self._resets.is_applied(self._ends), "the reset is applied", 240)
         self._history.healed(point, victim)
@@ -294,10 +296,21 @@ class FaultInjector:
         member.kill()
         member.lose_checkpoint()
 
-    def _kill_broker(self, _: psutil.Process, __: CampaignMember) -> None:
+    def _fail_node(self, fail: Callable[[EmbeddedKafka, int], None]) -> None:
         assert self._kafka is not None
-        self._killed_node = next(self._nodes)
-        self._kafka.kill_node(self._killed_node)
+        self._failed_node = next(self._nodes)
+        fail(self._kafka, self._failed_node)
+
+    def _restore_node(self, victim: str) -> None:
+        """Restores the node that the fault has killed or paused, after the process has left the point."""
+        if victim == "broker":
+            assert self._kafka is not None
+            self._kafka.restart_node(self._failed_node)
+        elif victim == "hang":
+            assert self._kafka is not None
+            # The members run meanwhile. A member that fails starts again at the next point, as under a supervisor.
+            time.sleep(_HANG_S)
+            self._kafka.resume_node(self._failed_node)
 
     def _lose_answer(self, process: psutil.Process, member: CampaignMember) -> None:
         (self._directory / f"lost.{member.name}.{process.pid}").touch()

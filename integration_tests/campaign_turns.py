@@ -27,12 +27,12 @@ STATE_POINTS = ("before-state-file", "after-state-file")
 #: The faults at a point. ``worker``: kill the Python process that reached the point. ``executor``: kill the JVM of its
 #: executor; at a point of the driver, any executor. ``query``: kill the driver and all its processes. ``checkpoint``:
 #: the same, and delete the checkpoint, configure another one, or restore an older one, in turn. ``broker``: kill and
-#: restart the broker. ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query
+#: restart the broker. ``hang``: pause the broker; its connections stay open. ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query
 #: for less than the session timeout. ``answer``: lose the response to a commit that has succeeded.
-VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "zombie", "silence")
+VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "hang", "zombie", "silence")
 #: The faults of a query that is the only member of its group. No other member can own its partitions, and its state
 #: needs its checkpoint.
-STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "silence")
+STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "hang", "silence")
 #: The faults of queries with windows. ``reset``: a tool resets the group back while the process waits.
 WINDOWS_VICTIMS = (*VICTIMS, "reset")
 #: The faults of each kind.
