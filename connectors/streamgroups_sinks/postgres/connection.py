@@ -1,8 +1,10 @@
 """Connects to PostgreSQL, and translates its errors by one table.
 
-Used by all modules of ``streamgroups_sinks.postgres``. A connection detects a lost server within half a minute, and the
-server ends an idle transaction that blocks others. Source: libpq's "Connection Control Functions"; PostgreSQL's "Error
-Codes" (SQLSTATE). For a rejected connection libpq reports only a text.
+Used by all modules of ``streamgroups_sinks.postgres``. A connection detects a lost host within half a minute, and the
+server ends an idle transaction that blocks others. A batch waits for a server that does not respond on a host that does, such
+as one with a stalled disk: the client cannot distinguish it from a server that executes a long statement. The lease of the
+batch limits the wait (``leaseTimeout``). Source: libpq's "Connection Control Functions"; PostgreSQL's "Error Codes" (SQLSTATE).
+For a rejected connection libpq reports only a text.
 """
 
 from __future__ import annotations
