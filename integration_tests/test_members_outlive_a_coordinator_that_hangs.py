@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 TOPIC, GROUP = "flights", "board"
 PARTITIONS = 4
 TPS = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
-#: The time until the controller replaces a broker that does not respond (9 s), and until a member knows it. It is shorter than
+#: The time until the controller replaces a broker that does not respond (9 s), and until a member detects it. It is shorter than
 #: the session timeout, after which a member loses its partitions.
 FAILOVER_S = 40
 
@@ -158,7 +158,7 @@ def test_a_cursor_reads_from_the_next_leader(cluster: EmbeddedKafka) -> None:
 
 
 def responses(request: Callable[[], _T]) -> _T:
-    """Sends a request until its response arrives, as a user does after an error that says to try again."""
+    """Sends a request until its response arrives, as a user does after an error with the remedy to try again."""
     found: list[_T] = []
 
     def arrives() -> bool:

@@ -40,7 +40,7 @@ class StuckAdmin:
         return {group_ids[0]: future}
 
     def list_offsets(self, specs: Mapping[Any, Any], **_: object) -> dict[Any, Future[Any]]:
-        """The leader that the first client knows disconnects."""
+        """The leader in the metadata of the first client disconnects."""
         futures = {tp: Future[Any]() for tp in specs}
         for future in futures.values():
             future.set_result(SimpleNamespace(offset=OFFSET_INVALID if self._number == 1 else 7, leader_epoch=None))
