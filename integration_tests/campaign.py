@@ -151,7 +151,7 @@ def campaign(
     committed = partial(patiently, partial(committed_offsets, bootstrap, group, topic))
     requested = RequestedResets(bootstrap, group, topic, seed, history.reset)
     injector = FaultInjector(
-        bootstrap, directory / "deaths", group, members, kafka, resets, ends, requested, sink, history
+        bootstrap, directory / "deaths", group, topic, members, kafka, resets, ends, requested, sink, to, history
     )
     kills = Counter[Turn]()
     creation = None

@@ -7,18 +7,22 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from integration_tests.campaign_history import CampaignHistory
 from integration_tests.campaign_resets import RequestedResets
+from integration_tests.campaign_targets import patiently
 from integration_tests.campaign_turns import needs_rebalance, needs_reset
 from integration_tests.campaign_windows import Resets
 from integration_tests.campaign_zombies import Zombies, frozen
@@ -31,6 +35,7 @@ from streamgroups_testkit.waits import wait_until
 #: The Spark master of the queries with separate executors.
 MASTER = "local-cluster[2,1,1024]"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_SOURCE = "python_streaming_source_runner"
 #: Longer than the time without polls after which a member checks its membership, and shorter than the session timeout
 #: of 6 s.
 _SILENCE_S = 4.0
@@ -163,12 +168,14 @@ class FaultInjector:
         bootstrap: the broker.
         directory: the directory of the files that arm points.
         group: the members' group.
+        topic: their topic.
         members: the members that a fault can hit.
         kafka: the broker, if it is a target of faults.
         resets: resets of the group.
         ends: returns the end offsets of the partitions.
         requested: resets of the group to known positions.
         sink: the sink of the queries.
+        to: its topic, connection string or path.
         history: records the faults.
     """
 
@@ -177,12 +184,14 @@ class FaultInjector:
         bootstrap: str,
         directory: Path,
         group: str,
+        topic: str,
         members: Sequence[CampaignMember],
         kafka: EmbeddedKafka | None,
         resets: Resets,
         ends: Callable[[], dict[int, int]],
         requested: RequestedResets,
         sink: str,
+        to: str,
         history: CampaignHistory,
     ) -> None:
         directory.mkdir(parents=True)
@@ -200,12 +209,15 @@ class FaultInjector:
             "executor": _kill_executor,
             "query": lambda _, member: member.kill(),
             "checkpoint": self._lose_checkpoint,
+            "source": _kill_source,
             "broker": lambda _, __: self._fail_node(EmbeddedKafka.kill_node),
             "hang": lambda _, __: self._fail_node(EmbeddedKafka.pause_node),
             "zombie": lambda _, member: self._zombies.freeze(member),
             "silence": lambda _, member: self._silence(member),
             "answer": self._lose_answer,
             "reset": lambda _, __: self._resets.begin(),
+            "partitions": lambda _, __: patiently(partial(_add_partition, bootstrap, topic)),
+            "server": lambda _, __: _crash_server(to),
         }
 
     def inject(self, point: str, victim: str, timeout_s: float) -> bool:
@@ -321,18 +333,61 @@ class FaultInjector:
         time.sleep(_AFTER_SILENCE_S)
 
 
+def _runs(process: psutil.Process, program: str) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return any(program in word for word in process.cmdline())
+    return False
+
+
+def _kill_source(_: psutil.Process, member: CampaignMember) -> None:
+    """Kills the processes of the sources of a member. A query that has just restarted is still starting one."""
+
+    def found() -> list[psutil.Process]:
+        return [it for it in member.processes() if _runs(it, _SOURCE)]
+
+    wait_until(found, f"{member.name} has a source")
+    for process in found():
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _add_partition(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    n_partitions = len(admin.list_topics(topic, timeout=10).topics[topic].partitions)
+    admin.create_partitions([NewPartitions(topic, n_partitions + 1)])[topic].result(30)
+
+
+def _crash_server(conninfo: str) -> None:
+    """Kills the process of a connection to PostgreSQL: the server closes all connections and recovers, as after a crash."""
+    # Imported late: only campaigns with PostgreSQL need it.
+    import psycopg
+
+    def is_up() -> bool:
+        with suppress(psycopg.OperationalError):
+            psycopg.connect(conninfo).close()
+            return True
+        return False
+
+    with psycopg.connect(conninfo) as victim, psycopg.connect(conninfo) as other:
+        os.kill(victim.info.backend_pid, signal.SIGKILL)
+
+        def is_closed() -> bool:
+            with suppress(psycopg.OperationalError):
+                other.execute("SELECT 1")
+                return False
+            return True
+
+        wait_until(is_closed, "PostgreSQL has closed all connections")
+    wait_until(is_up, "PostgreSQL has recovered")
+
+
 def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:
     """Kills the JVM of the executor that a Python worker belongs to; for other processes, any executor of the
     member.
     """
 
-    def is_executor(candidate: psutil.Process) -> bool:
-        with suppress(psutil.NoSuchProcess):
-            return _EXECUTOR in candidate.cmdline()
-        return False
-
     def found() -> list[psutil.Process]:
-        return [p for p in (*process.parents(), *member.processes()) if is_executor(p)]
+        return [p for p in (*process.parents(), *member.processes()) if _runs(p, _EXECUTOR)]
 
     # After a kill, the new executor may still be starting.
     wait_until(found, f"{member.name} has an executor")

@@ -16,9 +16,10 @@ from integration_tests.campaign_turns import (
     KINDS,
     SABOTAGES,
     SAVEPOINT_SABOTAGES,
+    SELECTABLE,
+    SINK_VICTIMS,
     STATE_SABOTAGES,
     VICTIMS_OF,
-    WINDOWS_VICTIMS,
     Turn,
     all_turns,
     revealing_turns,
@@ -79,9 +80,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=PROTOCOLS, help="of the group")
     made.add_argument("--kind", choices=KINDS, default="stateless", help="of the queries")
     made.add_argument("--members", type=int, choices=(1, 2, 3, 4), default=2, help="the number of queries")
-    made.add_argument(
-        "--faults", nargs="+", choices=WINDOWS_VICTIMS, default=WINDOWS_VICTIMS, help="what happens at the points"
-    )
+    made.add_argument("--faults", nargs="+", choices=SELECTABLE, default=SELECTABLE, help="what happens at the points")
     made.add_argument(
         "--resets", type=int, default=0, help="of the group; with --kind zombies, for each sink and protocol"
     )
@@ -154,7 +153,7 @@ def turns_of(settings: Settings, sink: str, protocol: str) -> list[Turn]:
         # The campaigns with both protocols have other points.
         skipped = settings.kills if protocol == "consumer" else 0
         return zombie_turns(sink, settings.kills, settings.n_resets, settings.seed, skipped=skipped)
-    possible = [victim for victim in settings.victims if victim in VICTIMS_OF[settings.kind]]
+    possible = [victim for victim in settings.victims if victim in (*VICTIMS_OF[settings.kind], *SINK_VICTIMS[sink])]
     return all_turns(sink, settings.kills, possible, settings.seed, settings.kind)
 
 
@@ -173,7 +172,7 @@ def replay_command(settings: Settings, sink: str, protocol: str) -> str:
     else:
         command += ["--kills", str(settings.kills)]
         # The option has no effect on the order of zombies.
-        command += ["--faults", *settings.victims] if tuple(settings.victims) != WINDOWS_VICTIMS else []
+        command += ["--faults", *settings.victims] if tuple(settings.victims) != SELECTABLE else []
     given = {
         "--sabotaged": (settings.sabotaged, ""),
         "--members": (settings.n_members, 2),

@@ -26,23 +26,30 @@ LEDGER_POINTS = tuple(point for point in POINTS if point != "before-offsets")
 STATE_POINTS = ("before-state-file", "after-state-file")
 #: The faults at a point. ``worker``: kill the Python process that reached the point. ``executor``: kill the JVM of its
 #: executor; at a point of the driver, any executor. ``query``: kill the driver and all its processes. ``checkpoint``:
-#: the same, and delete the checkpoint, configure another one, or restore an older one, in turn. ``broker``: kill and
-#: restart the broker. ``hang``: pause the broker; its connections stay open. ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query
-#: for less than the session timeout. ``answer``: lose the response to a commit that has succeeded.
-VICTIMS = ("worker", "executor", "query", "checkpoint", "broker", "hang", "zombie", "silence")
+#: the same, and delete the checkpoint, configure another one, or restore an older one, in turn. ``source``: kill the
+#: process of its source. ``broker``: kill and restart the broker. ``hang``: pause the broker; its connections stay open.
+#: ``zombie``: freeze the query until other members own its partitions. ``silence``: freeze the query for less than the
+#: session timeout. ``answer``: lose the response to a commit that has succeeded.
+VICTIMS = ("worker", "executor", "query", "checkpoint", "source", "broker", "hang", "zombie", "silence")
 #: The faults of a query that is the only member of its group. No other member can own its partitions, and its state
 #: needs its checkpoint.
-STATEFUL_VICTIMS = ("worker", "executor", "query", "broker", "hang", "silence")
+STATEFUL_VICTIMS = ("worker", "executor", "query", "source", "broker", "hang", "silence")
+#: The faults of queries that write records. ``partitions``: the topic gets one more partition, without records.
+STATELESS_VICTIMS = (*VICTIMS, "partitions")
 #: The faults of queries with windows. ``reset``: a tool resets the group back while the process waits.
 WINDOWS_VICTIMS = (*VICTIMS, "reset")
 #: The faults of each kind.
 VICTIMS_OF = {
-    "stateless": VICTIMS,
+    "stateless": STATELESS_VICTIMS,
     "stateful": STATEFUL_VICTIMS,
     "windows": WINDOWS_VICTIMS,
     "zombies": ("zombie",),
     "savepoints": WINDOWS_VICTIMS,
 }
+#: The faults of a sink. ``server``: a process of the server is killed; the server closes all connections and recovers.
+SINK_VICTIMS = {"kafka": (), "postgres": ("server",), "delta": ()}
+#: All faults that can be selected.
+SELECTABLE = (*WINDOWS_VICTIMS, "partitions", "server")
 #: The safeguards that a campaign can disable to verify that it detects the fault. ``ledger``: the transaction or the
 #: ledger. ``fence``: the check that rejects a batch of a replaced member. ``batch-id``: identify batches by number
 #: instead of by offsets. Of windows, ``state-offset``: load the state of the offset. ``state-segment``: name all segments
