@@ -152,12 +152,16 @@ class KafkaHighWater:
 
 
 def postgres_high_water(conninfo: str) -> Mapping[int, int] | None:
-    """The output in the table ``board``. See :data:`HighWaterReader`."""
+    """The output in the table ``board``. See :data:`HighWaterReader`. ``None`` while the server recovers from a crash."""
     import psycopg
 
-    with suppress(psycopg.errors.UndefinedTable), psycopg.connect(conninfo) as db:
-        return dict(db.execute('SELECT "partition", max("offset") + 1 FROM board GROUP BY 1').fetchall())
-    return {}
+    try:
+        with psycopg.connect(conninfo) as db:
+            return dict(db.execute('SELECT "partition", max("offset") + 1 FROM board GROUP BY 1').fetchall())
+    except psycopg.errors.UndefinedTable:
+        return {}
+    except psycopg.OperationalError:
+        return None
 
 
 class DeltaHighWater:
