@@ -266,8 +266,10 @@ def _facts(session: str, question: BatchRequest, batch_id: int) -> BatchFacts:
     known = comes_true(is_known, _RETRY_TIMEOUT_S, every_s=_AGAIN_S)
     if found is None:
         raise FencedMember(
-            f"No source in this session runs batch {batch_id}: it has stopped, or belongs to another session.",
-            remedy="Restart the query; call sg.register(spark) once, before its source is loaded.",
+            f"No source in this session runs batch {batch_id}: it has stopped, does not respond, or belongs to another session.",
+            remedy=(
+                "Restart the query: no record is lost or duplicated. Call sg.register(spark) once, before its source is loaded."
+            ),
         )
     if not known:
         raise FencedMember(
