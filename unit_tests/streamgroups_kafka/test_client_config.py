@@ -423,6 +423,11 @@ def test_the_user_sets_how_soon_a_member_finds_a_new_coordinator() -> None:
     assert (member["socket.timeout.ms"], member["coordinator.query.interval.ms"]) == ("40000", "60000")
 
 
+def test_the_user_sets_how_soon_a_reader_finds_a_new_leader() -> None:
+    reader = _config(request_timeout_ms="90000", metadata_max_age_ms="60000").for_reader("g")
+    assert (reader["socket.timeout.ms"], reader["topic.metadata.refresh.interval.ms"]) == ("90000", "60000")
+
+
 def test_a_member_of_the_new_protocol() -> None:
     config = _config(group_protocol="CONSUMER", group_remote_assignor="uniform")
     member = config.for_member("g", client_id="query-1")
@@ -454,6 +459,8 @@ def test_a_reader_sees_gaps_and_ends() -> None:
         "reconnect.backoff.max.ms": "1000",
         "reconnect.backoff.ms": "50",
         "socket.nagle.disable": "true",
+        "socket.timeout.ms": "30000",
+        "topic.metadata.refresh.interval.ms": "5000",
     }
 
 

@@ -43,7 +43,7 @@ _NO_FETCHING = {"queued.min.messages": "1", "queued.max.messages.kbytes": "1", "
 FIND_COORDINATOR = {"coordinator.query.interval.ms": "5000", "socket.timeout.ms": "15000"}
 #: The same for a client that reads from a new leader (defaults: 5 minutes and 60 s). The response to a fetch can be large, so the
 #: timeout is the default of the Java client.
-FIND_LEADER = {"topic.metadata.refresh.interval.ms": "5000", "socket.timeout.ms": "30000"}
+_FIND_LEADER = {"topic.metadata.refresh.interval.ms": "5000", "socket.timeout.ms": "30000"}
 _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 
 
@@ -257,6 +257,7 @@ class ClientConfig:
         return {
             **_NO_LOGS,
             **self._prompt(),
+            **_FIND_LEADER,
             # The Java client checks CRCs by default, librdkafka does not.
             "check.crcs": "true",
             **self._only(COMMON | FETCHING, client_id),

@@ -22,7 +22,7 @@ from streamgroups.identity import TopicIdentity
 from streamgroups.message import Message
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Batch, Cluster
-from streamgroups_kafka.client.config import FIND_LEADER, ClientConfig
+from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.messages import KafkaMessage, to_message
@@ -71,7 +71,7 @@ class RecordReader:
         offsets: Cluster,
     ) -> None:
         self._config, self._offsets = config, offsets
-        settings = {**_DEFAULTS, **FIND_LEADER, **config.for_reader(group_id, client_id=client_id)}
+        settings = {**_DEFAULTS, **config.for_reader(group_id, client_id=client_id)}
         self._max_bytes = int(config.get("fetch.max.bytes") or _FETCH_BYTES)
         self._consumer = Consumer({**settings, "error_cb": self._on_client_error})
         self._open = True

@@ -22,7 +22,7 @@ from streamgroups.instances.ports import RejectedRecord
 from streamgroups.partitions import TopicPartition as Partition
 from streamgroups_kafka.admin.leader_offsets import refreshed_leaders, request_offsets
 from streamgroups_kafka.admin.stored_records import may_pass
-from streamgroups_kafka.client.config import FIND_LEADER, ClientConfig
+from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.responses import PartRejected
 
@@ -48,7 +48,7 @@ class KafkaEntryReader:
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
         self._admin = AdminClient(dict(config.for_admin()))
         settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
-        self._consumer = Consumer({**FIND_LEADER, **config.for_reader("streamgroups-instance"), **settings})
+        self._consumer = Consumer({**config.for_reader("streamgroups-instance"), **settings})
         self._consumer.assign([self._partition])
         self._next_offset = 0
         self._state = InstanceState()

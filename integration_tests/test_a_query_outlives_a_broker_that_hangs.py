@@ -1,0 +1,79 @@
+"""X1, G11: a query continues, without a restart, although one of three brokers does not respond, each in turn.
+
+The broker is paused (SIGSTOP): its connections stay open, as those of a host that hangs. It coordinates the group or the
+transactions, or leads partitions of the input and of the output.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+import streamgroups as sg
+from integration_tests.campaign_targets import patiently
+from streamgroups_broker import EmbeddedKafka
+from streamgroups_testkit.producing import Load
+from streamgroups_testkit.reading import committed_offsets, read_committed, wait_until_no_transaction_is_open
+from streamgroups_testkit.waits import wait_until
+
+pytestmark = pytest.mark.long
+
+PARTITIONS = 3
+#: The controller replaces a broker that does not respond after 9 s. The requests to it end after 10 to 15 s.
+CONTINUES_S = 45
+
+
+@pytest.fixture
+def cluster() -> Iterator[EmbeddedKafka]:
+    """Three nodes with three replicas of every partition."""
+    with EmbeddedKafka(nodes=3) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        topics = [NewTopic(name, PARTITIONS, 3) for name in ("source", "target")]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+        yield kafka
+
+
+def test_every_broker_hangs_once(spark: SparkSession, cluster: EmbeddedKafka, tmp_path: Path) -> None:
+    bootstrap = cluster.bootstrap_servers
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "group.id": "board",
+        "subscribe": "source",
+        "startingOffsets": "earliest",
+    }
+
+    def committed() -> int:
+        return sum(patiently(lambda: committed_offsets(bootstrap, "board", "source")).values())
+
+    rows = spark.readStream.format("streamgroups").options(**options).load().select("key", "value")
+    sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic="target")
+    with Load(bootstrap, "source", partitions=PARTITIONS, per_second=200) as load:
+        query = sg.exactly_once(rows, sink=sink, checkpoint=str(tmp_path / "checkpoint")).start()
+        try:
+            wait_until(lambda: committed() > 200, "the query has begun")
+            for node in cluster.node_ids:
+                cluster.pause_node(node)
+                try:
+                    written = load.count
+                    wait_until(
+                        lambda n=written: committed() > n + 1_000 or query.exception(),
+                        f"the query continues without broker {node}",
+                        timeout_s=CONTINUES_S,
+                    )
+                finally:
+                    cluster.resume_node(node)
+                assert query.exception() is None
+                reached = load.count
+                wait_until(lambda n=reached: committed() > n, "the query continues with all brokers")
+        finally:
+            query.stop()
+    wait_until_no_transaction_is_open(bootstrap, "target")
+    found = Counter(m.value for m in read_committed(bootstrap, "target"))
+    assert set(found.values()) == {1}
+    assert len(found) > 3_000
