@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,22 +56,24 @@ def test_every_broker_hangs_once(spark: SparkSession, cluster: EmbeddedKafka, tm
     sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic="target")
     with Load(bootstrap, "source", partitions=PARTITIONS, per_second=200) as load:
         query = sg.exactly_once(rows, sink=sink, checkpoint=str(tmp_path / "checkpoint")).start()
+
+        def ends_or_passes(n: int) -> bool:
+            return query.exception() is not None or committed() > n
+
         try:
             wait_until(lambda: committed() > 200, "the query has begun")
             for node in cluster.node_ids:
                 cluster.pause_node(node)
                 try:
-                    written = load.count
                     wait_until(
-                        lambda n=written: committed() > n + 1_000 or query.exception(),
+                        partial(ends_or_passes, load.count + 1_000),
                         f"the query continues without broker {node}",
                         timeout_s=CONTINUES_S,
                     )
                 finally:
                     cluster.resume_node(node)
+                wait_until(partial(ends_or_passes, load.count), "the query continues with all brokers")
                 assert query.exception() is None
-                reached = load.count
-                wait_until(lambda n=reached: committed() > n, "the query continues with all brokers")
         finally:
             query.stop()
     wait_until_no_transaction_is_open(bootstrap, "target")
