@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, ConsumerGroupType, KafkaError, KafkaException
 
 from streamgroups.partitions import TopicPartition
-from streamgroups_kafka.admin import cluster
+from streamgroups_kafka.admin import cluster, replaced_client
 from streamgroups_kafka.client.config import ClientConfig
 from unit_tests.scripted_consumer import ScriptedConsumer
 
@@ -48,7 +50,7 @@ class StuckAdmin:
 
 
 def new_cluster(monkeypatch: pytest.MonkeyPatch) -> cluster.KafkaCluster:
-    monkeypatch.setattr(cluster, "AdminClient", StuckAdmin)
+    monkeypatch.setattr(replaced_client, "AdminClient", StuckAdmin)
     monkeypatch.setattr(StuckAdmin, "created", 0)
     config = ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"})
     return cluster.KafkaCluster(config, attempts=2, retry_interval_ms=1, request_subscriptions=False)
@@ -65,6 +67,18 @@ def test_the_next_leader_is_found_after_one_that_does_not_respond(monkeypatch: p
     partition = TopicPartition("flights", 0)
     assert new_cluster(monkeypatch).end_offsets([partition]) == {partition: 7}
     assert StuckAdmin.created == 2
+
+
+def test_a_client_that_was_replaced_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client of librdkafka has several threads, and a query repeats failed requests for a minute."""
+    tested = new_cluster(monkeypatch)
+    first = weakref.ref(tested._clients.current)
+    gc.disable()
+    try:
+        tested.end_offsets([TopicPartition("flights", 0)])
+        assert first() is None
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

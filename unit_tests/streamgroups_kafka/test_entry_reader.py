@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from streamgroups.errors import BrokerUnreachable
+from streamgroups_kafka.admin import replaced_client
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.instances import entry_reader
 from unit_tests.scripted_consumer import ScriptedConsumer
@@ -37,7 +38,7 @@ class ScriptedAdmin:
 
 def reader(admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch) -> entry_reader.KafkaEntryReader:
     """A reader with this client."""
-    monkeypatch.setattr(entry_reader, "AdminClient", lambda _: admin)
+    monkeypatch.setattr(replaced_client, "AdminClient", lambda _: admin)
     monkeypatch.setattr(entry_reader, "Consumer", ScriptedConsumer())
     return entry_reader.KafkaEntryReader(ClientConfig.from_options({"bootstrap.servers": "127.0.0.1:1"}), "board")
 
@@ -61,7 +62,7 @@ def test_an_error_that_no_leader_changes_is_raised(monkeypatch: pytest.MonkeyPat
 
 def test_a_leader_that_does_not_respond_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     tested = reader(ScriptedAdmin(OFFSET_INVALID), monkeypatch)
-    monkeypatch.setattr(entry_reader, "AdminClient", lambda _: ScriptedAdmin(0))
+    monkeypatch.setattr(replaced_client, "AdminClient", lambda _: ScriptedAdmin(0))
     with pytest.raises(BrokerUnreachable):
         tested.read_to_end(1)
     assert tested.read_to_end(1) == []

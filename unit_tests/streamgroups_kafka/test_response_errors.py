@@ -19,7 +19,7 @@ from streamgroups.partitions import Bounds, StampedOffset, TopicPartition
 from streamgroups.ports import Committed
 from streamgroups_kafka.admin import cluster as cluster_module
 from streamgroups_kafka.admin import metadata_store as store_module
-from streamgroups_kafka.admin import stored_records
+from streamgroups_kafka.admin import replaced_client, stored_records
 from streamgroups_kafka.admin.cluster import KafkaCluster
 from streamgroups_kafka.admin.groups import KafkaGroupAdmin
 from streamgroups_kafka.admin.metadata_store import KafkaMetadataStore
@@ -162,7 +162,7 @@ def test_G17_tools_do_not_leave_out_a_partition_with_an_error() -> None:
 
 
 def _cluster(admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch) -> KafkaCluster:
-    monkeypatch.setattr(cluster_module, "AdminClient", admin)
+    monkeypatch.setattr(replaced_client, "AdminClient", admin)
     return KafkaCluster(CONFIG, retry_interval_ms=1)
 
 

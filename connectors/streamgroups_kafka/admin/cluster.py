@@ -34,6 +34,7 @@ from streamgroups.ports import Committed
 from streamgroups.printable import listed
 from streamgroups.retry import retrying
 from streamgroups_kafka.admin.leader_offsets import is_there, refreshed_leaders, request_offsets, retried, topics_in
+from streamgroups_kafka.admin.replaced_client import ReplacedClient
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.import_lock import KAFKA_PYTHON
@@ -93,7 +94,7 @@ class KafkaCluster:
         request_subscriptions: bool = True,
     ) -> None:
         self._config, self._has_subscriptions = config, request_subscriptions
-        self._admin = AdminClient(dict(config.for_admin()))
+        self._clients = ReplacedClient(config)
         #: Consumers that :meth:`connect` has created, each for the first call of :meth:`committed`.
         self._connected: dict[str, Consumer] = {}
         self._log = client_log(config.get("bootstrap.servers"))
@@ -110,7 +111,7 @@ class KafkaCluster:
         """
         # The requests themselves report errors.
         with suppress(KafkaException):
-            self._admin.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)
+            self._clients.current.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)
             self._connected[group_id] = self._new_consumer(group_id)
 
     def check_reachable(self) -> None:
@@ -123,7 +124,7 @@ class KafkaCluster:
         """
         what = f"The cluster at {self._config.get('bootstrap.servers')}"
         try:
-            metadata = self._once(what, lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
+            metadata = self._once(what, lambda admin: admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         except BrokerUnreachable:
             rejection = _rejection(self._config, f"{what} could not be read")
             if rejection is None:
@@ -140,27 +141,27 @@ class KafkaCluster:
     def topics(self) -> Mapping[str, int]:
         """See :meth:`streamgroups.ports.Cluster.topics`."""
 
-        def request() -> dict[str, int]:
-            found = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        def request(admin: AdminClient) -> dict[str, int]:
+            found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
             return {name: len(topic.partitions) for name, topic in found.items() if is_there(name, topic)}
 
         return {name: n for name, n in self._try("The list of topics", request).items() if name not in _INTERNAL_TOPICS}
 
     def cluster_id(self) -> str:
         """The cluster id."""
-        metadata = self._try("The cluster's id", lambda: self._admin.list_topics(timeout=REQUEST_TIMEOUT_S))
+        metadata = self._try("The cluster's id", lambda admin: admin.list_topics(timeout=REQUEST_TIMEOUT_S))
         return metadata.cluster_id or ""
 
     def identities(self, topics: Collection[str]) -> dict[str, TopicIdentity]:
         """See :meth:`streamgroups.ports.Cluster.identities`. Both requests run concurrently."""
         names = sorted(set(topics))
-        return self._try(f"The ids of {listed(names)}", lambda: self._identities(names))
+        return self._try(f"The ids of {listed(names)}", lambda admin: self._identities(admin, names))
 
-    def _identities(self, names: list[str]) -> dict[str, TopicIdentity]:
+    def _identities(self, admin: AdminClient, names: list[str]) -> dict[str, TopicIdentity]:
         if not names:
             return {}
-        described = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
-        cluster = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
+        described = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
+        cluster = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
         found = {}
         for name, future in described.items():
             try:
@@ -201,7 +202,7 @@ class KafkaCluster:
             from streamgroups_kafka.admin.unsupported_requests import epoch_ends
 
         what = f"The leader epochs of {topics_in(leader_epochs)}"
-        return self._try(what, lambda: epoch_ends(self._config, leader_epochs, current))
+        return self._try(what, lambda _: epoch_ends(self._config, leader_epochs, current))
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.high_watermarks`."""
@@ -224,15 +225,15 @@ class KafkaCluster:
             return {}
         n_missed = 0
 
-        def request() -> dict[TopicPartition, ListOffsetsResultInfo]:
+        def request(admin: AdminClient) -> dict[TopicPartition, ListOffsetsResultInfo]:
             nonlocal n_missed
             try:
-                return request_offsets(self._admin, specs, isolation or self._isolation, REQUEST_TIMEOUT_S)
+                return request_offsets(admin, specs, isolation or self._isolation, REQUEST_TIMEOUT_S)
             except PartRejected as e:
-                missing = refreshed_leaders(self._admin, e, specs, REQUEST_TIMEOUT_S)
+                missing = refreshed_leaders(admin, e, specs, REQUEST_TIMEOUT_S)
                 n_missed += bool(missing)
                 # The list of all topics does not contain a topic that this user may not describe.
-                self._identities(sorted({tp.topic for tp in missing}))
+                self._identities(admin, sorted({tp.topic for tp in missing}))
                 if n_missed >= _POLLS_WITHOUT_PARTITION:
                     raise UnknownTopic(
                         f"The cluster has no partition {listed(sorted(missing))}.",
@@ -253,7 +254,7 @@ class KafkaCluster:
                 connected.close()
             return {}
 
-        def request() -> dict[TopicPartition, Committed]:
+        def request(_: AdminClient) -> dict[TopicPartition, Committed]:
             nonlocal connected
             consumer, connected = connected or self._new_consumer(group_id), None
             try:
@@ -284,8 +285,8 @@ class KafkaCluster:
             StreamGroupsError: if a broker does not return its groups. A broker that is down delays a start only once.
         """
 
-        def request() -> frozenset[str]:
-            listed = self._admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result()
+        def request(admin: AdminClient) -> frozenset[str]:
+            listed = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S).result()
             for error in listed.errors:
                 raise error if isinstance(error, KafkaException) else KafkaException(error)
             return frozenset(it.group_id for it in listed.valid)
@@ -298,8 +299,8 @@ class KafkaCluster:
     def describe(self, group_id: str) -> GroupDescription:
         """See :meth:`streamgroups.ports.Cluster.describe`."""
 
-        def request() -> Any:
-            future = self._admin.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)[group_id]
+        def request(admin: AdminClient) -> Any:
+            future = admin.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)[group_id]
             try:
                 return future.result()
             except KafkaException as e:
@@ -331,8 +332,8 @@ class KafkaCluster:
     def _subscriptions(self, group_id: str) -> dict[str, frozenset[str]]:
         """The subscriptions of the members of a classic group; empty for others (KIP-848 does not return them here)."""
 
-        def request() -> list[Any]:
-            groups = self._admin.list_groups(group_id, timeout=REQUEST_TIMEOUT_S)
+        def request(admin: AdminClient) -> list[Any]:
+            groups = admin.list_groups(group_id, timeout=REQUEST_TIMEOUT_S)
             for g in groups:
                 if g.error is not None:
                     raise KafkaException(g.error)
@@ -347,7 +348,7 @@ class KafkaCluster:
                 remedy="Use another group.id.",
             ) from e
 
-    def _try(self, what: str, request: Callable[[], _T], group: str | None = None) -> _T:
+    def _try(self, what: str, request: Callable[[AdminClient], _T], group: str | None = None) -> _T:
         result: _T = self._retrying(self._once, what, request, group)
         return result
 
@@ -356,25 +357,30 @@ class KafkaCluster:
     ) -> StreamGroupsError:
         return to_streamgroups_error(error, what, group=group, topic=topic, redact=self._config.redact)
 
-    def _once(self, what: str, request: Callable[[], _T], group: str | None = None) -> _T:
+    def _once(self, what: str, request: Callable[[AdminClient], _T], group: str | None = None) -> _T:
         error: StreamGroupsError
+        admin = self._clients.current
         try:
-            answer = request()
+            answer = request(admin)
         except KafkaException as e:
             error = self._translated(e.args[0], f"{what} could not be read", group=group, topic=topics_of(e))
             if e.args[0].code() in _NEEDS_NEW_CLIENT:
-                self._admin = AdminClient(dict(self._config.for_admin()))
+                self._clients.replace(admin)
         except BrokerUnreachable as e:
             # The leader is gone, or does not respond. Without a new client, the next request has the same leader.
             error = e
-            self._admin = AdminClient(dict(self._config.for_admin()))
+            self._clients.replace(admin)
         else:
             self._log.succeeded()
             return answer
         if isinstance(error, BrokerUnreachable):
             self._log.failed(error.what)
         # Not raised from the client's error, which is not redacted.
-        raise error
+        try:
+            raise error
+        finally:
+            # Its traceback contains this frame. Together they would keep the client until the next garbage collection.
+            del error, admin
 
 
 def _rejection(config: ClientConfig, what: str) -> NotAuthorized | None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from streamgroups.errors import BrokerUnreachable, StreamGroupsError
 from streamgroups.instances.entries import Entry
@@ -21,6 +21,7 @@ from streamgroups.instances.instance_state import InstanceState, apply
 from streamgroups.instances.ports import RejectedRecord
 from streamgroups.partitions import TopicPartition as Partition
 from streamgroups_kafka.admin.leader_offsets import refreshed_leaders, request_offsets
+from streamgroups_kafka.admin.replaced_client import ReplacedClient
 from streamgroups_kafka.admin.stored_records import may_pass
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
@@ -46,7 +47,7 @@ class KafkaEntryReader:
     def __init__(self, config: ClientConfig, topic: str) -> None:
         self._config, self._topic = config, topic
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
-        self._admin = AdminClient(dict(config.for_admin()))
+        self._clients = ReplacedClient(config)
         settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "fetch.wait.max.ms": "100"}
         self._consumer = Consumer({**config.for_reader("streamgroups-instance"), **settings})
         self._consumer.assign([self._partition])
@@ -93,10 +94,10 @@ class KafkaEntryReader:
         self._consumer.close()
 
     def _end_offset(self, timeout_s: float) -> int:
-        partition = Partition(self._topic, 0)
+        partition, admin = Partition(self._topic, 0), self._clients.current
 
         def requested() -> int:
-            found = request_offsets(self._admin, {partition: _LATEST}, IsolationLevel.READ_COMMITTED, timeout_s)
+            found = request_offsets(admin, {partition: _LATEST}, IsolationLevel.READ_COMMITTED, timeout_s)
             return found[partition].offset
 
         try:
@@ -104,11 +105,11 @@ class KafkaEntryReader:
                 return requested()
             except PartRejected as e:
                 # Another broker can be the leader by now.
-                refreshed_leaders(self._admin, e, [partition], timeout_s)
+                refreshed_leaders(admin, e, [partition], timeout_s)
                 return requested()
         except (BrokerUnreachable, KafkaException) as e:
             # A leader that does not respond stays the leader in the metadata of this client.
-            self._admin = AdminClient(dict(self._config.for_admin()))
+            self._clients.replace(admin)
             raise e if isinstance(e, BrokerUnreachable) else self._error(e) from None
 
     def _consume(self, timeout_s: float) -> list[Entry]:
