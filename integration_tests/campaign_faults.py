@@ -39,8 +39,8 @@ _SOURCE = "python_streaming_source_runner"
 #: Longer than the time without polls after which a member checks its membership, and shorter than the session timeout
 #: of 6 s.
 _SILENCE_S = 4.0
-#: Longer than the time after which the controller replaces a broker that does not respond (9 s), and than all timeouts of requests
-#: of the members to it.
+#: Longer than the time after which the controller replaces a broker that does not respond (6 s here), and than the timeouts of the
+#: requests of members, planners and sinks to it.
 _HANG_S = 20.0
 #: An error of a state in the log of a query, with the partition.
 _STATE_ERROR = re.compile(r"State(?:Missing|Damaged|Mismatch): [^\s:]+")
@@ -203,9 +203,9 @@ class FaultInjector:
         self._nodes = itertools.cycle(kafka.node_ids if kafka is not None else ())
         self._failed_node = 0
         self._zombies = Zombies(bootstrap, group, members, self.all_are_up, requested)
-        #: The injection by the name of the fault. Its arguments are the process at the point and its member.
-        self._ways: dict[str, Callable[[psutil.Process, CampaignMember], None]] = {
-            "worker": lambda process, _: process.kill(),
+        #: The injection by the name of the fault. Its arguments are the id of the process at the point and its member.
+        self._ways: dict[str, Callable[[int, CampaignMember], None]] = {
+            "worker": lambda pid, _: psutil.Process(pid).kill(),
             "executor": _kill_executor,
             "query": lambda _, member: member.kill(),
             "checkpoint": self._lose_checkpoint,
@@ -240,7 +240,7 @@ class FaultInjector:
         self._history.injected(point, victim, name)
         # The query can end the process at the point in the meantime.
         with suppress(psutil.NoSuchProcess):
-            self._ways[victim](psutil.Process(int(pid)), self._members[name])
+            self._ways[victim](int(pid), self._members[name])
         reached.unlink()
         self._restore_node(victim)
         if victim == "reset":
@@ -304,7 +304,7 @@ class FaultInjector:
             if left.suffix != ".last":
                 left.unlink()
 
-    def _lose_checkpoint(self, _: psutil.Process, member: CampaignMember) -> None:
+    def _lose_checkpoint(self, _: int, member: CampaignMember) -> None:
         member.kill()
         member.lose_checkpoint()
 
@@ -324,8 +324,8 @@ class FaultInjector:
             time.sleep(_HANG_S)
             self._kafka.resume_node(self._failed_node)
 
-    def _lose_answer(self, process: psutil.Process, member: CampaignMember) -> None:
-        (self._directory / f"lost.{member.name}.{process.pid}").touch()
+    def _lose_answer(self, pid: int, member: CampaignMember) -> None:
+        (self._directory / f"lost.{member.name}.{pid}").touch()
 
     def _silence(self, member: CampaignMember) -> None:
         with frozen(member):
@@ -339,7 +339,7 @@ def _runs(process: psutil.Process, program: str) -> bool:
     return False
 
 
-def _kill_source(_: psutil.Process, member: CampaignMember) -> None:
+def _kill_source(_: int, member: CampaignMember) -> None:
     """Kills the processes of the sources of a member. A query that has just restarted is still starting one."""
 
     def found() -> list[psutil.Process]:
@@ -381,13 +381,13 @@ def _crash_server(conninfo: str) -> None:
     wait_until(is_up, "PostgreSQL has recovered")
 
 
-def _kill_executor(process: psutil.Process, member: CampaignMember) -> None:
+def _kill_executor(pid: int, member: CampaignMember) -> None:
     """Kills the JVM of the executor that a Python worker belongs to; for other processes, any executor of the
     member.
     """
 
     def found() -> list[psutil.Process]:
-        return [p for p in (*process.parents(), *member.processes()) if _runs(p, _EXECUTOR)]
+        return [p for p in (*psutil.Process(pid).parents(), *member.processes()) if _runs(p, _EXECUTOR)]
 
     # After a kill, the new executor may still be starting.
     wait_until(found, f"{member.name} has an executor")

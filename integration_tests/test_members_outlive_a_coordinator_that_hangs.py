@@ -7,6 +7,7 @@ The broker is paused (SIGSTOP), so its connections stay open, as those of a host
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from typing import TypeVar
@@ -39,16 +40,20 @@ _T = TypeVar("_T")
 TOPIC, GROUP = "flights", "board"
 PARTITIONS = 4
 TPS = [TopicPartition(TOPIC, p) for p in range(PARTITIONS)]
-#: The time until the controller replaces a broker that does not respond (9 s), and until a member detects it. It is shorter than
+#: The time until the controller replaces a broker that does not respond (6 s here), and until a member detects it. It is shorter than
 #: the session timeout, after which a member loses its partitions.
 FAILOVER_S = 40
+#: Two sessions of 10 s.
+SHORT_SESSIONS_S = 20
 
 
 class Members:
     """Members of one group, with their events."""
 
-    def __init__(self, bootstrap: str, protocol: str, closed: ExitStack) -> None:
-        self._config = ClientConfig.from_options({"bootstrap.servers": bootstrap, "group.protocol": protocol})
+    def __init__(self, bootstrap: str, protocol: str, closed: ExitStack, session_ms: int | None = None) -> None:
+        session = {} if session_ms is None else {"session.timeout.ms": str(session_ms)}
+        options = {"bootstrap.servers": bootstrap, "group.protocol": protocol, **session}
+        self._config = ClientConfig.from_options(options)
         self._closed = closed
         self.events: list[MemberEvent] = []
 
@@ -82,10 +87,14 @@ def members(cluster: EmbeddedKafka, protocol: str) -> Iterator[Members]:
         yield Members(cluster.bootstrap_servers, protocol, closed)
 
 
-def pause_coordinator(cluster: EmbeddedKafka) -> Callable[[], None]:
+def coordinator(cluster: EmbeddedKafka) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     described = admin.describe_consumer_groups([GROUP], request_timeout=30)[GROUP].result(30)
-    node = described.coordinator.id
+    return int(described.coordinator.id)
+
+
+def pause_coordinator(cluster: EmbeddedKafka) -> Callable[[], None]:
+    node = coordinator(cluster)
     cluster.pause_node(node)
     return lambda: cluster.resume_node(node)
 
@@ -107,7 +116,7 @@ def test_a_member_keeps_its_partitions(cluster: EmbeddedKafka, members: Members)
         )
     finally:
         resume()
-    assert not [e for e in members.events if e.kind is Kind.LOST]
+    assert not lost(members)
     assert len(alice.membership.owned) == PARTITIONS
 
 
@@ -129,6 +138,28 @@ def test_a_new_member_joins(cluster: EmbeddedKafka, members: Members) -> None:
         resume()
         joining.join()
     assert len(alice.membership.plannable) == PARTITIONS // 2
+
+
+def test_a_member_with_a_short_session_keeps_its_partitions_while_another_broker_hangs(cluster: EmbeddedKafka) -> None:
+    """It must not wait for this broker so long that it misses its heartbeats."""
+    with ExitStack() as closed:
+        members = Members(cluster.bootstrap_servers, "classic", closed, session_ms=10_000)
+        alice = members.new("alice")
+        alice.join(60_000)
+        wait_until(lambda: len(alice.membership.plannable) == PARTITIONS, "alice owns everything")
+        for node in {*cluster.node_ids} - {coordinator(cluster)}:
+            cluster.pause_node(node)
+            ends_s = time.monotonic() + SHORT_SESSIONS_S
+            try:
+                wait_until(lambda end_s=ends_s: time.monotonic() > end_s or lost(members), "two sessions")  # type: ignore[misc]
+            finally:
+                cluster.resume_node(node)
+        assert not lost(members)
+        assert len(alice.membership.owned) == PARTITIONS
+
+
+def lost(members: Members) -> bool:
+    return any(e.kind is Kind.LOST for e in members.events)
 
 
 def test_an_entry_of_a_group_is_written(cluster: EmbeddedKafka) -> None:

@@ -115,8 +115,16 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stops after the records in progress. Idempotent.
+
+        Raises:
+            AssertionError: if a record was not written.
+        """
         self._stopped.set()
-        self._thread.join(60)
+        self._thread.join(90)
         if self._failure is not None:
             raise AssertionError("the load has ended before it should") from self._failure
 

@@ -394,6 +394,7 @@ def test_a_member_never_fetches_nor_commits_by_itself() -> None:
     member = _config(session_timeout_ms="9000", fetch_min_bytes="5", isolation_level="read_uncommitted").for_member("g")
     assert member == {
         "heartbeat.interval.ms": "250",
+        "api.version.request.timeout.ms": "5000",
         "allow.auto.create.topics": "false",
         "auto.offset.reset": "error",
         "bootstrap.servers": "127.0.0.1:1",
@@ -413,14 +414,37 @@ def test_a_member_never_fetches_nor_commits_by_itself() -> None:
         "reconnect.backoff.ms": "50",
         "session.timeout.ms": "9000",
         "socket.nagle.disable": "true",
-        "socket.timeout.ms": "15000",
+        "socket.timeout.ms": "5000",
         "topic.metadata.refresh.interval.ms": "5000",
     }
 
 
-def test_the_user_sets_how_soon_a_member_finds_a_new_coordinator() -> None:
-    member = _config(request_timeout_ms="40000", coordinator_query_interval_ms="60000").for_member("g")
-    assert (member["socket.timeout.ms"], member["coordinator.query.interval.ms"]) == ("40000", "60000")
+def test_the_user_sets_how_often_a_member_searches_for_its_coordinator() -> None:
+    config = _config(coordinator_query_interval_ms="60000")
+    for client in (config.for_member("g"), config.for_offsets("g")):
+        assert client["coordinator.query.interval.ms"] == "60000"
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "request_ms", "expected"),
+    [
+        (None, None, "15000"),
+        ("10000", None, "5000"),
+        ("30000", None, "10000"),
+        ("300000", None, "15000"),
+        ("30000", "120000", "10000"),
+        ("30000", "3000", "3000"),
+    ],
+)
+def test_a_request_to_a_coordinator_ends_long_before_the_session(
+    session_ms: str | None, request_ms: str | None, expected: str
+) -> None:
+    """While a client of librdkafka searches for the coordinator, it sends no heartbeat."""
+    options = {"session_timeout_ms": session_ms, "request_timeout_ms": request_ms}
+    config = _config(**{name: value for name, value in options.items() if value is not None})
+    for client in (config.for_member("g"), config.for_offsets("g")):
+        assert client["socket.timeout.ms"] == expected
+        Consumer(client).close()
 
 
 def test_the_user_sets_how_soon_a_reader_finds_a_new_leader() -> None:

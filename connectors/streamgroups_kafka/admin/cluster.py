@@ -265,7 +265,7 @@ class KafkaCluster:
         return self._try(f"The offsets of group '{group_id}'", request, group_id)
 
     def _new_consumer(self, group_id: str) -> Consumer:
-        return Consumer({**self._config.for_member(group_id), "log_level": "0"})
+        return Consumer(self._config.for_offsets(group_id))
 
     def stored_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`streamgroups.ports.Cluster.stored_bytes`."""

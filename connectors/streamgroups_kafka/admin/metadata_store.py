@@ -21,7 +21,7 @@ from streamgroups.errors import BrokerUnreachable, FencedMember, GroupRejected
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
 from streamgroups.retry import retrying
-from streamgroups_kafka.client.config import FIND_COORDINATOR, ClientConfig
+from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.logs import client_log
 from streamgroups_kafka.client.owner_thread import OwnerThread
@@ -137,10 +137,7 @@ class KafkaMetadataStore:
     def _consumer(self, group_id: str) -> Consumer:
         if group_id not in self._consumers:
             self._close_but(_MAX_OPEN - 1)
-            # librdkafka requests stable offsets (KIP-447) only with this setting: a sink stores metadata entries in
-            # transactions.
-            stable = {"isolation.level": "read_committed"}
-            self._consumers[group_id] = Consumer({**FIND_COORDINATOR, **self._config.for_reader(group_id), **stable})
+            self._consumers[group_id] = Consumer(self._config.for_offsets(group_id))
         self._consumers.move_to_end(group_id)
         return self._consumers[group_id]
 

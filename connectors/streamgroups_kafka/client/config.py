@@ -37,11 +37,13 @@ _POLL_OFTEN = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "1000"}
 RECONNECT_MAX_MS = int(_POLL_OFTEN["reconnect.backoff.max.ms"])
 # A member never fetches, so these are the minimum values of librdkafka.
 _NO_FETCHING = {"queued.min.messages": "1", "queued.max.messages.kbytes": "1", "fetch.message.max.bytes": "1024"}
-#: A host that hangs keeps its connections, so a client must search for a new coordinator of its group itself, within a part
-#: of the session timeout (45 s). With librdkafka's defaults (10 minutes and 60 s) a member would lose its partitions first.
-#: Settings of the user override these.
-FIND_COORDINATOR = {"coordinator.query.interval.ms": "5000", "socket.timeout.ms": "15000"}
-#: The same for a client that reads from a new leader (defaults: 5 minutes and 60 s). The response to a fetch can be large, so the
+#: A host that hangs keeps its connections, so a client searches for a new coordinator of its group itself. With librdkafka's
+#: default of 10 minutes a member would lose its partitions first. The user can set another interval.
+_FIND_COORDINATOR = {"coordinator.query.interval.ms": "5000", "api.version.request.timeout.ms": "5000"}
+#: The minimum and maximum timeout of a request to a coordinator, in milliseconds. Between them it is a part of the session timeout.
+_COORDINATOR_TIMEOUT_MS = (5_000, 15_000)
+_COORDINATOR_PARTS = 3
+#: A client that reads finds a new leader in the same way (defaults: 5 minutes and 60 s). The response to a fetch can be large, so the
 #: timeout is the default of the Java client.
 _FIND_LEADER = {"topic.metadata.refresh.interval.ms": "5000", "socket.timeout.ms": "30000"}
 _NEVER_COMMIT = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
@@ -218,23 +220,61 @@ class ClientConfig:
         heartbeat = {"heartbeat.interval.ms": "250"} if protocol == "classic" else {}
         return {
             **_WITH_LOG,
-            **self._prompt(),
             **heartbeat,
-            **FIND_COORDINATOR,
             # New partitions must be detected soon: librdkafka's default is 5 minutes.
             "topic.metadata.refresh.interval.ms": "5000",
-            **self._only(COMMON | MEMBERSHIP, client_id),
+            **self._of_group(group_id, COMMON | MEMBERSHIP, client_id),
+            **classic,
+            "group.protocol": protocol,
+        }
+
+    def for_offsets(self, group_id: str) -> dict[str, Any]:
+        """Returns the configuration of a consumer that reads and commits offsets of a group, and is no member.
+
+        Args:
+            group_id: the group.
+
+        Returns:
+            A configuration for ``confluent_kafka.Consumer``.
+
+        Raises:
+            TokenUnavailable: if there is no token for OAUTHBEARER.
+            NotAuthorized: if the token endpoint rejects the client.
+
+        >>> config = ClientConfig.from_options({"bootstrap.servers": "broker:9092"})
+        >>> config.for_offsets("orders.streamgroups")["isolation.level"]
+        'read_committed'
+        """
+        return {**_NO_LOGS, **self._of_group(group_id, COMMON | _FIND_COORDINATOR.keys(), None)}
+
+    def _of_group(self, group_id: str, allowed: frozenset[str], client_id: str | None) -> dict[str, Any]:
+        return {
+            **self._prompt(),
+            **_FIND_COORDINATOR,
+            **self._only(allowed, client_id),
+            "socket.timeout.ms": self._coordinator_timeout_ms(),
             **_NO_FETCHING,
             **_NEVER_COMMIT,
-            **classic,
             "group.id": group_id,
-            "group.protocol": protocol,
             "allow.auto.create.topics": "false",
             "auto.offset.reset": "error",
             # librdkafka requests stable offsets (KIP-447) only with this setting. Offsets of an open transaction may
             # still be aborted.
             "isolation.level": "read_committed",
         }
+
+    def _coordinator_timeout_ms(self) -> str:
+        """The timeout of requests to the coordinator and for it.
+
+        A longer ``request.timeout.ms``, as for large fetches, has no effect here. While a search for the coordinator waits for a host
+        that hangs, a member sends no heartbeat.
+        """
+        least, most = _COORDINATOR_TIMEOUT_MS
+        session, request = self.get("session.timeout.ms", "45000") or "", self.get("socket.timeout.ms", str(most)) or ""
+        if not (session.isdecimal() and request.isdecimal()):
+            # librdkafka rejects the value with a better error.
+            return request
+        return str(min(int(request), most, max(least, int(session) // _COORDINATOR_PARTS)))
 
     def for_reader(self, group_id: str, *, client_id: str | None = None) -> dict[str, Any]:
         """Returns the configuration of a consumer that reads assigned ranges in a Spark task.
