@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,12 @@ def letters_in(bootstrap: str, topic: str) -> list[DeadLetter]:
         assert letter is not None
         found.append(letter)
     return sorted(found, key=lambda it: it.id)
+
+
+def without_topic_id(letter_id: str) -> str:
+    """Returns the id of a letter without the id of the topic.
+
+    >>> without_topic_id("board/orders@AbC1x9Qw/3/42/decode")
+    'board/orders/3/42/decode'
+    """
+    return re.sub(r"@[\w-]{8}(?=/\d+/\d+/)", "", letter_id)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -193,7 +194,7 @@ def _wait_until_all_is_read(reader: Reader, group: str, topic: str) -> None:
 
 @LONG
 def test_P4_the_tutorial_of_dead_letters(reader: Reader) -> None:
-    outputs = {}
+    outputs: dict[str | int, str] = {}
     for block in blocks(DOCS / "tutorial-dead-letters.rst", "python", "console"):
         if block.language == "python":
             reader.save(block)
@@ -201,6 +202,9 @@ def test_P4_the_tutorial_of_dead_letters(reader: Reader) -> None:
             reader.start(block)
             wait_until(partial(_has_printed_its_url, reader, block), "the registry runs", timeout_s=TIMEOUT_S)
             reader.registry = reader.output(block).split()[0]
+        elif block.caption == "letter":
+            (topic,) = set(re.findall(r"orders@[\w-]{8}", "".join(outputs.values())))
+            outputs["letter"] = reader.run(replace(block, code=re.sub(r"orders@[\w-]{8}", topic, block.code)))
         elif block.caption != "setup":
             outputs[block.caption or block.line] = reader.run(block)
     assert re.search(r"^decode +NoMagicByte +orders +10 ", outputs["letters"], re.MULTILINE), outputs["letters"]

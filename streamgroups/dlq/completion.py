@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamgroups.dlq.letter import DeadLetter, Origin, letter_id
@@ -27,65 +27,98 @@ class BatchOfLetters:
         failed_at_ms: the time of the batch, milliseconds since the epoch.
         group_id: the group of the query. Of several groups, the first one by name.
         groups: the group by which each topic is read.
+        topic_ids: the id of each topic, as far as it is known.
     """
 
     query: str
     failed_at_ms: int
     group_id: str
     groups: Mapping[str, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def complete(
-    failures: Iterable[tuple[Mapping[str, Any], int]], batch: BatchOfLetters, redacted: Callable[[str], str] = str
+    failures: Iterable[Mapping[str, Any]], batch: BatchOfLetters, redacted: Callable[[str], str] = str
 ) -> Iterator[DeadLetter]:
     """Returns the dead letters of a batch.
 
     Args:
-        failures: the failures with the fields of :data:`streamgroups.dlq.letter.FAILURE`, and the number of the task of
-            each. ``details`` is a sequence of pairs, ``timestamp`` is in milliseconds.
+        failures: the failures with the fields of :data:`streamgroups.dlq.letter.FAILURE`, in the order of their tasks.
+            ``details`` is a sequence of pairs, ``timestamp`` is in milliseconds.
         batch: the facts of the batch.
         redacted: removes secrets from a text.
 
-    A letter without origin is identified by its content, and its number among the equal ones of its task.
+    Rows of one record that fail in one step, such as the lines of an order, are one letter if their key, value and headers are
+    equal: a redrive sends the record once. Otherwise they are numbered, as are equal letters without origin. These are identified
+    by their batch and their content.
 
     >>> failure = {"step": "decode", "error_class": "ValueError", "error": "no JSON", "topic": "flights", "partition": 3,
     ...            "offset": 42, "headers": [{"key": "streamgroups.dlq.attempt", "value": b"1"}]}
-    >>> (letter,) = complete([(failure, 0)], BatchOfLetters("board", 9, "billing"))
+    >>> batch = BatchOfLetters("board", 9, "billing")
+    >>> letter, other = complete([failure, failure | {"error": "no price"}, failure | {"value": b"line 2"}], batch)
     >>> letter.id, letter.attempt, letter.headers
     ('billing/flights/3/42/decode', 2, ())
+    >>> letter.details
+    {'failed_rows': '2', 'other_errors': 'no price'}
+    >>> other.id
+    'billing/flights/3/42/decode/2'
     """
+    found: dict[tuple[object, ...], list[DeadLetter]] = {}
+    for n, failure in enumerate(failures):
+        letter = _letter(failure, batch, redacted)
+        # Rows without origin come from several records: each is a letter.
+        same = (letter.id, letter.key, letter.value, letter.headers, n if letter.origin is None else None)
+        found.setdefault(same, []).append(letter)
+    used: set[str] = set()
+    numbers: Counter[str] = Counter()
+    for first, *others in found.values():
+        id_ = first.id
+        # A user chooses the names of steps, which can end with a number too.
+        while id_ in used:
+            numbers[first.id] += 1
+            id_ = f"{first.id}/{numbers[first.id] + 1}"
+        used.add(id_)
+        yield replace(first, id=id_, details={**first.details, **_details_of(first, others)})
 
+
+def _letter(failure: Mapping[str, Any], batch: BatchOfLetters, redacted: Callable[[str], str]) -> DeadLetter:
     def text(found: str | None) -> str:
         # A producer chooses parts of it, and a sink such as PostgreSQL stores no NUL, and no half of a surrogate pair.
         return printable(redacted(found or ""))
 
-    seen: Counter[tuple[int, str]] = Counter()
-    for failure, task in failures:
-        # Rows of an output can have headers without a name, which a record of Kafka cannot have.
-        headers = tuple((it["key"] or "", it["value"]) for it in failure.get("headers") or () if it is not None)
-        origin = _origin(failure)
-        step = printable(failure.get("step") or "unknown")
-        content = b""
-        if origin is None:
-            row = json.dumps(failure, sort_keys=True, default=_hex)
-            content = f"{task} {seen[task, row]} {row}".encode()
-            seen[task, row] += 1
-        group_id = batch.groups.get(origin.topic_partition.topic, batch.group_id) if origin else batch.group_id
-        yield DeadLetter(
-            id=letter_id(group_id, step, origin, content),
-            group_id=group_id,
-            query=printable(batch.query),
-            failed_at_ms=batch.failed_at_ms,
-            attempt=min(attempt_of(headers) + 1, MAX_ATTEMPT),
-            step=step,
-            error_class=printable(failure.get("error_class") or ""),
-            error=text(failure.get("error")),
-            details={printable(key): text(value) for key, value in failure.get("details") or ()},
-            origin=origin,
-            key=failure.get("key"),
-            value=failure.get("value"),
-            headers=without_facts(headers),
-        )
+    # Rows of an output can have headers without a name, which a record of Kafka cannot have.
+    headers = tuple((it["key"] or "", it["value"]) for it in failure.get("headers") or () if it is not None)
+    origin, group_id, topic_id, content = _origin(failure), batch.group_id, None, b""
+    step = printable(failure.get("step") or "unknown")
+    if origin is None:
+        # Equal rows of another batch are other letters.
+        content = f"{batch.failed_at_ms} {json.dumps(failure, sort_keys=True, default=_hex)}".encode()
+    else:
+        group_id = batch.groups.get(origin.topic_partition.topic, batch.group_id)
+        topic_id = batch.topic_ids.get(origin.topic_partition.topic)
+    return DeadLetter(
+        id=letter_id(group_id, step, origin, content, topic_id=topic_id),
+        group_id=group_id,
+        query=printable(batch.query),
+        failed_at_ms=batch.failed_at_ms,
+        attempt=min(attempt_of(headers) + 1, MAX_ATTEMPT),
+        step=step,
+        error_class=printable(failure.get("error_class") or ""),
+        error=text(failure.get("error")),
+        details={printable(key): text(value) for key, value in failure.get("details") or ()},
+        origin=origin,
+        key=failure.get("key"),
+        value=failure.get("value"),
+        headers=without_facts(headers),
+    )
+
+
+def _details_of(first: DeadLetter, others: Sequence[DeadLetter]) -> dict[str, str]:
+    """Returns the details of a letter for several rows: their number, and their other errors."""
+    if not others:
+        return {}
+    errors = dict.fromkeys(it.error for it in others if it.error != first.error)
+    return {"failed_rows": str(1 + len(others))} | ({"other_errors": "; ".join(errors)} if errors else {})
 
 
 def as_row(letter: DeadLetter) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from streamgroups.partitions import TopicPartition
 
+#: How many characters of a topic id are part of the id of a letter.
+_TOPIC_ID_CHARACTERS = 8
 #: The name of the column.
 COLUMN = "dead_letter"
 
@@ -93,15 +95,21 @@ class DeadLetter:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def letter_id(group_id: str, step: str, origin: Origin | None, content: bytes = b"") -> str:
+def letter_id(
+    group_id: str, step: str, origin: Origin | None, content: bytes = b"", *, topic_id: str | None = None
+) -> str:
     """Returns the id of a letter. A replayed batch produces the same letters with the same ids.
 
     Args:
         group_id: the consumer group.
         step: the step that failed.
         origin: the source record, if known.
-        content: identifies a letter without origin: its serialized row.
+        content: identifies a letter without origin: its batch and its serialized row.
+        topic_id: the id of the topic of the record. With it a recreated topic, whose offsets begin at 0 again, has other ids.
+            ``None`` if the brokers do not return it.
 
+    >>> letter_id("board", "decode", Origin(TopicPartition("flights", 3), 42), topic_id="AbC1x9QwEr2TyUiOpAsDfG")
+    'board/flights@AbC1x9Qw/3/42/decode'
     >>> letter_id("board", "decode", Origin(TopicPartition("flights", 3), 42))
     'board/flights/3/42/decode'
     >>> letter_id("board", "sink", None, b"UA 15")
@@ -110,4 +118,5 @@ def letter_id(group_id: str, step: str, origin: Origin | None, content: bytes = 
     if origin is None:
         return f"{group_id}/-/{hashlib.sha256(content).hexdigest()[:16]}/{step}"
     tp = origin.topic_partition
-    return f"{group_id}/{tp.topic}/{tp.partition}/{origin.offset}/{step}"
+    topic = tp.topic if topic_id is None else f"{tp.topic}@{topic_id[:_TOPIC_ID_CHARACTERS]}"
+    return f"{group_id}/{topic}/{tp.partition}/{origin.offset}/{step}"

@@ -44,7 +44,7 @@ FAILURES = st.fixed_dictionaries(
 
 
 def letter_of(failure: dict[str, Any]) -> DeadLetter:
-    (letter,) = complete([(failure, 0)], BATCH)
+    (letter,) = complete([failure], BATCH)
     return letter
 
 

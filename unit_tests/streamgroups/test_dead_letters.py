@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_X9_a_reset_writes_letters_again() -> None:
 
 
 def test_X9_letters_without_origin_are_written_unless_the_whole_batch_is() -> None:
-    (of_aggregate,) = complete([(failure(), 0)], BATCH)
+    (of_aggregate,) = complete([failure()], BATCH)
     batch = [OffsetRange(P[0], 0, 10), OffsetRange(P[1], 0, 10)]
     ledger = with_letters(batch, {})
     assert missing_letters([of_aggregate], batch, ledger) == []
@@ -93,7 +94,7 @@ def test_P4_a_letter_has_all_columns_and_survives_kafka() -> None:
     given_headers = [{"key": "trace", "value": b"1"}, {"key": "streamgroups.dlq.attempt", "value": b"4"}]
     source = {"topic": "orders", "partition": 1, "offset": 7, "timestamp": 99, "key": b"k", "value": b"\xff"}
     (found,) = complete(
-        [(failure(**source, headers=given_headers, details=[("why", "late"), ("nothing", None)]), 3)],
+        [failure(**source, headers=given_headers, details=[("why", "late"), ("nothing", None)])],
         BATCH,
         lambda text: text.replace("no", "***"),
     )
@@ -103,12 +104,57 @@ def test_P4_a_letter_has_all_columns_and_survives_kafka() -> None:
     assert parse_headers(to_headers(found), key=b"k", value=b"\xff") == found
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 2))))
-def test_P4_equal_letters_without_origin_have_different_ids(rows: list[tuple[str, int]]) -> None:
-    failures = [(failure(error=text), task) for text, task in rows]
-    ids = [it.id for it in complete(failures, BATCH)]
-    assert len(set(ids)) == len(ids)
-    assert ids == [it.id for it in complete(failures, BATCH)], "a replay has the same ids"
+ORIGINS = st.sampled_from(
+    [{}, {"topic": "orders", "partition": 1, "offset": 7}, {"topic": "orders", "partition": 1, "offset": 8}]
+)
+STEPS = st.sampled_from(["decode", "decode/2", "decode/2/2"])
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda origin, step, value, error: failure(**origin, step=step, value=value, error=error),
+            ORIGINS,
+            STEPS,
+            st.sampled_from([b"a", b"b", None]),
+            st.sampled_from(["no price", "no sku"]),
+        )
+    )
+)
+def test_P4_rows_of_one_record_are_one_letter_if_their_content_is_equal(failures: list[dict[str, Any]]) -> None:
+    """Several rows of one record can fail in one step, such as the lines of an order."""
+    letters = list(complete(failures, BATCH))
+    assert len({it.id for it in letters}) == len(letters)
+    assert letters == list(complete(failures, BATCH)), "a replay has the same letters"
+    with_origin = Counter((it["offset"], it["step"], it["value"]) for it in failures if it["topic"])
+    assert (
+        Counter(
+            {
+                (it.origin.offset, it.step, it.value): int(it.details.get("failed_rows", 1))
+                for it in letters
+                if it.origin
+            }
+        )
+        == with_origin
+    )
+    assert sum(it.origin is None for it in letters) == sum(it["topic"] is None for it in failures)
+    for it in failures:
+        assert any(it["error"] in (found.error, *found.details.values()) for found in letters)
+
+
+def test_P4_equal_rows_of_different_batches_are_different_letters() -> None:
+    first, second = (next(iter(complete([failure()], replace(BATCH, failed_at_ms=at_ms)))).id for at_ms in (1, 2))
+    assert first != second
+
+
+def test_P4_letters_of_a_recreated_topic_have_other_ids() -> None:
+    record = failure(topic="orders", partition=1, offset=7)
+    batches = [replace(BATCH, topic_ids=ids) for ids in ({}, {"orders": "AbCdEfGhIjKlMnOpQrStUv"}, {"orders": "Zb3"})]
+    assert [it.id for batch in batches for it in complete([record], batch)] == [
+        "sales/orders/1/7/decode",
+        "sales/orders@AbCdEfGh/1/7/decode",
+        "sales/orders@Zb3/1/7/decode",
+    ]
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------

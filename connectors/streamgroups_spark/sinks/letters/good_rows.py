@@ -115,14 +115,14 @@ def to_stream(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def failures_in(letters: Sequence[TaskLetters]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Returns the failures of all tasks, each with the number of its task. Timestamps are in milliseconds."""
+def failures_in(letters: Sequence[TaskLetters]) -> Iterator[dict[str, Any]]:
+    """Returns the failures of all tasks, in the order of the tasks. Timestamps are in milliseconds."""
     for task in sorted(letters, key=lambda it: it.task):
         column = pa.ipc.open_stream(task.failures).read_all()[COLUMN]
         for failure in numbers_of(column):
             if (at_us := failure["timestamp"]) is not None:
                 failure["timestamp"] = at_us // 1_000
-            yield failure, task.task
+            yield failure
 
 
 def query_of(job_description: str | None, query_id: str | None) -> str:

@@ -75,6 +75,12 @@ def letters_of(output: LetterOutput, tasks: Sequence[TaskLetters], n_rows: int, 
         batch.time_ms,
         output.group_ids[0],
         {r.topic_partition.topic: group_id for group_id, ranges in batch.reads.items() for r in ranges},
+        {
+            tp.topic: it.identity.topic_id
+            for source in batch.sources
+            for tp, it in source.owned.items()
+            if it.identity.topic_id is not None
+        },
     )
     letters = list(complete(failures_in(tasks), facts, lambda text: redacted(text, ())))
     n_read = sum(len(r) for r in batch.ranges)
