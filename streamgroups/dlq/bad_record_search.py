@@ -58,7 +58,7 @@ def isolate(
     Args:
         count: the number of records. For 0, nothing is called.
         process: processes the records from a number to another one, exclusive.
-        fail_on: errors that are not about single records. They are raised.
+        fail_on: errors that are not about single records. They are raised, and so are errors with such a cause.
         isolate_on: errors that are about single records. All others are raised.
 
     >>> def inverse(first, end):
@@ -77,6 +77,8 @@ def isolate(
         except fail_on:
             raise
         except isolate_on as e:
+            if is_from(e, fail_on):
+                raise
             if end - first == 1:
                 yield Failed(first, e)
             else:
@@ -84,3 +86,30 @@ def isolate(
                 waiting += [(middle, end), (first, middle)]
         else:
             yield Processed(first, end, result)
+
+
+def is_from(error: BaseException, classes: ErrorClasses) -> bool:
+    """Returns whether an error is of one of the classes, or has such a cause (``raise ... from``).
+
+    Clients wrap the errors of a connection in classes of their own. An error that is only raised while another one is handled counts
+    by its own class: a function can handle a missing file, and then find that the record is bad.
+
+    >>> def priced(flight):
+    ...     try:
+    ...         raise ConnectionError("refused")
+    ...     except ConnectionError as e:
+    ...         raise ValueError("no price") from e
+    >>> try:
+    ...     priced("UA 15")
+    ... except ValueError as e:
+    ...     is_from(e, (OSError,)), is_from(e, (ImportError,))
+    (True, False)
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if isinstance(current, classes):
+            return True
+        seen.add(id(current))
+        current = current.__cause__
+    return False

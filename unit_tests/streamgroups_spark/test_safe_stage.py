@@ -255,6 +255,32 @@ def test_P4_an_error_that_is_not_about_a_record_fails_the_query(takes: str, erro
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("takes", PRICES)
+def test_P4_an_error_that_wraps_an_outage_fails_the_query(takes: str) -> None:
+    """Clients of services have classes of their own, such as httpx.ConnectError."""
+
+    def fails(_given: Any) -> Any:
+        try:
+            raise ConnectionRefusedError("refused")
+        except ConnectionRefusedError as e:
+            raise LookupError("no rate") from e
+
+    with pytest.raises(FunctionFailed, match="has raised LookupError: no rate"):
+        run(stage(fails, takes), records([b"1", b"2"]))
+
+
+@pytest.mark.parametrize("takes", PRICES)
+def test_P4_a_bad_record_that_is_found_while_another_error_is_handled_is_a_letter(takes: str) -> None:
+    def fails(given: Any) -> Any:
+        try:
+            raise FileNotFoundError("no cache")
+        except FileNotFoundError:
+            raise ValueError("a bad record")  # noqa: B904
+
+    rows = run(stage(fails, takes), records([b"1", b"2"]))
+    assert [row[COLUMN]["error_class"] for row in rows] == ["ValueError"] * 2
+
+
 def test_P4_timestamps_are_in_utc_and_a_replaced_column_is_null_in_a_letter() -> None:
     output = pa.schema([("timestamp", pa.timestamp("us", "UTC"))])
 

@@ -56,8 +56,9 @@ def safely(
         columns: the columns that the function receives. Default: all. Fewer columns take less time to convert.
         step: the name of the step in the letters. Default: the name of the function.
         fail_on: the classes of errors that are not about a record, such as that of an unreachable service. They fail the
-            query, and the batch runs again. Default: ``ImportError`` and ``OSError``, which includes ``ConnectionError`` and
-            ``TimeoutError``. ``MemoryError`` always fails the query.
+            query, and the batch runs again. So do errors with such a cause (``raise ... from``). Default:
+            ``ImportError`` and ``OSError``, which includes ``ConnectionError`` and ``TimeoutError``. ``MemoryError`` always fails
+            the query.
 
     Returns:
         The columns of ``df`` and of ``output``, in the same order of rows, and the nullable column ``dead_letter``. In rows

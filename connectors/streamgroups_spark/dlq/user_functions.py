@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from streamgroups.dlq.bad_record_search import ErrorClasses, Failed, Processed, isolate
+from streamgroups.dlq.bad_record_search import ErrorClasses, Failed, Processed, is_from, isolate
 from streamgroups.errors import FunctionFailed
 from streamgroups.printable import listed
 from streamgroups_operators.plain_values import check_pandas_times
@@ -179,9 +179,9 @@ class RecordFunction(SafeFunction):
                 try:
                     results.append(self._checked(self._function(record), names))
                     numbers.append(number)
-                except self._fail_on:
-                    raise
                 except Exception as e:
+                    if is_from(e, self._fail_on):
+                        raise
                     failed.append(Failed(number, e))
         # The conversion finds values of another type. It has no side effects.
         converted = self._outcome(
