@@ -263,7 +263,7 @@ def _why_not(config: ClientConfig, timeout_s: float, waits_for_listener: bool) -
 
 
 def _in_background(job: Callable[[], _T]) -> Future[_T]:
-    """Runs a job in a daemon thread, so that a host that does not respond does not delay the end of the process."""
+    """Runs a job in a thread of its own."""
     done = Future[_T]()
 
     def run() -> None:
