@@ -32,7 +32,7 @@ EXAMPLES ?= 20
 ORACLES := $(wildcard component_tests/test_*_agree*.py component_tests/test_*_sequences.py component_tests/test_postgres_precision.py integration_tests/test_*_agree_with_*.py integration_tests/test_*_agrees_with_python.py)
 MUTANTS ?=
 
-.PHONY: help demo test test-long test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration campaign sanitize fuzz evidence bench wheel constraints clean
+.PHONY: help demo test test-long native-reader plain-reader alone campaigns hostile soak test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration campaign sanitize fuzz evidence bench wheel constraints clean
 
 help:  ## lists the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -45,20 +45,38 @@ test: $(VENV)/installed  ## all checks and tests; BROKER=container runs them on 
 	$(MAKE) component
 	$(MAKE) integration
 
-test-long: $(VENV)/installed  ## tests that take hours: random examples, both readers, sanitizers, fuzzing, campaigns, soak
+test-long: $(VENV)/installed  ## all long runs, for hours: each of them is a target of its own
 	$(MAKE) nightly
 	$(MAKE) sanitize
 	$(MAKE) fuzz
-	STREAMGROUPS_CHAOS_S=60 STREAMGROUPS_READER=native $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
-	STREAMGROUPS_READER=plain $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
-	$(BIN)/python -m pytest integration_tests -m alone
+	$(MAKE) native-reader
+	$(MAKE) plain-reader
+	$(MAKE) alone
 	$(MAKE) campaign KILLS=2
+	$(MAKE) campaigns
+	$(MAKE) hostile
+	$(MAKE) soak
+
+native-reader: $(VENV)/installed  ## all integration tests, also the long ones, with the native reader
+	STREAMGROUPS_CHAOS_S=60 STREAMGROUPS_READER=native $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
+
+plain-reader: $(VENV)/installed  ## the same with the reader without C code
+	STREAMGROUPS_READER=plain $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
+
+alone: $(VENV)/installed  ## the integration tests that need the whole machine
+	$(BIN)/python -m pytest integration_tests -m alone
+
+campaigns: $(VENV)/installed  ## campaigns of faults, of each kind; KILLS=15 for each sink and protocol, SEED=7
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind windows --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres delta --kind zombies --kills $(KILLS) --resets $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign kafka postgres --kind savepoints --kills $(KILLS) --savepoints $(SAVEPOINTS) --nodes 3 $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m integration_tests.campaign_processors --faults $(KILLS) $(if $(SEED),--seed $(SEED))
+
+hostile: $(VENV)/installed  ## a million hostile records through each sink; SEED=7
 	$(BIN)/python -m integration_tests.hostile_topic kafka postgres delta $(if $(SEED),--seed $(SEED))
+
+soak: $(VENV)/installed  ## small batches for SOAK_MINUTES=10: the memory does not grow
 	$(BIN)/python -m benchmarks.soak --minutes $(SOAK_MINUTES)
 
 test-matrix: $(VENV)/installed  ## private facts of Spark, and a part of the integration tests, with several versions of PySpark, Python and Kafka
