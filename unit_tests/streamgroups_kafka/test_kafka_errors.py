@@ -19,6 +19,7 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
+from streamgroups_kafka.client.error_codes import BROKER_REMOVED
 from streamgroups_kafka.client.errors import CommitVerdict, commit_verdict, to_streamgroups_error
 from streamgroups_kafka.client.missing_acls import WRITE, Operations
 
@@ -37,7 +38,10 @@ def _kafka(name: str, *args: object) -> KafkaError:
 @pytest.mark.parametrize(
     ("error", "names"),
     [
-        (BrokerUnreachable, "_ALL_BROKERS_DOWN _TRANSPORT _TIMED_OUT _RESOLVE REQUEST_TIMED_OUT NOT_COORDINATOR"),
+        (
+            BrokerUnreachable,
+            "_ALL_BROKERS_DOWN _TRANSPORT _TIMED_OUT _RESOLVE REQUEST_TIMED_OUT NOT_COORDINATOR",
+        ),
         (BrokerUnreachable, "COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION"),
         (BrokerUnreachable, "REBALANCE_IN_PROGRESS UNSTABLE_OFFSET_COMMIT"),
         (UnknownTopic, "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION UNKNOWN_TOPIC_ID TOPIC_EXCEPTION"),
@@ -150,6 +154,13 @@ def test_a_rejected_token_names_its_provider(text: str) -> None:
     assert "Check 'kafka.sasl.oauthbearer.token.provider'" in from_confluent.remedy
 
 
+def test_a_broker_that_the_cluster_has_removed_is_unreachable() -> None:
+    """The controller removes a broker that does not respond. The name of the code is in newer clients only."""
+    removed = KafkaError(BROKER_REMOVED)
+    error = to_streamgroups_error(removed, "Reading 'flights'")
+    assert (type(error), error.retriable, commit_verdict(removed)) == (BrokerUnreachable, True, RETRY)
+
+
 def test_an_unknown_code_keeps_its_number_and_is_not_retriable() -> None:
     from_confluent = to_streamgroups_error(KafkaError(9999, "no known error"), "Committing")
     assert type(from_confluent) is StreamGroupsError
@@ -174,7 +185,10 @@ def test_the_clients_text_is_redacted() -> None:
     ("verdict", "names"),
     [
         (RETRY, "ILLEGAL_GENERATION REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH"),
-        (RETRY, "NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE _TRANSPORT _TIMED_OUT"),
+        (
+            RETRY,
+            "NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE _TRANSPORT _TIMED_OUT",
+        ),
         (RETRY, "REQUEST_TIMED_OUT _ALL_BROKERS_DOWN UNSTABLE_OFFSET_COMMIT _WAIT_COORD"),
         (FENCED, "UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID FENCED_MEMBER_EPOCH _ASSIGNMENT_LOST PRODUCER_FENCED"),
         (FATAL, "GROUP_AUTHORIZATION_FAILED TOPIC_AUTHORIZATION_FAILED OFFSET_METADATA_TOO_LARGE _AUTHENTICATION"),

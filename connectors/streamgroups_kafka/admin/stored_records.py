@@ -18,6 +18,7 @@ from streamgroups.groups.lag import FirstOfLag, NoLag
 from streamgroups.message import Message
 from streamgroups.partitions import StampedOffset, TopicPartition
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.error_codes import BROKER_REMOVED
 from streamgroups_kafka.client.errors import to_streamgroups_error
 from streamgroups_kafka.client.messages import to_message
 from streamgroups_kafka.client.partition_conversion import to_confluent
@@ -143,6 +144,7 @@ def may_pass(error: KafkaError) -> bool:
     passing = (
         KafkaError._PARTITION_EOF,
         KafkaError._TRANSPORT,
+        BROKER_REMOVED,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,
         KafkaError.GROUP_AUTHORIZATION_FAILED,

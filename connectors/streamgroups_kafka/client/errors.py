@@ -27,7 +27,7 @@ from streamgroups.errors import (
     StreamGroupsError,
     UnknownTopic,
 )
-from streamgroups_kafka.client.error_codes import Code
+from streamgroups_kafka.client.error_codes import BROKER_REMOVED, Code
 from streamgroups_kafka.client.missing_acls import USUAL, Operations, missing_acl, topics_in
 
 
@@ -113,6 +113,7 @@ _MEANINGS: dict[int, _Meaning] = {
     **dict.fromkeys(
         (_L._ALL_BROKERS_DOWN, _L._TRANSPORT, _L._RESOLVE, _L._TIMED_OUT, _L._TIMED_OUT_QUEUE), _UNREACHABLE
     ),
+    BROKER_REMOVED: _UNREACHABLE,
     **dict.fromkeys(
         (_L._MSG_TIMED_OUT, _C.REQUEST_TIMED_OUT, _C.BROKER_NOT_AVAILABLE, _C.NETWORK_EXCEPTION), _UNREACHABLE
     ),
