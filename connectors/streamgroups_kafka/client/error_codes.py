@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-
 #: librdkafka's error for a request to a broker that the cluster has removed, such as one that does not respond
 #: (``RD_KAFKA_RESP_ERR__DESTROY_BROKER``).
 BROKER_REMOVED = -137
