@@ -340,13 +340,11 @@ def _runs(process: psutil.Process, program: str) -> bool:
 
 
 def _kill_source(_: int, member: CampaignMember) -> None:
-    """Kills the processes of the sources of a member. A query that has just restarted is still starting one."""
-
-    def found() -> list[psutil.Process]:
-        return [it for it in member.processes() if _runs(it, _SOURCE)]
-
-    wait_until(found, f"{member.name} has a source")
-    for process in found():
+    """Kills the processes of the sources of a member. Between two runs of its query there is none: then all its processes."""
+    found = [it for it in member.processes() if _runs(it, _SOURCE)]
+    if not found:
+        member.kill()
+    for process in found:
         with suppress(psutil.NoSuchProcess):
             process.kill()
 
