@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any
 
 from streamgroups.checkpoints.offset import decode
-from streamgroups.checkpoints.spark_kafka import is_own_offset, kafka_offset
+from streamgroups.checkpoints.spark_kafka import ReadRange, is_own_offset, kafka_offset
 from streamgroups.checkpoints.spark_logs import OffsetEntry
 from streamgroups.errors import InvalidOption
 from streamgroups.partitions import TopicPartition
@@ -32,24 +32,6 @@ class SourceKind(Enum):
     KAFKA = "kafka"
     STREAMGROUPS = "streamgroups"
     OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRange:
-    """The offsets of a partition that a batch has read.
-
-    Args:
-        next_offset: the first one. ``None`` if the checkpoint does not contain it.
-        end_offset: the offset after the last one.
-    """
-
-    next_offset: int | None
-    end_offset: int
-
-    @property
-    def count(self) -> int | None:
-        """The number of offsets; ``None`` if it is unknown."""
-        return None if self.next_offset is None else self.end_offset - self.next_offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from streamgroups.errors import InvalidOption
 from streamgroups.json_values import items, partition_number, whole
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from streamgroups.printable import listed
 
 #: The value in ``startingOffsets`` for the earliest offset of a partition.
@@ -59,19 +59,44 @@ class SparkCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadRange:
+    """The offsets of a partition that a batch has read.
+
+    Args:
+        next_offset: the first one. ``None`` if the checkpoint does not contain it.
+        end_offset: the offset after the last one.
+
+    >>> str(ReadRange(5, 12)), str(ReadRange(None, 12))
+    ('[5,12)', '[?,12)')
+    """
+
+    next_offset: int | None
+    end_offset: int
+
+    @property
+    def count(self) -> int | None:
+        """The number of offsets; ``None`` if it is unknown."""
+        return None if self.next_offset is None else self.end_offset - self.next_offset
+
+    def __str__(self) -> str:
+        return f"[{'?' if self.next_offset is None else self.next_offset},{self.end_offset})"
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaPositions:
     """The positions of the Kafka sources of a checkpoint.
 
     Args:
         batch_id: the last committed batch; ``None`` if the positions are those before the first batch.
         next_offsets: the position of each partition after this batch.
-        planned: the ranges of a batch that is planned and not committed.
+        planned: the offsets of each partition that a planned batch without a commit reads. The first offset of a partition
+            that is new in the batch is unknown.
         other_sources: the sources that are not Kafka, or that were not selected.
     """
 
     batch_id: int | None
     next_offsets: Mapping[TopicPartition, int]
-    planned: tuple[OffsetRange, ...] = ()
+    planned: Mapping[TopicPartition, ReadRange] = field(default_factory=dict)
     other_sources: tuple[str, ...] = ()
 
 
@@ -211,14 +236,14 @@ def _merged(
 
 def _planned(
     checkpoint: SparkCheckpoint, sources: Mapping[str, Mapping[TopicPartition, int]]
-) -> tuple[OffsetRange, ...]:
+) -> dict[TopicPartition, ReadRange]:
     if checkpoint.planned is None:
-        return ()
-    ranges = []
+        return {}
+    ranges: dict[TopicPartition, ReadRange] = {}
     for name, positions in sources.items():
         ends = kafka_offset(checkpoint.planned.ends.get(name)) or {}
-        ranges += [OffsetRange(tp, n, ends[tp]) for tp, n in positions.items() if ends.get(tp, n) > n]
-    return tuple(sorted(ranges))
+        ranges |= {tp: ReadRange(positions.get(tp), end) for tp, end in ends.items() if end > positions.get(tp, 0)}
+    return dict(sorted(ranges.items()))
 
 
 def _shown(sources: Mapping[str, Mapping[TopicPartition, int] | None]) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streamgroups.checkpoints.offset import BatchOffset, decode, encode
 from streamgroups.checkpoints.spark_kafka import (
     LoggedBatch,
+    ReadRange,
     SparkCheckpoint,
     is_own_offset,
     kafka_offset,
@@ -19,10 +20,11 @@ from streamgroups.checkpoints.spark_kafka import (
     spark_options,
 )
 from streamgroups.errors import InvalidOption, OffsetFormat
-from streamgroups.partitions import OffsetRange, TopicPartition
+from streamgroups.partitions import TopicPartition
 from unit_tests.streamgroups.strategies import OFFSETS, TOPIC_PARTITIONS
 
-F0, F1, W0 = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("weather", 0)
+F0, F1, F2 = (TopicPartition("flights", p) for p in range(3))
+W0 = TopicPartition("weather", 0)
 FLIGHTS, WEATHER = {"flights": {"0": 4, "1": 6}}, {"weather": {"0": 9}}
 POSITIONS = st.dictionaries(TOPIC_PARTITIONS, OFFSETS, min_size=1)
 
@@ -66,7 +68,18 @@ def test_a_planned_batch_is_after_the_positions() -> None:
     planned = LoggedBatch(4, {"0": {"flights": {"0": 8, "1": 6, "2": 5}}})
     found = kafka_positions(SparkCheckpoint("/old", LoggedBatch(3, {"0": FLIGHTS}), planned))
     assert (found.batch_id, found.next_offsets) == (3, {F0: 4, F1: 6})
-    assert found.planned == (OffsetRange(F0, 4, 8),)
+    # The partition was new in the batch: the checkpoint does not contain where it begins.
+    assert found.planned == {F0: ReadRange(4, 8), F2: ReadRange(None, 5)}
+
+
+def test_a_planned_batch_can_have_only_new_partitions() -> None:
+    planned = LoggedBatch(4, {"0": FLIGHTS | {"gates": {"0": 0, "1": 1}}, "1": WEATHER})
+    found = kafka_positions(SparkCheckpoint("/old", LoggedBatch(3, {"0": FLIGHTS, "1": None}), planned))
+    # No record is before offset 0.
+    assert found.planned == {TopicPartition("gates", 1): ReadRange(None, 1), W0: ReadRange(None, 9)}
+    assert kafka_positions(SparkCheckpoint("/old", LoggedBatch(3, {"0": FLIGHTS}), planned), ["0"]).planned.keys() == {
+        TopicPartition("gates", 1)
+    }
 
 
 def test_before_the_first_commit_the_initial_offsets_count() -> None:
@@ -74,7 +87,7 @@ def test_before_the_first_commit_the_initial_offsets_count() -> None:
     initial = {"0": {"flights": {"0": 0, "1": 2}}, "1": {"weather": {"0": 9}}}
     found = kafka_positions(SparkCheckpoint("/old", None, planned, initial))
     assert (found.batch_id, found.next_offsets) == (None, {F0: 0, F1: 2, W0: 9})
-    assert found.planned == (OffsetRange(F0, 0, 4), OffsetRange(F1, 2, 6))
+    assert found.planned == {F0: ReadRange(0, 4), F1: ReadRange(2, 6)}
 
 
 def test_a_source_without_records_yet_has_its_initial_offset() -> None:

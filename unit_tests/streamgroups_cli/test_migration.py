@@ -100,6 +100,19 @@ def test_O5_a_planned_batch_is_read_again_and_explained(cluster: CommandLine, ol
     assert "start the old query once with the trigger availableNow" in result.err
 
 
+def test_O5_a_partition_that_was_new_in_the_planned_batch_is_explained(cluster: CommandLine, old: Checkpoint) -> None:
+    old.plan(11, '{"flights":{"0":5,"1":6,"2":5}}')
+    result = cluster(*import_args(old.path, "--execute"))
+    assert committed(cluster) == {F0: 5, F1: 6}
+    assert (
+        "Warning: batch 11 is planned and not committed. Its output may exist, completely or in part. The group reads its "
+        "offsets again: flights-2[?,5). The checkpoint does not contain where a new partition begins (?): the group reads it "
+        "from its earliest record. To avoid that, start the old query once"
+    ) in result.err
+    assert "flights-2[?,5)" in cluster(*import_args(old.path, "--topic", "flights")).err
+    assert "Warning: batch" not in cluster(*import_args(old.path, "--topic", "flights:0")).err
+
+
 def test_a_planned_batch_without_records_repeats_nothing(cluster: CommandLine, old: Checkpoint) -> None:
     old.plan(11, '{"flights":{"0":5,"1":6}}')
     assert "Warning" not in cluster(*import_args(old.path)).err

@@ -91,12 +91,7 @@ def chosen_batch(files: CheckpointFiles, batch_id: int | None) -> tuple[int, int
 
 def records_of(sources: Sequence[SourceBatch]) -> str:
     """The records of a batch, for messages."""
-    ranges = [
-        f"{tp}[{'?' if it.next_offset is None else it.next_offset},{it.end_offset})"
-        for source in sources
-        for tp, it in sorted(source.ranges.items())
-        if it.count != 0
-    ]
+    ranges = [f"{tp}{it}" for source in sources for tp, it in sorted(source.ranges.items()) if it.count != 0]
     others = [
         f"source {it.name} from {json.dumps(it.start)[:100]} to {json.dumps(it.end)[:100]}"
         for it in sources

@@ -79,7 +79,7 @@ def plan_from_checkpoint(
     moves = plan(ToListed(next_offsets), facts, group_id=group_id)
     if not nearest:
         _reject_outside(checkpoint, out_of_range(moves))
-    _explain(checkpoint, positions, next_offsets)
+    _explain(checkpoint, positions, scope)
     written_ms = checkpoint.written_ms
     if written_ms is not None and (age_ms := max(0, cluster.now_ms() - written_ms)) < _RECENT_MS:
         print_message(
@@ -121,16 +121,20 @@ def _reject_outside(checkpoint: SparkCheckpoint, outside: Sequence[Move]) -> Non
 
 
 def _explain(
-    checkpoint: SparkCheckpoint, positions: KafkaPositions, next_offsets: Mapping[TopicPartition, int]
+    checkpoint: SparkCheckpoint, positions: KafkaPositions, scope: Mapping[str, frozenset[int] | None]
 ) -> None:
     after = "before the first batch" if positions.batch_id is None else f"after batch {positions.batch_id}"
     print_message(f"These are the positions of the checkpoint '{checkpoint.location}' {after}, its last committed one.")
-    planned = [r for r in positions.planned if r.topic_partition in next_offsets]
+    planned = {tp: it for tp, it in positions.planned.items() if is_in_scope(tp, scope)}
     if checkpoint.planned is not None and planned:
-        count = sum(map(len, planned))
+        counts = [it.count for it in planned.values()]
+        known = [it for it in counts if it is not None]
+        is_known = len(known) == len(counts)
+        new = "The checkpoint does not contain where a new partition begins (?): the group reads it from its earliest record. "
         print_message(
             f"Warning: batch {checkpoint.planned.batch_id} is planned and not committed. Its output may exist, completely "
-            f"or in part. The group reads its {count} offsets again: {listed(planned)}. To avoid that, start the "
+            f"or in part. The group reads its {f'{sum(known)} ' if is_known else ''}offsets again: "
+            f"{listed(f'{tp}{it}' for tp, it in planned.items())}. {'' if is_known else new}To avoid that, start the "
             "old query once with the trigger availableNow, which finishes the batch, and repeat this import."
         )
     if checkpoint.operators:
