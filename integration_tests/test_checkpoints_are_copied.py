@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from integration_tests.command_line import streamgroups
 from integration_tests.spark_kafka import spark_kafka_jars
 from integration_tests.tiers import LONG
+from streamgroups.checkpoints.spark_copy import replaced_files
 from streamgroups.spark_features import release_of
 from streamgroups_testkit.producing import produce
 from unit_tests.requirements import without
@@ -133,6 +134,12 @@ def test_C5_a_query_of_files_continues_from_a_copy(spark: SparkSession, store: s
     (half / "metadata").unlink()
     with pytest.raises(PySparkException):
         _run(_files(session, tmp_path / "input"), half)
+
+    # A copy of batch 0 before its last file, with the file 'metadata' that earlier versions create.
+    _copy(tmp_path / "old", tmp_path / "first", "--batch", "0")
+    (tmp_path / "first" / "offsets" / "0").write_text(replaced_files(0)["offsets/0"])
+    with pytest.raises(StreamingQueryException, match="This copy is incomplete"):
+        _run(_files(session, tmp_path / "input"), tmp_path / "first")
 
     _write(tmp_path / "input", range(6, 9))
     undisturbed = before | _run(_files(session, tmp_path / "input"), tmp_path / "old")

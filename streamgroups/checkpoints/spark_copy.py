@@ -8,7 +8,8 @@ batch before it, and fails if only the latter do not exist; ``FileStreamSource``
 
 Spark 4.2 rejects a checkpoint without the file ``metadata``. Earlier versions create one with a new id, so they would start an
 incomplete copy. The offsets of the batch before the last one are therefore written after all other files, and only ``metadata``
-follows.
+follows. Batch 0 has no batch before it. The file of its offsets first contains a text that each version of Spark rejects
+(``MetadataVersionUtil.validateVersion``), and the offsets replace it after all other files.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _METADATA = re.compile(r"state/\d{1,18}/_metadata/(?:metadata|v2/(\d{1,18}))", r
 _OF_BATCH = re.compile(r"(\d{1,18})(?:_.*)?", re.ASCII)
 #: The name of the only store of an operator.
 _DEFAULT_STORE = "default"
+#: Spark requires a version at the beginning, such as ``v1``.
+_INCOMPLETE = "This copy is incomplete. Delete it, and copy the checkpoint again."
 #: Folders of a store that contain the parts of full files of RocksDB.
 _PARTS = ("SSTs", "logs")
 
@@ -240,9 +243,20 @@ def in_order(batch_id: int, sources: Sequence[str], state: Collection[str]) -> l
 
     >>> in_order(7, ["sources/0/0"], {"state/0/0/8.delta"})
     ['offsets/7', 'commits/7', 'sources/0/0', 'state/0/0/8.delta', 'offsets/6']
+    >>> in_order(0, ["sources/0/0"], {"state/0/0/1.delta"})
+    ['commits/0', 'sources/0/0', 'state/0/0/1.delta', 'offsets/0']
     """
-    before = [f"offsets/{batch_id - 1}"] if batch_id else []
-    return [f"offsets/{batch_id}", f"commits/{batch_id}", *sources, *sorted(state), *before]
+    first, last = ([f"offsets/{batch_id}"], f"offsets/{batch_id - 1}") if batch_id else ([], "offsets/0")
+    return [*first, f"commits/{batch_id}", *sources, *sorted(state), last]
+
+
+def replaced_files(batch_id: int) -> dict[str, str]:
+    """Returns the files with which a copy begins, and which :func:`in_order` replaces. Spark rejects the copy until then.
+
+    >>> replaced_files(7)
+    {}
+    """
+    return {} if batch_id else {"offsets/0": _INCOMPLETE}
 
 
 def with_group(log: str, group_id: str) -> str:

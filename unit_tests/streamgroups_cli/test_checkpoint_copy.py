@@ -228,6 +228,42 @@ def test_a_file_that_is_deleted_meanwhile_makes_no_complete_copy(
     assert "a file of the old checkpoint was deleted meanwhile" in result.err
 
 
+@pytest.mark.parametrize("failing", ["commits/0", "sources/0/0", "offsets/0", "metadata"])
+def test_C5_an_incomplete_copy_of_batch_0_is_recognized(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Spark 4.0 and 4.1 start a checkpoint without 'metadata', and batch 0 has no batch before it."""
+    old = write(tmp_path / "old", {**stateless({0: KAFKA[4], 1: KAFKA[5]}, committed=1), "sources/0/0": "v1\n{}"})
+    names = {failing: "copy" if failing in content(old) and failing != "metadata" else "write"}
+
+    def fails(self: CheckpointFiles, path: str, *more: object) -> None:
+        if path == failing:
+            raise OSError(5, "Input/output error")
+        original(self, path, *more)  # type: ignore[arg-type]
+
+    original = getattr(CheckpointFiles, names[failing])
+    monkeypatch.setattr(CheckpointFiles, names[failing], fails)
+    assert copy(cli, old, tmp_path / "new", "--batch", "0", "--execute").code == 4
+    found = content(tmp_path / "new")
+    assert "metadata" not in found
+    if failing != "metadata":
+        # Spark reads the last file of the offset log first, and rejects this one.
+        assert found["offsets/0"] == b"This copy is incomplete. Delete it, and copy the checkpoint again."
+    monkeypatch.undo()
+    verified = cli("checkpoint", "verify", str(tmp_path / "new"))
+    assert (verified.code, "metadata" in verified.out) == (1, True)
+
+
+def test_C5_a_complete_copy_of_batch_0(cli: CommandLine, tmp_path: Path) -> None:
+    old = write(tmp_path / "old", stateless({0: OWN[1], 1: OWN[2]}, committed=1))
+    for new, more in (("same", []), ("shadow", ["--group", "shadow"])):
+        assert copy(cli, old, tmp_path / new, "--batch", "0", "--execute", *more).code == 0
+        assert sorted(content(tmp_path / new)) == ["commits/0", "metadata", "offsets/0"]
+        assert cli("checkpoint", "verify", str(tmp_path / new)).code == 0
+    assert (tmp_path / "same/offsets/0").read_bytes() == (old / "offsets/0").read_bytes()
+    assert '"group":"shadow"' in (tmp_path / "shadow/offsets/0").read_text()
+
+
 def test_C5_a_copy_for_another_group(cli: CommandLine, tmp_path: Path) -> None:
     old = write(tmp_path / "old", stateless(OWN, committed=2))
     assert "the copy belongs to group board, as the old query does" in copy(cli, old, tmp_path / "new").err

@@ -16,6 +16,7 @@ from streamgroups.checkpoints.spark_batches import SourceBatch, SourceKind
 from streamgroups.checkpoints.spark_copy import (
     files_of_state,
     in_order,
+    replaced_files,
     spark_location,
     with_group,
     with_schemas_at,
@@ -229,6 +230,8 @@ def write_copy(plan: CopyPlan, files: CheckpointFiles, target: CheckpointFiles) 
 
     *most, last = plan.paths
     try:
+        for path, text in replaced_files(plan.batch.batch_id).items():
+            target.write(path, text.encode())
         write(most[0])
         with ThreadPoolExecutor(_THREADS) as pool:
             # The results are read for their errors.
