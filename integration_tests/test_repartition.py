@@ -323,9 +323,51 @@ def test_S12_operators_accept_the_keys_and_other_keys_fail(
     written = [(str(i), f"A{i % 5}") for i in range(20)] + [("null", None)]
     assert Counter((row.flight, row.airport) for row in rows) == Counter(written)
 
-    wrong = counted(read(["flight"], **{"group.id": f"{group}-wrong"}), ["flight"]).writeStream.format("noop")
-    with pytest.raises(StreamingQueryException, match="has another key than that of the columns flight"):
-        run(wrong.option("checkpointLocation", str(tmp_path / "wrong")))
+    wrong = read(["flight"], **{"group.id": f"{group}-wrong"})
+    for name, df in {"counted": counted(wrong, ["flight"]), "airports": wrong.select("airport")}.items():
+        query = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / name))
+        with pytest.raises(StreamingQueryException, match="has another key than that of the columns flight"):
+            run(query)
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "text"),
+    [
+        (lambda df: df.select("flight"), '{"flight":"1","airport":"A2"}', "has another key than that of the columns"),
+        (lambda df: df.select("offset"), '{"flight":"1","airport":null}', "has another key than that of the columns"),
+        # Spark moves the filter of a query to the source if it can.
+        (lambda df: df.where("key = X'00'"), '{"airport":"A2"}', "has another key than that of the columns"),
+        (lambda df: df.where("offset < 0").select("offset"), None, "has no value"),
+        (lambda df: df.select("offset"), "\n", "has no value"),
+    ],
+    ids=["another column", "the offset", "a filter", "no value", "an empty value"],
+)
+def test_S12_a_reader_fails_for_a_foreign_record_whatever_it_reads(
+    spark: SparkSession,
+    bootstrap: str,
+    group: str,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    change: Callable[[DataFrame], DataFrame],
+    value: str | None,
+    text: str,
+) -> None:
+    topic = new_topic(1)
+    producer = ordered_producer(bootstrap)
+
+    def read() -> int:
+        options = {"kafka.bootstrap.servers": bootstrap, "group.id": group}
+        columns = "flight string, airport string"
+        df = change(sg.read_repartitioned(spark, topic=topic, by=["airport"], columns=columns, options=options))
+        return run(df.writeStream.format("noop").option("checkpointLocation", str(tmp_path)))
+
+    producer.produce(topic, '{"flight":"0","airport":"A1"}', "A1")
+    assert producer.flush(30) == 0
+    assert read() == 1
+    producer.produce(topic, value, None if text == "has no value" else "A1")
+    assert producer.flush(30) == 0
+    with pytest.raises(StreamingQueryException, match=text):
+        read()
 
 
 def test_P4_S12_records_that_a_value_cannot_contain_end_no_query(

@@ -38,7 +38,7 @@ from streamgroups_spark.sinks.sink_options import parse_sink
 _PLACE = ("key", "topic", "partition", "offset", "timestampType")
 #: Kafka's clients distribute records without a key over all partitions.
 _PARTITION_WITHOUT_KEY = 0
-_ROW = "row"
+_ROW, _TASK = "row", "task"
 
 
 def repartition(
@@ -160,22 +160,21 @@ def read_repartitioned(
     schema = columns if isinstance(columns, StructType) else columns_of(columns, "columns", "airport string, delay int")
     _check(schema, by)
     reader = spark.readStream.format(FORMAT).options(**_reading(topic, options))
-    value = F.coalesce(F.col("value").cast("string"), F.raise_error(F.lit(_foreign(topic, "has no value"))))
     own = [name for name in ("key", "topic", "partition", "offset", "timestamp") if name not in schema.names]
-    parsed = reader.load().select(F.col("key").alias("record_key"), "*", from_value(value, schema).alias(_ROW))
+    row = from_value(F.col("value").cast("string"), schema).alias(_ROW)
+    parsed = reader.load().select(F.col("key").alias("record_key"), F.spark_partition_id().alias(_TASK), "*", row)
     cells = {field.name: column_of(F.col(_ROW), field) for field in schema.fields}
     has_key = F.col("record_key").eqNullSafe(record_key(schema, by, cells))
-    error = F.raise_error(F.lit(_foreign(topic, f"has another key than that of the columns {', '.join(by)}")))
-
-    def read(name: str) -> Column:
-        # Each operator reads its key columns, so the optimizer keeps this check.
-        return (
-            marked(F.when(has_key, cells[name]).otherwise(error), topic, by, name)
-            if name in by
-            else cells[name].alias(name)
-        )
-
-    return parsed.select(*map(read, schema.names), *own)
+    no_value, other_key = (
+        F.raise_error(F.lit(_foreign(topic, what))).cast("boolean")
+        for what in ("has no value", f"has another key than that of the columns {', '.join(by)}")
+    )
+    # Spark keeps a filter, whatever columns the query reads. No filter of the query moves before this one, because it is
+    # nondeterministic. Nor does this one move before a nondeterministic column, where Spark would parse each value twice.
+    in_task = F.col(_TASK) == F.spark_partition_id()
+    is_own = F.when(F.col(_ROW).isNull(), no_value).when(has_key, in_task).otherwise(other_key)
+    read = (marked(cell, topic, by, name) if name in by else cell.alias(name) for name, cell in cells.items())
+    return parsed.where(is_own).select(*read, *own)
 
 
 def _values(df: DataFrame, schema: StructType, *, with_letters: bool) -> list[Column]:
