@@ -2,7 +2,7 @@
 
 ``golden/spark_checkpoints`` has a checkpoint for versions of Spark and kinds of state stores: windows over a source of files,
 with 2 partitions, in the last six batches of a query over 8 files. Earlier ones were deleted, as Spark's retention does. ``ids`` has
-state files with unique ids.
+state files with unique ids. ``compressed`` has the last seven batches of such queries with other codecs of the state files.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from unit_tests.cli_runner import CommandLine
@@ -170,6 +171,85 @@ def test_the_number_of_partitions_is_that_of_the_batch(cli: CommandLine, tmp_pat
     (tmp_path / "state/0/2/16.snapshot").unlink()
     code, found = verified(cli, tmp_path)
     assert (code, found["restorable_batches"]) == (1, [11, 12, 13, 14])
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy"])
+@pytest.mark.parametrize("store", ["hdfs", "ids"])
+def test_C5_each_truncated_file_of_other_codecs_is_found(
+    cli: CommandLine, tmp_path: Path, store: str, codec: str
+) -> None:
+    whole = golden(f"compressed/4.2-{store}-{codec}", tmp_path)
+    code, found = verified(cli, whole)
+    assert (code, found["problems"], found["unverified"]) == (0, [], [])
+    assert found["restorable_batches"] == [3, 4, 5, 6, 7, 8]
+    changes = sorted(it for it in (whole / "state/0/1").iterdir() if it.suffix in (".delta", ".snapshot", ".changelog"))
+    assert len(changes) == (10 if store == "hdfs" else 9)
+    needed = set()
+    for path in changes:
+        content = path.read_bytes()
+        for end in (1, len(content) // 2, len(content) - 1):
+            path.write_bytes(content[:end])
+            code, found = verified(cli, whole)
+            problems = {it["file"] for it in found["problems"]}
+            assert (code, problems) in ((0, set()), (1, {str(path.relative_to(whole))})), path
+            needed |= problems
+        path.write_bytes(content)
+    assert len(needed) >= 7
+
+
+def test_C5_files_whose_end_is_not_marked_are_listed(cli: CommandLine, tmp_path: Path) -> None:
+    golden("compressed/4.2-hdfs-lzf", tmp_path)
+    code, found = verified(cli, tmp_path)
+    assert (code, found["problems"]) == (0, [])
+    assert {it["file"] for it in found["unverified"]} >= {f"state/0/1/{n}.delta" for n in (4, 5, 6, 7, 8)}
+    reason = "its compression (lzf) does not mark the end of a file"
+    assert {it["reason"] for it in found["unverified"]} == {reason}
+    out = cli("checkpoint", "verify", str(tmp_path)).out
+    assert f"0 problems, {len(found['unverified'])} not verified. Batches that can be restored: 3 to 8" in out
+    assert "state/0/1/8.delta" in out
+    assert f"is not verified: {reason}" in out
+    # A checksum contains the size.
+    for path in (tmp_path / "state").rglob("*.*"):
+        write(tmp_path, {f"{path.relative_to(tmp_path)}.crc": _checksum(path)})
+    code, found = verified(cli, tmp_path)
+    assert (code, found["problems"], found["unverified"]) == (0, [], [])
+    path = tmp_path / "state/0/1/8.delta"
+    path.write_bytes(path.read_bytes()[:-1])
+    code, found = verified(cli, tmp_path)
+    assert (code, [it["file"] for it in found["problems"]]) == (1, ["state/0/1/8.delta"])
+
+
+def test_C5_a_snappy_file_whose_last_block_is_full_is_listed(cli: CommandLine, tmp_path: Path) -> None:
+    path = golden("compressed/4.2-hdfs-snappy", tmp_path) / "state/0/1/8.delta"
+    block = pa.compress(b"\xff" * 32_768, codec="snappy", asbytes=True)
+    path.write_bytes(path.read_bytes()[:16] + 2 * (len(block).to_bytes(4, "big") + block))
+    code, found = verified(cli, tmp_path)
+    assert (code, found["problems"]) == (0, [])
+    reason = "its last block is full, so blocks after it can be missing"
+    assert found["unverified"] == [{"file": "state/0/1/8.delta", "reason": reason, "batches": [7]}]
+
+
+@pytest.mark.parametrize("damage", [b"", b"LZ4Block", b"\0" * 100])
+@pytest.mark.parametrize("codec", ["zstd", "snappy"])
+def test_a_file_of_another_codec_is_damaged(cli: CommandLine, tmp_path: Path, codec: str, damage: bytes) -> None:
+    path = golden(f"compressed/4.2-ids-{codec}", tmp_path) / "state/0/1"
+    [damaged] = path.glob("9_*.changelog")
+    damaged.write_bytes(damage)
+    code, found = verified(cli, tmp_path)
+    assert (code, {it["file"] for it in found["problems"]}) == (1, {str(damaged.relative_to(tmp_path))})
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy"])
+def test_a_copy_reads_the_lineage_of_other_codecs(cli: CommandLine, tmp_path: Path, codec: str) -> None:
+    old, new = golden(f"compressed/4.2-ids-{codec}", tmp_path / "old"), tmp_path / "new"
+    copied = cli("checkpoint", "copy", str(old), str(new), "--batch", "6", "--execute")
+    assert copied.code == 0, copied.err
+    code, found = verified(cli, new)
+    assert (code, found["problems"], found["restorable_batches"]) == (0, [], [6])
+
+
+def _checksum(path: Path) -> str:
+    return json.dumps({"algorithm": "CRC32C", "value": 7, "mainFileSize": path.stat().st_size, "timestampMs": 1})
 
 
 @pytest.mark.parametrize("size_bytes", [1, 20, 21, 30])

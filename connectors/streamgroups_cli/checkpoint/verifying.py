@@ -26,7 +26,7 @@ from streamgroups.errors import OffsetFormat, StateDamaged
 from streamgroups.tables import Column, Table
 from streamgroups_admin.checkpoints.batches import query_id
 from streamgroups_admin.checkpoints.checkpoint_files import CheckpointFiles, require_checkpoint, translated
-from streamgroups_admin.checkpoints.state_contents import StateContentsOf
+from streamgroups_admin.checkpoints.state_contents import FileCheck, StateContentsOf
 from streamgroups_cli.checkpoint.arguments import Location
 from streamgroups_cli.exits import ExitCode
 from streamgroups_cli.output import Output, OutputOption, emit
@@ -43,6 +43,7 @@ class _Checked:
 
     files: CheckpointFiles
     problems: list[Problem] = field(default_factory=list)
+    unverified: list[Problem] = field(default_factory=list)
     offsets: dict[int, OffsetEntry] = field(default_factory=dict)
     commits: dict[int, CommitEntry] = field(default_factory=dict)
     read: int = 0
@@ -62,7 +63,8 @@ class _Checked:
 def verify(location: Location, output: OutputOption = Output.table) -> None:
     """Check the logs of a checkpoint, and the state files of all batches that can be restored. Exit code 1: a problem.
 
-    Sizes and ends of files are checked, not the rows in them. Nothing is written.
+    Sizes and ends of files are checked, not the rows in them. A file whose compression does not mark its end, and that has no
+    checksum, is listed as not verified, which is not a problem. Nothing is written.
     """
     with translated(location):
         files = CheckpointFiles(location)
@@ -72,10 +74,15 @@ def verify(location: Location, output: OutputOption = Output.table) -> None:
         broken = _check_state(checked, planned)
     restorable = [it for it in checked.commits if (it == 0 or it - 1 in checked.offsets) and it in checked.offsets]
     restorable = [it for it in restorable if it not in broken]
-    problems = sorted(checked.problems)
+    problems, unverified = sorted(checked.problems), sorted(checked.unverified)
     names = [column.name for column in _COLUMNS]
-    rows = [[it.path, it.text, spans(it.batches) if it.batches else None] for it in problems]
-    heading = f"{checked.read} files, {len(problems)} problems. Batches that can be restored: {spans(restorable)}"
+    shown = [*problems, *(Problem(it.path, f"is not verified: {it.text}", it.batches) for it in unverified)]
+    rows = [[it.path, it.text, spans(it.batches) if it.batches else None] for it in shown]
+    not_verified = f", {len(unverified)} not verified" if unverified else ""
+    heading = (
+        f"{checked.read} files, {len(problems)} problems{not_verified}. "
+        f"Batches that can be restored: {spans(restorable)}"
+    )
     emit(
         output,
         document=lambda: {
@@ -83,6 +90,7 @@ def verify(location: Location, output: OutputOption = Output.table) -> None:
             "files": checked.read,
             "restorable_batches": restorable,
             "problems": [dict(zip(names, (it.path, it.text, list(it.batches)), strict=True)) for it in problems],
+            "unverified": [{"file": it.path, "reason": it.text, "batches": list(it.batches)} for it in unverified],
         },
         tables=lambda: [Table(_COLUMNS, rows, heading)],
     )
@@ -124,8 +132,9 @@ def _check_state(checked: _Checked, planned: list[int]) -> set[int]:
     """Returns the batches whose state cannot be restored."""
     sizes = {path: int(it.size) for path, it in checked.files.below("state").items()}
     found: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+    unverified: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     contents = StateContentsOf(checked.files)
-    damages: dict[str, str | None] = {}
+    checks: dict[str, FileCheck] = {}
     stores = stores_in(sizes)
     operators = _Operators(checked, sizes)
     for batch_id, commit in checked.commits.items():
@@ -142,10 +151,13 @@ def _check_state(checked: _Checked, planned: list[int]) -> set[int]:
             if needs.missing is not None:
                 found[needs.missing, _NOT_THERE].add(batch_id)
             for path, size_bytes in needs.files.items():
-                text = _damage(path, size_bytes, entry.codec, sizes, contents, damages)
-                if text is not None:
-                    found[path, text].add(batch_id)
-    checked.read += len(damages)
+                check = _checked_file(path, size_bytes, entry.codec, sizes, contents, checks)
+                if check.problem is not None:
+                    found[path, check.problem].add(batch_id)
+                if check.unverified is not None:
+                    unverified[path, check.unverified].add(batch_id)
+    checked.read += len(checks)
+    checked.unverified += by_file(unverified)
     last = max(checked.commits, default=None)
     problems = by_file(found)
     missing = [it for it in problems if it.text == _NOT_THERE]
@@ -175,22 +187,22 @@ class _Operators:
         return found
 
 
-def _damage(
+def _checked_file(
     path: str,
     size_bytes: int | None,
     codec: str | None,
     sizes: Mapping[str, int],
     contents: StateContentsOf,
-    known: dict[str, str | None],
-) -> str | None:
-    """Why a state file cannot be used. Each file is read once."""
+    known: dict[str, FileCheck],
+) -> FileCheck:
+    """The check result of a state file. Each file is read once."""
     if path not in known:
         if path not in sizes:
-            known[path] = _NOT_THERE
+            known[path] = FileCheck(_NOT_THERE)
         elif size_bytes is not None and sizes[path] != size_bytes:
-            known[path] = f"has {sizes[path]} bytes instead of {size_bytes}"
+            known[path] = FileCheck(f"has {sizes[path]} bytes instead of {size_bytes}")
         else:
-            known[path] = contents.damage(path, sizes[path], codec, has_checksum=path + CHECKSUM in sizes)
+            known[path] = contents.check(path, sizes[path], codec, has_checksum=path + CHECKSUM in sizes)
     return known[path]
 
 
