@@ -110,7 +110,7 @@ def test_P4_a_table_accepts_a_letter_of_any_producer(postgres: str) -> None:
     }
     texts = {"error": "a\0b\ud800", "error_class": "\0", "details": [("a\0b", "\udfff\x1b[0m")]}
     failures = [
-        ({"step": "s", "topic": "t", "partition": 0, "offset": n, "timestamp": ms, **hostile, **texts}, 0)
+        {"step": "s", "topic": "t", "partition": 0, "offset": n, "timestamp": ms, **hostile, **texts}
         for n, ms in enumerate(EXTREME_TIMES_MS.values())
     ]
     letters = list(complete(failures, BatchOfLetters("q", 1_700_000_000_001, "board")))
