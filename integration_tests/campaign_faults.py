@@ -340,7 +340,7 @@ def _runs(process: psutil.Process, program: str) -> bool:
 
 
 def _kill_source(_: int, member: CampaignMember) -> None:
-    """Kills the processes of the sources of a member. Between two runs of its query there is none: then all its processes."""
+    """Kills the processes of the sources of a member; between two runs of its query, without one, all its processes."""
     found = [it for it in member.processes() if _runs(it, _SOURCE)]
     if not found:
         member.kill()
