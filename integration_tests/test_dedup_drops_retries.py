@@ -23,7 +23,7 @@ from integration_tests.programs import Program, running
 from integration_tests.tiers import LONG
 from streamgroups.errors import InvalidOption
 from streamgroups.monitoring.query_progress import DedupCounts, read_progress
-from streamgroups_testkit.producing import produce
+from streamgroups_testkit.producing import ordered_producer, produce
 from streamgroups_testkit.queries import shared_options
 from streamgroups_testkit.reading import (
     committed_offsets,
@@ -260,3 +260,32 @@ def test_X5_all_columns_are_kept_and_ids_have_several_columns(stream: DataFrame)
     df = stream.withColumn("day", F.to_date("timestamp"))
     returned = once(df, id=["key", "day"], scope="global")
     assert [(it.name, it.dataType) for it in returned.schema] == [(it.name, it.dataType) for it in df.schema]
+
+
+#: The ids (1, 1) and (2, n) have the same first 64 bits, or the same last 64 bits.
+SAME_HIGH, SAME_LOW = 2924133954913007334, 2096978715859986801
+
+
+def test_X5_an_id_has_several_columns_no_null_and_the_time_of_on(
+    spark: SparkSession, bootstrap: str, topic: str
+) -> None:
+    # Columns a and b, and the time in seconds.
+    returned = [(1, 1, 0), (1, 2, 1), (None, 1, 3), (None, 1, 3), (1, None, 4), (1, None, 4), (2, SAME_HIGH, 5)]
+    returned += [(2, SAME_LOW, 5), (1, 1, 10_000)]
+    rows = [*returned[:2], (1, 1, 2), *returned[2:]]
+    producer = ordered_producer(bootstrap)
+    for a, b, at_s in rows:
+        value = json.dumps({"a": a, "b": b, "at_s": at_s})
+        # The column timestamp of all records is about the same.
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    reader = spark.read.format("streamgroups").options(subscribe=topic, **{"kafka.bootstrap.servers": bootstrap})
+    fields = F.from_json(F.col("value").cast("string"), "a bigint, b bigint, at_s bigint")
+    df = reader.load().select("*", fields.alias("it")).select("*", "it.a", "it.b", "it.at_s")
+    df = df.withColumn("at", F.timestamp_seconds("at_s"))
+    ids = ((1, 1), (2, SAME_HIGH)), ((1, 1), (2, SAME_LOW))
+    halves = (F.expr(f"xxhash64({seed}, {a}L, {b}L)") for seed, it in enumerate(ids) for a, b in it)
+    [[high, same_high, low, same_low]] = spark.range(1).select(*halves).collect()
+    assert (high, low) == (same_high, same_low)
+    found = once(df, id=["a", "b"], on="at").orderBy("offset").select("a", "b", "at_s").collect()
+    assert [tuple(row) for row in found] == returned
