@@ -161,7 +161,9 @@ class Join(Operator):
                 ]
                 for name in self.names
             )
-            for (key, one, other, late), times in brute_force((left, right), (len(left), len(right)), How.FULL).items():
+            for (key, _, one, other, late), times in brute_force(
+                (left, right), (len(left), len(right)), How.FULL
+            ).items():
                 offsets = [NULL if it is None else int(it) for it in (one, other)]
                 row: Row = (partition, key or "", *offsets, late)
                 found[row] += times

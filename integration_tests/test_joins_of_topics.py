@@ -81,7 +81,7 @@ class Records:
         found: Counter[Row] = Counter()
         for partition, sides in enumerate(self.written):
             upto = until or (len(sides[0]), len(sides[1]))
-            for (key, one, other, late), times in brute_force(sides, upto, How.FULL).items():
+            for (key, _, one, other, late), times in brute_force(sides, upto, How.FULL).items():
                 row = partition, key, None if one is None else int(one), None if other is None else int(other), late
                 found[row] += times
         return found

@@ -29,13 +29,13 @@ TOPIC = TopicIdentity("MkU3", "59qr")
 WITHIN_US, DELAY_US = 14_000_000, 10_000_000
 RECORD = pa.struct([pa.field("n", pa.string())])
 
-#: Key, the left and the right record, and whether it is late.
-Row = tuple[str | None, str | None, str | None, bool]
+#: Both keys, the left and the right record, and whether it is late.
+Row = tuple[str | None, int | None, str | None, str | None, bool]
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record: its event time in seconds after an arbitrary time, or none; and its key, or none.
+    """A record: its event time in seconds after an arbitrary time, or none; and its two keys, each of them or none.
 
     A record with a watermark of the producer is a marker: no row.
     """
@@ -43,6 +43,7 @@ class Record:
     at_s: int | None
     key: str | None
     producer_s: int | None = None
+    site: int | None = 1
 
     @property
     def time_us(self) -> int | None:
@@ -61,7 +62,7 @@ Records = tuple[Sequence[Record], Sequence[Record]]
 
 
 def operator(how: How, delay_us: int | None = DELAY_US) -> JoinOperator:
-    return JoinOperator("paid", TOPICS, how, WITHIN_US, delay_us, (pa.string(),), RECORD)
+    return JoinOperator("paid", TOPICS, how, WITHIN_US, delay_us, (pa.string(), pa.int64()), RECORD)
 
 
 def brute_force(records: Records, upto: tuple[int, int], how: How) -> Counter[Row]:
@@ -81,7 +82,7 @@ def brute_force(records: Records, upto: tuple[int, int], how: How) -> Counter[Ro
                 continue
             if record.time_us < max(newest - DELAY_US, producer):
                 rows[_row(side, offset, record, is_late=True)] += 1
-            elif record.key is None:
+            elif record.key is None or record.site is None:
                 rows.update(_single(side, offset, record, how))
             else:
                 good.append((offset, record))
@@ -93,8 +94,9 @@ def brute_force(records: Records, upto: tuple[int, int], how: How) -> Counter[Ro
         for j, other in sides[1]:
             assert one.time_us is not None
             assert other.time_us is not None
-            if one.key == other.key and abs(one.time_us - other.time_us) <= WITHIN_US:
-                rows[one.key, f"{i}", f"{j}", False] += 1
+            is_same = (one.key, one.site) == (other.key, other.site)
+            if is_same and abs(one.time_us - other.time_us) <= WITHIN_US:
+                rows[one.key, one.site, f"{i}", f"{j}", False] += 1
                 matched[0].add(i)
                 matched[1].add(j)
     for side in (0, 1):
@@ -108,7 +110,7 @@ def brute_force(records: Records, upto: tuple[int, int], how: How) -> Counter[Ro
 def _row(side: int, offset: int, record: Record, *, is_late: bool = False) -> Row:
     own: list[str | None] = [None, None]
     own[side] = f"{offset}"
-    return record.key, own[0], own[1], is_late
+    return record.key, record.site, own[0], own[1], is_late
 
 
 def _single(side: int, offset: int, record: Record, how: How) -> list[Row]:
@@ -189,7 +191,7 @@ class Joining:
             rows.append(
                 [
                     {"topic": tp.topic, "partition": tp.partition, "offset": n, "time": records[n].time_us}
-                    | {"k0": records[n].key, "record": {"n": f"{n}"}}
+                    | {"k0": records[n].key, "k1": records[n].site, "record": {"n": f"{n}"}}
                     for n in range(it.read_from, it.range.end_offset)
                     if records[n].producer_us is None
                 ]
@@ -201,6 +203,7 @@ class Joining:
                 ("offset", pa.int64()),
                 ("time", pa.int64()),
                 ("k0", pa.string()),
+                ("k1", pa.int64()),
                 ("record", RECORD),
             ]
         )
@@ -214,4 +217,5 @@ def _rows(tables: list[pa.Table]) -> Iterator[Row]:
     for table in tables:
         for row in table.to_pylist():
             left, right = row.get("left"), row.get("right")
-            yield row["k0"], left and left["n"], right and right["n"], row.get("watermark") is not None
+            offsets = left and left["n"], right and right["n"]
+            yield row["k0"], row["k1"], *offsets, row.get("watermark") is not None

@@ -23,12 +23,12 @@ from unit_tests.examples import sequences
 from unit_tests.extreme_times import EXTREME_TIMES_US, LIMITS_US
 from unit_tests.streamgroups_operators.join_model import PLACES, TOPIC, Joining, Record, Row, brute_force, operator
 
-_ROWS = st.builds(
-    Record, st.one_of(st.none(), st.integers(0, 20), st.integers(0, 60)), st.sampled_from(["a", "b", None])
-)
+_TIMES = st.one_of(st.none(), *[st.integers(0, 20)] * 3, st.integers(0, 60))
+_ROWS = st.builds(Record, _TIMES, st.sampled_from(["a", "a", "b", None]), site=st.sampled_from([1, 1, 1, 2, 2, None]))
 _MARKERS = st.builds(Record, st.none(), st.none(), st.integers(0, 60))
-RECORDS = st.one_of(_ROWS, _ROWS, _ROWS, _MARKERS)
-SIDE = st.lists(RECORDS, max_size=25)
+RECORDS = st.one_of(*[_ROWS] * 6, _MARKERS)
+#: Most random lists without a minimum size have a few records only, without a match.
+SIDE = st.one_of(st.lists(RECORDS, max_size=25), st.lists(RECORDS, min_size=8, max_size=25))
 STEPS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans(), st.integers(1, 4)), max_size=12)
 
 
@@ -75,21 +75,41 @@ def test_W18_a_pair_meets_across_batches_in_both_orders() -> None:
     for upto in ((1, 0), (0, 1)):
         joining = Joining(How.INNER, ([early], [late]))
         assert joining.run(upto) == Counter()
-        assert joining.run((1, 1)) == {("a", "0", "0", False): 1}
+        assert joining.run((1, 1)) == {("a", 1, "0", "0", False): 1}
+
+
+def test_W18_records_match_if_all_their_keys_are_equal() -> None:
+    left = [Record(0, "a", site=site) for site in (1, 2, None)]
+    joining = Joining(How.FULL, (left, [Record(1, "a", site=2), Record(2, None), Record(3, "a", site=2)]))
+    # With a record of the same batch, and with a stored one.
+    unmatchable = {("a", None, "2", None, False): 1, (None, 1, None, "1", False): 1}
+    assert joining.run((3, 2)) == {("a", 2, "1", "0", False): 1} | unmatchable
+    assert joining.run((3, 3)) == {("a", 2, "1", "2", False): 1}
 
 
 def test_W18_a_left_record_without_a_match_waits_for_the_watermark_of_the_right_partition() -> None:
     joining = Joining(How.LEFT, ([Record(0, "a"), Record(100, "b")], [Record(24, "b"), Record(25, "b")]))
     assert joining.run((2, 0)) == Counter(), "the time of the left partition does not count"
     assert joining.run((2, 1)) == Counter(), "24 s less 10 s: a right record of 14 s is not late"
-    assert joining.run((2, 2)) == {("a", "0", None, False): 1}
+    assert joining.run((2, 2)) == {("a", 1, "0", None, False): 1}
+
+
+def test_W18_a_record_at_the_watermark_is_not_late() -> None:
+    joining = Joining(How.INNER, ([Record(20, "a"), Record(10, "a")], [Record(0, "a")]))
+    assert joining.run((2, 1)) == {("a", 1, "1", "0", False): 1}
+
+
+def test_W18_a_stored_record_can_have_its_first_match_in_the_batch_that_ends_its_wait() -> None:
+    joining = Joining(How.LEFT, ([Record(0, "a")], [Record(14, "a"), Record(25, "b")]))
+    assert joining.run((1, 0)) == Counter()
+    assert joining.run((1, 2)) == {("a", 1, "0", "0", False): 1}
 
 
 def test_W18_the_watermark_of_a_far_past_is_in_the_state() -> None:
     far_s = -4_400_000_000_000
     joining = Joining(How.LEFT, ([Record(far_s, "a"), Record(far_s - 100, "a")], []))
     assert joining.run((1, 0)) == Counter()
-    assert joining.run((2, 0)) == {("a", "1", None, True): 1}
+    assert joining.run((2, 0)) == {("a", 1, "1", None, True): 1}
 
 
 def test_W15_W18_a_marker_of_the_right_partition_ends_the_wait_of_a_left_record() -> None:
@@ -97,14 +117,14 @@ def test_W15_W18_a_marker_of_the_right_partition_ends_the_wait_of_a_left_record(
     right = [Record(None, None, producer_s=14), Record(None, None, producer_s=15), Record(14, "b")]
     joining = Joining(How.LEFT, (left, right), delay_us=None)
     assert joining.run((2, 1)) == Counter(), "a right record of 14 s is not late"
-    assert joining.run((2, 2)) == {("a", "0", None, False): 1}
-    assert joining.run((4, 3)) == {("a", "3", None, True): 1, ("b", None, "2", True): 1}
+    assert joining.run((2, 2)) == {("a", 1, "0", None, False): 1}
+    assert joining.run((4, 3)) == {("a", 1, "3", None, True): 1, ("b", 1, None, "2", True): 1}
 
 
 def test_W18_a_record_without_a_match_is_emitted_once_although_its_slice_stays() -> None:
     joining = Joining(How.LEFT, ([Record(1, "a"), Record(2, "b")], [Record(26, "x"), Record(27, "x"), Record(28, "x")]))
-    assert joining.run((2, 1)) == {("a", "0", None, False): 1}
-    assert joining.run((2, 2)) == {("b", "1", None, False): 1}
+    assert joining.run((2, 1)) == {("a", 1, "0", None, False): 1}
+    assert joining.run((2, 2)) == {("b", 1, "1", None, False): 1}
     assert joining.run((2, 3)) == Counter()
 
 
@@ -170,7 +190,7 @@ def brute_force_from(
     def shifted(end: tuple[int, int]) -> Counter[Row]:
         left, right = (records[first:] for records, first in zip(joining.records, began, strict=True))
         rows = brute_force((left, right), (end[0] - began[0], end[1] - began[1]), joining.how)
-        return Counter({(k, _plus(a, began[0]), _plus(b, began[1]), late): n for (k, a, b, late), n in rows.items()})
+        return Counter({(*k, _plus(a, began[0]), _plus(b, began[1]), late): n for (*k, a, b, late), n in rows.items()})
 
     return shifted(upto) - shifted(at)
 
@@ -209,7 +229,7 @@ def test_W18_a_producer_can_send_any_time(time_us: int | None) -> None:
     joining = Joining(How.FULL, (left, [Record(0, "a"), At(0, "x"), Record(100, "z")]))
     rows = joining.run((3, 3))
     is_readable = at_us is not None and abs(at_us) <= 1_000 * MAX_EVENT_TIME_MS
-    assert rows[("a", "0", "0", False)] == 1
+    assert rows[("a", 1, "0", "0", False)] == 1
     if not is_readable:
-        assert rows[("a", "1", None, False)] == rows[("x", None, "1", False)] == 1
-        assert rows[("b", "2", None, False)] == 1
+        assert rows[("a", 1, "1", None, False)] == rows[("x", 1, None, "1", False)] == 1
+        assert rows[("b", 1, "2", None, False)] == 1

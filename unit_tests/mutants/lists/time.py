@@ -486,6 +486,22 @@ MUTANTS = (
         "the state of a partition changes without that of its partner",
     ),
     Mutant(
+        "J10",
+        "joins",
+        "connectors/streamgroups_operators/joins/run.py",
+        "pairs(self._operator.key_names,",
+        "pairs(self._operator.key_names[:1],",
+        "records match if their first keys are equal",
+    ),
+    Mutant(
+        "J11",
+        "joins",
+        "connectors/streamgroups_operators/joins/side.py",
+        "for name in names:",
+        "for name in names[:1]:",
+        "a record with a null in its second key matches",
+    ),
+    Mutant(
         "W28",
         "windows",
         "streamgroups/query/operator_states.py",
