@@ -17,6 +17,7 @@ from unit_tests.streamgroups_operators.window_model import (
     AGGREGATES,
     RECORDS,
     START_MS,
+    Keys,
     Place,
     Record,
     aggregated,
@@ -45,7 +46,7 @@ def of_events(
 class Event:
     """An event, and the starts of the windows that count it."""
 
-    key: str | None
+    keys: Keys
     value: int | None
     begin: int
     windows: set[int]
@@ -59,7 +60,7 @@ class EventReference:
     newest: int | None = None
     events: list[Event] = field(default_factory=list)
     open: list[Event] = field(default_factory=list)
-    late: Counter[tuple[str | None, int]] = field(default_factory=Counter)
+    late: Counter[tuple[Keys, int]] = field(default_factory=Counter)
     dead: list[tuple[str, int | None]] = field(default_factory=list)
 
     @property
@@ -102,11 +103,11 @@ class EventReference:
         if not windows:
             self.dead.append(("late", begin))
             return
-        event = Event(record.key, record.value, begin, windows)
+        event = Event(record.keys, record.value, begin, windows)
         self.events.append(event)
         if end is None:
             self.open.append(event)
-        self._update(record.key, windows)
+        self._update(record.keys, windows)
 
     def _end(self, record: Record, begin: int, end: int) -> None:
         policy = self.operator.on_violation
@@ -116,7 +117,7 @@ class EventReference:
                 return
             if policy is OnViolation.ADJUST:
                 end = self._watermark
-        event = next((it for it in self.open if (it.key, it.begin) == (record.key, begin)), None)
+        event = next((it for it in self.open if (it.keys, it.begin) == (record.keys, begin)), None)
         if event is None:
             self.dead.append(("no start", end))
             return
@@ -125,23 +126,23 @@ class EventReference:
         event.windows -= removed
         if not event.windows:
             self.dead.append(("late", end))
-        self._update(record.key, removed)
+        self._update(record.keys, removed)
 
     @property
     def _starts(self) -> range:
         hop = self._shape.hop_ms
         return range(_EARLIEST_MS // hop * hop, _LATEST_MS, hop)
 
-    def _update(self, key: str | None, windows: set[int]) -> None:
+    def _update(self, keys: Keys, windows: set[int]) -> None:
         """Emitted windows have an update."""
-        self.late.update((key, a) for a in windows if a + self._shape.size_ms <= self._watermark)
+        self.late.update((keys, a) for a in windows if a + self._shape.size_ms <= self._watermark)
 
     def result(self) -> dict[Place, tuple[object, ...]]:
         """The current result of each emitted window."""
-        values: dict[tuple[str | None, int], list[int | None]] = {}
+        values: dict[tuple[Keys, int], list[int | None]] = {}
         for event in self.events:
             for a in event.windows:
                 if a + self._shape.size_ms <= self._watermark:
-                    values.setdefault((event.key, a), []).append(event.value)
+                    values.setdefault((event.keys, a), []).append(event.value)
         size = self._shape.size_ms
-        return {(key, a, a + size): (self.late[key, a], *aggregated(them)) for (key, a), them in values.items()}
+        return {(keys, a, a + size): (self.late[keys, a], *aggregated(them)) for (keys, a), them in values.items()}

@@ -44,6 +44,7 @@ INTERVAL, EDGE = EventShape.INTERVAL, EventShape.EDGE
 TENS = Hopping(10, 10)
 TIMES = st.integers(START_MS, START_MS + 120)
 KEYS, VALUES = st.sampled_from(["a", "b", None]), st.one_of(st.none(), st.integers(-5, 5))
+SITES = st.sampled_from([1, 1, None])
 INTERVALS = st.lists(
     st.builds(
         Record,
@@ -51,6 +52,7 @@ INTERVALS = st.lists(
         KEYS,
         VALUES,
         st.one_of(st.none(), st.integers(START_MS, START_MS + 200)),
+        site=SITES,
     ),
     max_size=40,
 )
@@ -62,6 +64,7 @@ EDGES = st.lists(
         st.sampled_from(["a", None]),
         VALUES,
         st.one_of(st.none(), st.integers(START_MS, START_MS + 200)),
+        site=SITES,
     ),
     max_size=40,
 )
@@ -142,6 +145,15 @@ def test_W19_an_end_ends_the_earliest_start_of_its_event(records: list[tuple[int
             queue.append(position)
     found = match(np.array([records[i][0] for i in ordered]), np.array([records[i][1] for i in ordered], bool))
     assert found.tolist() == expected
+
+
+def test_W19_an_end_has_the_values_of_all_key_columns_of_its_start() -> None:
+    starts, end = [Record(5, site=site) for site in (1, 2, None)], Record(5, until=8, site=2)
+    for batches in ([[*starts, end]], [starts, [end]]):
+        query = Query(of_events(EDGE, TENS))
+        rows = [row for records in [*batches, [Record(21, "z")]] for row in query.step(records)[1]]
+        found = {(row["k1"], row["start"], row["r0"]) for row in rows}
+        assert found == {(1, 0, 1), (2, 0, 1), (None, 0, 1), (1, 10, 1), (None, 10, 1)}
 
 
 # ---- intervals -------------------------------------------------------------------------------------------------------

@@ -35,7 +35,9 @@ OPERATORS = st.one_of(
     st.builds(lambda shape: operator(Windowing(shape, ProcessingTime())), TUMBLING_AND_HOPPING),
 )
 TIMES = st.integers(START_MS, START_MS + 80)
-RECORDS = st.lists(st.builds(Record, TIMES, st.sampled_from(["a", "b", None])), max_size=6)
+RECORDS = st.lists(
+    st.builds(Record, TIMES, st.sampled_from(["a", "b", None]), site=st.sampled_from([1, 2])), max_size=6
+)
 #: Batches: their records, how far the clock moves, how long before it an idle partition was polled.
 BATCHES = st.lists(st.tuples(RECORDS, st.integers(-5, 30), st.integers(0, 5)), max_size=12)
 

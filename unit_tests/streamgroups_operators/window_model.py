@@ -34,10 +34,14 @@ P0 = TopicPartition("flights", 0)
 TOPIC = TopicIdentity("c1", "t1")
 #: The start of the clock of tests, and of their event times.
 START_MS = 1_732_334_400_000
-RECORDS = pa.schema([("k0", pa.string()), ("a1", pa.float64()), ("a2", pa.int64()), ("a3", pa.int64())])
+RECORDS = pa.schema(
+    [("k0", pa.string()), ("k1", pa.int64()), ("a1", pa.float64()), ("a2", pa.int64()), ("a3", pa.int64())]
+)
 OUTPUT = pa.schema([("r0", pa.int64()), ("r1", pa.float64()), ("r2", pa.int64()), ("r3", pa.int64())])
-#: Key, start and end of a window.
-Place: TypeAlias = tuple[str | None, int, int]
+#: The values of both key columns.
+Keys: TypeAlias = tuple[str | None, int | None]
+#: Keys, start and end of a window.
+Place: TypeAlias = tuple[Keys, int, int]
 Row: TypeAlias = dict[str, Any]
 
 
@@ -63,11 +67,17 @@ class Record:
     #: The watermark of the producer that the record carries.
     producer_ms: int | None = None
     is_marker: bool = False
+    #: The second key.
+    site: int | None = 1
+
+    @property
+    def keys(self) -> Keys:
+        return self.key, self.site
 
 
 def operator(windowing: Windowing, delay_ms: int | None = 0, policy: OnViolation = OnViolation.KEEP) -> WindowOperator:
     schema = state_schema(windowing.shape, RECORDS, AGGREGATES)
-    return WindowOperator("windows", windowing, delay_ms, 1, AGGREGATES, schema, OUTPUT, policy)
+    return WindowOperator("windows", windowing, delay_ms, 2, AGGREGATES, schema, OUTPUT, policy)
 
 
 def by_event_time(shape: Shape, lateness_ms: int = 0, idle_timeout_ms: int | None = None, delay_ms: int | None = 0,
@@ -84,7 +94,7 @@ class Reference:
     data_ms: int = 0
     #: The time of all keys, and the windows of each key.
     time: WindowStates = field(default_factory=WindowStates)
-    keys: dict[str | None, WindowStates] = field(default_factory=dict)
+    keys: dict[Keys, WindowStates] = field(default_factory=dict)
     #: The values and the number of late records of each window.
     panes: dict[Place, tuple[list[int | None], int]] = field(default_factory=dict)
     dead: list[tuple[str, int | None]] = field(default_factory=list)
@@ -100,8 +110,8 @@ class Reference:
         interval = None
         if record.time is not None:
             interval = Interval(record.time, record.time + 1 if record.until is None else record.until)
-        windowing, before = self.operator.windowing, self.keys.get(record.key, self.time)
-        self.keys[record.key], placed = place(windowing, before, interval, self.operator.on_violation, now_ms)
+        windowing, before = self.operator.windowing, self.keys.get(record.keys, self.time)
+        self.keys[record.keys], placed = place(windowing, before, interval, self.operator.on_violation, now_ms)
         if isinstance(placed, DeadLetter):
             self.dead.append((placed.why.value, placed.event_time_ms))
         else:
@@ -115,10 +125,10 @@ class Reference:
         shape = self.operator.windowing.shape
         is_late = isinstance(shape, Session) and reached(before.watermark, placed.time_ms + shape.gap_ms)
         for window in placed.windows:
-            joined = [self.panes.pop((record.key, w.start_ms, w.end_ms), ([], 0)) for w in {window, *placed.merged}]
+            joined = [self.panes.pop((record.keys, w.start_ms, w.end_ms), ([], 0)) for w in {window, *placed.merged}]
             values = [value for of_joined, _ in joined for value in of_joined]
             late = sum(it for _, it in joined) + (is_late or window in placed.updated)
-            self.panes[record.key, window.start_ms, window.end_ms] = [*values, record.value], late
+            self.panes[record.keys, window.start_ms, window.end_ms] = [*values, record.value], late
 
     def _advance(self, watermark: At) -> None:
         windowing = self.operator.windowing
@@ -184,6 +194,7 @@ def batch(among: Sequence[Record], first: int, partition: int = 0) -> pa.RecordB
             "time": pa.array([r.time for r in records], pa.int64()),
             "until": pa.array([r.until for r in records], pa.int64()),
             "k0": pa.array([r.key for r in records], pa.string()),
+            "k1": pa.array([r.site for r in records], pa.int64()),
             "a1": values.cast(pa.float64()),
             "a2": values,
             "a3": values,
@@ -286,7 +297,7 @@ def current(rows: Sequence[Row]) -> dict[Place, tuple[object, ...]]:
     found: dict[Place, Row] = {}
     for row in rows:
         if row["pane"] != "dead letter":
-            place = (row["k0"], row["start"], row["end"])
+            place = (row["k0"], row["k1"]), row["start"], row["end"]
             assert place not in found or found[place]["revision"] < row["revision"]
             found[place] = row
     return {
@@ -302,5 +313,5 @@ def dead(rows: Sequence[Row]) -> list[tuple[str, int | None]]:
 
 
 def brief(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-    """Start, end, key, count, kind and revision of each row, in a fixed order."""
+    """Start, end, first key, count, kind and revision of each row, in a fixed order."""
     return sorted(((r["start"], r["end"], r["k0"], r.get("r0"), r["pane"], r.get("revision")) for r in rows), key=str)

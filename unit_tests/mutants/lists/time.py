@@ -542,6 +542,14 @@ MUTANTS = (
         "the idle timeout counts the time in which a partition has available records",
     ),
     Mutant(
+        "W33",
+        "windows",
+        "connectors/streamgroups_operators/windows/pane_merging.py",
+        "key_numbers(definition.key_names, rows)",
+        "key_numbers(definition.key_names[:1], rows)",
+        "sessions whose first keys are equal are merged",
+    ),
+    Mutant(
         "BR1",
         "windows",
         "connectors/streamgroups_operators/windows/panes.py",
@@ -644,6 +652,14 @@ MUTANTS = (
         "return below + self._shape.size_ms if remains.any() else watermark_ms",
         "return watermark_ms",
         "a jump of the watermark emits all windows at once",
+    ),
+    Mutant(
+        "IE9",
+        "windows",
+        "connectors/streamgroups_operators/windows/edges.py",
+        '[*definition.key_names, "begin"]',
+        '[*definition.key_names[:1], "begin"]',
+        "an end ends an event with the same first key",
     ),
     Mutant(
         "LR1",
