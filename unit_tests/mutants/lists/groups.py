@@ -384,7 +384,7 @@ MUTANTS = (
     Mutant(
         "V4",
         "reset-requests",
-        "connectors/streamgroups_kafka/admin/metadata_store.py",
+        "connectors/streamgroups_kafka/client/config.py",
         '"isolation.level": "read_committed"',
         '"isolation.level": "read_uncommitted"',
         "metadata entries of an open transaction count",
