@@ -337,7 +337,11 @@ def main() -> int:
     holds = []
     with ExitStack() as stack:
         data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="campaign-broker-")))
-        kafka = stack.enter_context(EmbeddedKafka(settings.n_nodes, data_dir=data_dir, properties=BROKER_PROPERTIES))
+        kafka = stack.enter_context(
+            EmbeddedKafka(
+                settings.n_nodes, version=settings.kafka_version, data_dir=data_dir, properties=BROKER_PROPERTIES
+            )
+        )
         for sink in given.sinks:
             for protocol in given.protocols:
                 holds.append(one(kafka, settings, sink, protocol))

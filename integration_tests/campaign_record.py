@@ -52,6 +52,7 @@ class Recorded:
         sink: the sink; empty for processors.
         protocol: the group protocol.
         nodes: the number of brokers.
+        kafka: their release.
         sabotaged: the disabled safeguard; empty if all were enabled.
         faults: how often each fault was injected.
         records: the number of produced records.
@@ -64,6 +65,7 @@ class Recorded:
     sink: str
     protocol: str
     nodes: int
+    kafka: str
     sabotaged: str
     faults: Mapping[str, int]
     records: int
@@ -78,7 +80,7 @@ class Recorded:
         """The campaign of a line, as JSON.
 
         >>> line = {"day": "2013-01-01", "commit": "0123abc", "seed": 7, "records": 9, "faults": {"worker": 2}, "sabotaged": ""}
-        >>> Recorded.of(line | {"anomalies": {}}).workload
+        >>> Recorded.of(line | {"anomalies": {}, "versions": {"kafka": "4.1.2"}}).workload
         'processors'
         """
         counts = [int(result.get(name, 0)) for name in _VIOLATIONS]
@@ -89,6 +91,7 @@ class Recorded:
             sink=result.get("sink", ""),
             protocol=result.get("protocol", "classic"),
             nodes=result.get("nodes", 1),
+            kafka=result["versions"]["kafka"],
             sabotaged=result["sabotaged"],
             faults=result.get("victims") or result.get("faults") or {},
             records=result["records"],
@@ -149,12 +152,12 @@ def page(campaigns: Sequence[Recorded]) -> str:
 
 
 def _by_workload(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
-    groups: defaultdict[tuple[str, str, str, int], list[Recorded]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, str, int, str], list[Recorded]] = defaultdict(list)
     for it in campaigns:
-        groups[it.workload, it.sink, it.protocol, it.nodes].append(it)
+        groups[it.workload, it.sink, it.protocol, it.nodes, it.kafka].append(it)
     order = list(_WORKLOADS)
     rows = []
-    for (workload, sink, protocol, nodes), of in sorted(
+    for (workload, sink, protocol, nodes, kafka), of in sorted(
         groups.items(), key=lambda it: (order.index(it[0][0]), *it[0][1:])
     ):
         rows.append(
@@ -163,6 +166,7 @@ def _by_workload(campaigns: Sequence[Recorded]) -> list[dict[str, str]]:
                 "sink": _SINKS[sink],
                 "protocol": protocol,
                 "brokers": str(nodes),
+                "Kafka": kafka,
                 "faults": f"{sum(sum(it.faults.values()) for it in of):,}",
                 "records": f"{sum(it.records for it in of):,}",
                 "violations": f"{sum(it.violations for it in of):,}",

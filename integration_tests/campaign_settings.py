@@ -25,6 +25,7 @@ from integration_tests.campaign_turns import (
     revealing_turns,
     zombie_turns,
 )
+from streamgroups_broker import DEFAULT_KAFKA_VERSION
 
 SINKS, PROTOCOLS = ("kafka", "postgres", "delta"), ("classic", "consumer")
 
@@ -40,6 +41,7 @@ class Settings:
         sabotaged: the disabled safeguard; empty if all are enabled.
         n_members: the number of queries.
         n_nodes: the number of brokers.
+        kafka_version: their release.
         seed: the seed of the order of turns, and of the targets of resets.
         timeout_s: the timeout of one campaign, in seconds.
         faults_s: the time after which no more faults are injected, in seconds.
@@ -59,6 +61,7 @@ class Settings:
     sabotaged: str
     n_members: int
     n_nodes: int
+    kafka_version: str
     seed: int
     timeout_s: float
     faults_s: float
@@ -94,6 +97,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         "--savepoints", type=int, default=15, help="complete ones, for each sink and protocol; with --kind savepoints"
     )
     made.add_argument("--nodes", type=int, choices=(1, 2, 3), default=1, help="of the cluster; they are killed in turn")
+    made.add_argument("--kafka-version", default=DEFAULT_KAFKA_VERSION, help="the release of the cluster")
     made.add_argument("--per-second", type=int, default=400, help="the rate of the producer, in records")
     made.add_argument("--seed", type=int, default=1, help="of the order of turns")
     made.add_argument("--timeout", type=float, default=3600, help="seconds for each sink and protocol")
@@ -129,6 +133,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         sabotaged=given.sabotaged,
         n_members=given.members,
         n_nodes=given.nodes,
+        kafka_version=given.kafka_version,
         seed=given.seed,
         timeout_s=given.timeout,
         faults_s=given.minutes * 60,
@@ -177,6 +182,7 @@ def replay_command(settings: Settings, sink: str, protocol: str) -> str:
         "--sabotaged": (settings.sabotaged, ""),
         "--members": (settings.n_members, 2),
         "--nodes": (settings.n_nodes, 1),
+        "--kafka-version": (settings.kafka_version, DEFAULT_KAFKA_VERSION),
         "--resets": (settings.n_resets, 0),
         "--per-second": (settings.per_second, 400),
     }
