@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import unquote
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration_tests.campaign_windows import PARTITIONS
@@ -38,8 +38,17 @@ def patiently(read: Callable[[], Result]) -> Result:
 def create(bootstrap: str, topic: str, config: Mapping[str, str] = MappingProxyType({})) -> None:
     """Creates a topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    # With the default of the cluster: one copy on each of its nodes.
-    admin.create_topics([NewTopic(topic, PARTITIONS, config=dict(config))])[topic].result(30)
+
+    def created() -> None:
+        # With the default of the cluster: one copy on each of its nodes.
+        try:
+            admin.create_topics([NewTopic(topic, PARTITIONS, config=dict(config))])[topic].result(30)
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    # Nodes of a new cluster join it one after the other.
+    patiently(created)
 
 
 @contextmanager

@@ -128,8 +128,8 @@ class Zombies:
         before = self._resets.committed()
         self._wait_until(
             lambda: (
-                len(after := self._resets.committed()) == PARTITIONS
-                and all(n > before.get(p, 0) for p, n in after.items())
+                (after := self._resets.committed()).keys() >= set(range(PARTITIONS))
+                and all(after[p] > before.get(p, 0) for p in range(PARTITIONS))
             ),
             f"group {self._group} commits offsets of all partitions",
         )
@@ -138,7 +138,7 @@ class Zombies:
         wait_until(lambda: self._see_to_all() and condition(), what, _TIMEOUT_S)
 
     def _owners(self) -> dict[str, int]:
-        """The number of partitions of each member."""
+        """The number of partitions of each member, without those that a fault has added."""
         # A new client for each call. After a failure of the coordinator, an existing client can use the wrong broker
         # for minutes.
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
@@ -147,7 +147,10 @@ class Zombies:
         except (KafkaException, TimeoutError):
             # The coordinator of the group can be unavailable for a moment.
             return dict.fromkeys((it.name for it in self._members), 0)
-        return {member.client_id: len(member.assignment.topic_partitions) for member in found}
+        return {
+            member.client_id: sum(it.partition < PARTITIONS for it in member.assignment.topic_partitions)
+            for member in found
+        }
 
 
 def _all_owned(owners: dict[str, int]) -> bool:
