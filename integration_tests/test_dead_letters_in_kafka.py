@@ -239,6 +239,8 @@ def test_P4_rows_with_letters_are_never_written_as_rows(
     wrong: list[tuple[DataFrame, Any, str]] = [
         (rows, None, "'dead_letters' is not set"),
         (rows.withColumn("dead_letter", F.lit("no")), None, "is no dead letter"),
+        (rows.select("value", "DEAD_LETTER"), None, "has the name 'DEAD_LETTER'"),
+        (rows.select("value", "DEAD_LETTER"), sg.KafkaSink(bootstrap_servers=bootstrap, topic="dead"), "has the name"),
         (rows, sink, "is the topic of the output and of the dead letters"),
         (rows, sg.KafkaSink(bootstrap_servers=bootstrap), "has no topic"),
         (rows, "dead", "is str, which is no sink"),
@@ -246,3 +248,18 @@ def test_P4_rows_with_letters_are_never_written_as_rows(
     for df, dead_letters, what in wrong:
         with pytest.raises(InvalidOption, match=what):
             sg.exactly_once(df, sink=sink, dead_letters=dead_letters, checkpoint=checkpoint)
+    with pytest.raises(InvalidOption, match="has the name 'DEAD_LETTER'"):
+        sg.dedup(rows.select("value", "DEAD_LETTER"), id="value", horizon="1 hour")
+
+
+@pytest.mark.parametrize("mode", ["complete", "Update"])
+def test_X1_a_sink_that_adds_rows_rejects_other_output_modes(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], group: str, tmp_path: Path, mode: str
+) -> None:
+    topic = new_topic(1)
+    rows = flights(spark, bootstrap, topic, group).select("value")
+    sink = sg.KafkaSink(bootstrap_servers=bootstrap, topic=topic)
+    writer = sg.exactly_once(rows, sink=sink, checkpoint=str(tmp_path / "checkpoint"))
+    with pytest.raises(InvalidOption, match=f"Output mode '{mode}'"):
+        writer.outputMode(mode)
+    writer.outputMode("append")

@@ -17,6 +17,7 @@ from streamgroups.errors import (
     FencedMember,
     InvalidOption,
     PositionsDiffer,
+    RecordRejected,
     TransactionFailed,
 )
 from streamgroups.groups.join_policy import MembershipMode
@@ -26,12 +27,14 @@ from streamgroups.ports import Committed
 from streamgroups_kafka.membership.group_metadata import ConsumerGroupMetadata
 from streamgroups_kafka.transactions import task_output
 from streamgroups_kafka.transactions import transaction_requests as transaction_session
+from streamgroups_kafka.transactions.task_output import RejectedRecord
 from streamgroups_spark.messages.batch import BatchFacts, BatchWritten
-from streamgroups_spark.sinks import base, group_offsets, no_data_entries
+from streamgroups_spark.sinks import base, group_offsets, kafka_tasks, no_data_entries
 from streamgroups_spark.sinks import kafka as kafka_sink
 from streamgroups_spark.sinks.base import TaskOutput
 from streamgroups_spark.sinks.batch_info import BatchInfo, LoggedBatch
 from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
 from streamgroups_spark.sinks.sink_options import parse_sink
 from unit_tests.scripted_brokers import ScriptedBrokers
@@ -339,3 +342,16 @@ def test_what_two_tasks_wrote_to_is_found_however_little_it_is() -> None:
     ]
     assert task_output.written_twice(parts) == {TopicPartition("board", 0)}
     assert task_output.written_twice(reversed(parts)) == {TopicPartition("board", 0)}
+
+
+@pytest.mark.parametrize("is_too_large", [False, True])
+def test_P4_a_rejected_record_whose_text_is_not_utf8_is_a_letter(is_too_large: bool) -> None:
+    """Spark passes the bytes of a string unchanged."""
+    text = pa.array([b"UA\xff"], pa.binary()).view(pa.string())
+    headers = pa.array([[("trace", None)]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
+    row = pa.record_batch({"key": text, "value": text, "headers": headers, "topic": ["board"]})
+    error = RecordRejected("Too late.", remedy="Set a time.")
+    found = kafka_tasks._failure(RejectedRecord(row, error, is_too_large))
+    assert (found["key"], found.get("value")) == (b"UA\xff", None if is_too_large else b"UA\xff")
+    assert (found["headers"], found["details"]) == ([{"key": "trace", "value": None}], [("value_bytes", "3")])
+    pa.array([found], FAILURE_TYPE)

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_streamgroups import DefaultSource
 from streamgroups.errors import InvalidOption
 from streamgroups_spark import session
-from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+from streamgroups_spark.sinks.kafka import KafkaLettersDataSource, KafkaStreamWriter
 from streamgroups_spark.sinks.kafka_batch import KafkaBatchWriter
+from streamgroups_spark.sinks.ledger_writer import LedgerDataSource
 from streamgroups_spark.source.readers import BatchReader, RejectedStream, StreamReader
 
 OPTIONS = {"kafka.bootstrap.servers": "broker:9092", "group.id": "board", "subscribe": "flights"}
@@ -95,6 +97,13 @@ def test_S13_a_shared_stream_is_rejected() -> None:
 def test_S13_the_sink_rejects_its_options() -> None:
     with pytest.raises(InvalidOption, match="Did you mean 'topic'"):
         DefaultSource({**SINK, "tpic": "board"}).streamWriter(VALUE, False)
+
+
+@pytest.mark.parametrize("source", [DefaultSource, LedgerDataSource, KafkaLettersDataSource])
+def test_X1_the_output_mode_complete_is_rejected(source: type[DataSource]) -> None:
+    """Spark passes the whole result again in each batch."""
+    with pytest.raises(InvalidOption, match="Output mode 'complete'"):
+        source({**SINK, "checkpointLocation": "/checkpoints/board"}).streamWriter(VALUE, True)
 
 
 def test_invalid_options_keep_their_own_error() -> None:

@@ -40,12 +40,20 @@ def check_letters(df: DataFrame) -> None:
     """Checks that a column ``dead_letter`` of the DataFrame is one of this library.
 
     Raises:
-        InvalidOption: if it has another type.
+        InvalidOption: if it has another type, or its name is in another case: Spark resolves ``DEAD_LETTER`` to this column, and
+            its result has the name of the query.
     """
     for field in df.schema.fields:
-        if field.name.lower() == COLUMN and not is_failure(field.dataType):
+        if field.name.lower() != COLUMN:
+            continue
+        if not is_failure(field.dataType):
             raise InvalidOption(
                 f"The DataFrame has a column '{field.name}', which is no dead letter.", remedy="Rename the column."
+            )
+        if field.name != COLUMN:
+            raise InvalidOption(
+                f"The column '{COLUMN}' has the name '{field.name}': its dead letters would be rows of the output.",
+                remedy=f"Write {COLUMN} in lower case in the query.",
             )
 
 
@@ -143,9 +151,9 @@ def passes_letters(
     @wraps(step)
     def called(df: DataFrame, /, *args: _P.args, **kwargs: _P.kwargs) -> DataFrame:
         reject_in_flow(df, f"sg.{step.__name__}")
+        check_letters(df)
         if COLUMN not in df.columns:
             return step(df, *args, **kwargs)
-        check_letters(df)
         output = step(df.where(column(COLUMN).isNull()).drop(COLUMN), *args, **kwargs)
         earlier = df.where(column(COLUMN).isNotNull()).select(COLUMN)
         return output.unionByName(earlier, allowMissingColumns=True)

@@ -95,12 +95,15 @@ class StreamGroupsDataSource(DataSource):
         """Returns the writer of a streaming query to Kafka. Spark creates it in two processes for each batch.
 
         Raises:
-            InvalidOption: if an option of the sink is wrong, or the columns are not those of Spark's Kafka sink.
+            InvalidOption: if an option of the sink is wrong, the columns are not those of Spark's Kafka sink, or the output
+                mode is ``complete``.
         """
         from streamgroups_spark.sinks.kafka import KafkaStreamWriter
+        from streamgroups_spark.sinks.output_mode import reject_overwrite
         from streamgroups_spark.sinks.sink_options import check_output_schema, parse_sink
 
         prepare_python_worker()
+        reject_overwrite(overwrite)
         options = parse_sink(self.options, connections_file=self.connections_file)
         check_output_schema(schema, options)
         return KafkaStreamWriter(options, self.session, self.parallelism)

@@ -54,6 +54,7 @@ from streamgroups_spark.sinks.kafka_tasks import reject_shared_partitions, write
 from streamgroups_spark.sinks.letters.before_output import finish, write_first
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, write_to_topic
 from streamgroups_spark.sinks.no_data_entries import NoDataEntry
+from streamgroups_spark.sinks.output_mode import reject_overwrite
 from streamgroups_spark.sinks.sink_options import Delivery, SinkOptions, parse_sink
 
 logger = logging.getLogger(__name__)
@@ -305,5 +306,6 @@ class KafkaLettersDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Returns the writer of a streaming query. Spark creates it in two processes for each batch."""
         prepare_python_worker()
+        reject_overwrite(overwrite)
         options = parse_sink(self.options, connections_file=self.connections_file)
         return KafkaStreamWriter(options, self.session, self.parallelism, self.dead_letters)

@@ -58,11 +58,23 @@ def write_in_task(
     return TaskOutput(begun, written, written.records)
 
 
+#: The types of a rejected record. A string of Spark is not always UTF-8, so it has no text in Python.
+_AS_BYTES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])),
+}
+
+
 def _failure(record: RejectedRecord) -> dict[str, Any]:
     """Returns the value of the column ``dead_letter`` of a record that a broker rejects."""
-    names = [name for name in ("key", "value", "headers") if name in record.row.schema.names]
-    (content,) = record.row.select(names).to_pylist()
-    content = {name: it.encode() if isinstance(it, str) else it for name, it in content.items()}
+    content: dict[str, Any] = {
+        name: record.row.column(name).cast(type_)[0].as_py()
+        for name, type_ in _AS_BYTES.items()
+        if name in record.row.schema.names
+    }
+    for header in content.get("headers") or ():
+        header["key"] = header["key"] and header["key"].decode(errors="replace")
     size = len(content.get("value") or b"")
     if record.is_too_large:
         # A letter has the limit of its topic, which is usually the same.

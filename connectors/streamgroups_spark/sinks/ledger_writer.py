@@ -36,6 +36,7 @@ from streamgroups_spark.sinks.batch_info import BatchInfo, reported_states
 from streamgroups_spark.sinks.letters.bad_record_search import failure_of, write_isolated
 from streamgroups_spark.sinks.letters.good_rows import FAILURE_TYPE, GoodRows
 from streamgroups_spark.sinks.letters.of_batch import LetterOutput, letters_of, staged
+from streamgroups_spark.sinks.output_mode import reject_overwrite
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class LedgerDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Returns the writer of a streaming query. Spark creates it in two processes for each batch."""
         prepare_python_worker()
+        reject_overwrite(overwrite)
         checkpoint = self.options.get("checkpointLocation")
         if not checkpoint:
             raise InvalidOption(

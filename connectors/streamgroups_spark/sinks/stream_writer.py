@@ -18,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.bridge.unstarted_checkpoint import clear_unstarted
 from streamgroups_spark.internals.active_session import session_active
+from streamgroups_spark.sinks.output_mode import check_output_mode
 
 _CHECKPOINT = "checkpointLocation"
 _ASYNCHRONOUS = "asyncProgressTracking"
@@ -76,6 +77,16 @@ class SinkWriter(DataStreamWriter):
         for name, value in options.items():
             self._check(name, value)
         super().options(**options)
+        return self
+
+    def outputMode(self, outputMode: str) -> SinkWriter:  # noqa: N803
+        """See PySpark's ``DataStreamWriter.outputMode``.
+
+        Raises:
+            InvalidOption: for another mode than ``append``.
+        """
+        check_output_mode(outputMode)
+        super().outputMode(outputMode)
         return self
 
     def format(self, source: str) -> NoReturn:
