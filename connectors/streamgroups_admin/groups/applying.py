@@ -7,6 +7,7 @@ repeatedly. Source: SEMANTICS O1, O2.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -138,6 +139,6 @@ def _failed(cluster: Cluster, changes: Changes, account: _Account, undo: Undo, v
     total = done + sum(map(len, rest.values()))
     return PartlyDone(
         f"{done} of {total} partitions were {verb}.{whole} Not {verb}: {not_done}. {first.what}",
-        remedy=f"Apply the rest with: streamgroups groups import {path} --execute{undo.options}. "
-        f"Undo the changes with: streamgroups groups import {undo.path} --execute{undo.options}.",
+        remedy=f"Apply the rest with: streamgroups groups import {shlex.quote(str(path))} --execute{undo.options}. "
+        f"Undo the changes with: streamgroups groups import {shlex.quote(str(undo.path))} --execute{undo.options}.",
     )
