@@ -205,6 +205,29 @@ def test_S10_another_branch_of_a_query_receives_its_records(shared: Windows, top
         )
 
 
+def test_S10_two_operators_with_one_name_are_rejected(shared: Windows, topic: Topic, spark: SparkSession) -> None:
+    """They would have one state."""
+    frame = spark.readStream.format("streamgroups").options(**shared.options).load()
+    columns = ("window_start", "window_end", "key", "pane", "n")
+
+    def windows(of: str) -> DataFrame:
+        return sg.windows(
+            frame.where(f"value {of} cast('x' AS BINARY)").withColumn("key", F.expr("cast(key AS string)")),
+            on="timestamp", by=["key"], window=sg.shapes.tumbling("10s"), aggregate={"n": "count(*)"}, watermark_delay="0s",
+        ).select(*columns)  # fmt: skip
+
+    topic.write(0, 1, 12)
+    with shared.running("checkpoint", windows("=").union(windows("!="))) as query:
+        wait_until(lambda: query.exception() is not None, "the query is rejected")
+        assert "several operators with state over one stream, in different branches: windows" in str(query.exception())
+
+
+def test_S10_one_operator_in_two_branches_is_one_operator(shared: Windows, topic: Topic, spark: SparkSession) -> None:
+    rows = shared.define(window=sg.shapes.tumbling("10s"))
+    [stage] = {stream.stages for stream in read_streams(analyzed(rows.union(rows)))}
+    assert StageName.parse(stage[0]).id
+
+
 def _direct_columns(rows: DataFrame) -> DirectColumns | None:
     [stream] = read_streams(analyzed(rows))
     return StageName.parse(stream.stages[0]).direct_columns

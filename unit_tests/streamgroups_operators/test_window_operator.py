@@ -170,8 +170,11 @@ def test_S10_the_definition_names_everything_that_changes_results() -> None:
         replace(one, on_violation=OnViolation.DROP).form,
         replace(one, aggregates=one.aggregates[:3]).form,
         replace(one, schema=one.schema.set(0, pa.field("k0", pa.int64()))).form,
+        replace(one, columns=("carrier", "timestamp")).form,
+        replace(one, columns=("origin", "timestamp")).form,
+        replace(one, columns=("carrier", "eventTime")).form,
     }
-    assert len(forms) == 11
+    assert len(forms) == 14
 
 
 def test_S10_the_state_of_a_partition_names_its_range() -> None:

@@ -373,7 +373,7 @@ def test_a_session_that_was_emitted_and_grows_is_retracted() -> None:
 
 def test_the_form_of_a_state_names_what_must_not_change() -> None:
     form = plan_of(Windowing(tumbling(5))).form
-    assert form.startswith("tumbling('5ms') by event time, 1 keys, count(*), count(v), sum(v), avg(v)")
+    assert form.startswith("tumbling('5ms') by event time, 1 keys in columns (), count(*), count(v), sum(v), avg(v)")
     assert form.endswith("python(v), 1 buckets")
     assert plan_of(Windowing(tumbling(5), EventTime(9, 9))).form == form, "lateness and timeout may"
     for other in (

@@ -288,6 +288,8 @@ def test_S10_reports_of_earlier_batches_are_forgotten() -> None:
             "several operators with state over one stream, in different branches: delays, windows",
         ),
         ({}, {("minutes:chained",), ("minutes:chained", "peaks")}, "in different branches: minutes, peaks"),
+        ({}, {("windows:kind=windows+id=1",), ("windows:kind=windows+id=2",)}, "in different branches: windows"),
+        ({}, {("paid:orders:payments:1",), ("paid:orders:payments:2",)}, "in different branches: paid"),
         ({"minPartitions": "9"}, {("windows",)}, "Option 'minPartitions' splits partitions"),
         ({"maxRecordsPerPartition": "9"}, {("windows",)}, "Option 'maxRecordsPerPartition' splits partitions"),
     ],

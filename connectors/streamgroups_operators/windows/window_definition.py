@@ -48,6 +48,7 @@ class WindowDefinition:
         behind: the operator whose results are the records; ``None`` for records of the source. Only this operator advances
             the watermark.
         is_chained: whether another operator can process the results: the output has ``partition`` and ``offset``.
+        columns: the names of the columns that the query passes: of the keys, of the event time, and of the end of events.
     """
 
     name: str
@@ -63,13 +64,15 @@ class WindowDefinition:
     event_shape: EventShape = EventShape.POINT
     behind: str | None = None
     is_chained: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def form(self) -> str:
         """See :attr:`streamgroups_operators.operator.StatefulOperator.form`."""
         types = ", ".join(str(self.schema.field(key).type) for key in self.key_names)
         events = "" if self.event_shape is EventShape.POINT else f"{self.event_shape.value} events, "
-        return f"{self.windowing.shape} of {form_of(self.aggregates)} by ({types}), {events}{self._time_form}"
+        keys = f"by ({types}) in columns ({', '.join(self.columns)})"
+        return f"{self.windowing.shape} of {form_of(self.aggregates)} {keys}, {events}{self._time_form}"
 
     @property
     def _time_form(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from streamgroups.state.joined_topics import JoinedTopics
 
 _FLUSHES, _GROUP, _KEEPS_ON_RESET, _CHAINED = "flushes", "group", "keeps", "chained"
-_DIRECT, _KIND = "direct=", "kind="
+_DIRECT, _KIND, _ID = "direct=", "kind=", "id="
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class StageName:
         is_chained: whether another operator can process its output.
         direct_columns: the columns that the reader passes on; ``None`` if Spark passes the records to it.
         kind: the kind of the operator, for the form of the program. Empty for a join.
+        id: distinguishes the operator from others of the query with the same name. Empty without one.
     """
 
     operator: str
@@ -65,6 +66,7 @@ class StageName:
     is_chained: bool = False
     direct_columns: DirectColumns | None = None
     kind: str = ""
+    id: str = ""
 
     @property
     def in_form(self) -> str:
@@ -84,7 +86,7 @@ class StageName:
         ('windows:flushes', 'windows:flushes+group')
         """
         if self.topics is not None:
-            return f"{self.operator}:{self.topics.left}:{self.topics.right}"
+            return ":".join((self.operator, self.topics.left, self.topics.right, *([self.id] if self.id else [])))
         has = {
             _FLUSHES: self.flushes,
             _GROUP: self.has_group_time,
@@ -93,6 +95,7 @@ class StageName:
         }
         properties = [name for name, is_set in has.items() if is_set]
         properties += [f"{_KIND}{self.kind}"] if self.kind else []
+        properties += [f"{_ID}{self.id}"] if self.id else []
         properties += [] if self.direct_columns is None else [f"{_DIRECT}{self.direct_columns}"]
         return ":".join((self.operator, *(["+".join(properties)] if properties else [])))
 
@@ -105,11 +108,12 @@ class StageName:
         ('windows', True, False)
         """
         operator, *others = text.split(":")
-        if len(others) == 2:
-            return cls(operator, JoinedTopics(*others))
+        if len(others) > 1:
+            return cls(operator, JoinedTopics(*others[:2]), id="".join(others[2:]))
         properties = others[0].split("+") if others else []
         direct_columns = [it.removeprefix(_DIRECT) for it in properties if it.startswith(_DIRECT)]
         kinds = [it.removeprefix(_KIND) for it in properties if it.startswith(_KIND)]
+        ids = [it.removeprefix(_ID) for it in properties if it.startswith(_ID)]
         return cls(
             operator,
             flushes=_FLUSHES in properties,
@@ -118,4 +122,5 @@ class StageName:
             is_chained=_CHAINED in properties,
             direct_columns=DirectColumns.parse(direct_columns[0]) if direct_columns else None,
             kind=kinds[0] if kinds else "",
+            id=ids[0] if ids else "",
         )

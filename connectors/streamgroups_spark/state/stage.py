@@ -8,6 +8,7 @@ partitions, and the operator runs from their first record to their last. Source:
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -37,6 +38,9 @@ from streamgroups_spark.internals.pickle_checks import Shipped
 from streamgroups_spark.internals.private_spark import local_directory
 from streamgroups_spark.internals.python_worker import prepare_python_worker
 from streamgroups_spark.state.stage_task import FinishedTask, StageTask, States
+
+#: Enough for the operators of one query.
+_ID_CHARACTERS = 8
 
 
 class StateStage(Shipped):
@@ -69,7 +73,9 @@ class StateStage(Shipped):
         self._session, self._application, self._copies = session, application, copies
         # Spark names the function in the plan of the query, where its source finds it.
         direct_columns = None if direct is None else direct.direct_columns
-        self.__name__ = f"{STAGE}{stage_name(operator, flushes=flushes, direct_columns=direct_columns)}"
+        name = stage_name(operator, flushes=flushes, direct_columns=direct_columns)
+        # With an id: two operators with one name would have one state. The same DataFrame in two branches has one id.
+        self.__name__ = f"{STAGE}{replace(name, id=uuid.uuid4().hex[:_ID_CHARACTERS])}"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare_python_worker()

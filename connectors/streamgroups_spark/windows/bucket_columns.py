@@ -47,7 +47,8 @@ class WindowPlan:
         """The compatibility key of a state: another window definition would give wrong results instead of an error."""
         windowing, aggregates = self.operator.windowing, form_of(self.operator.aggregates)
         kind = "event time" if isinstance(windowing.boundary, EventTime) else "processing time"
-        return f"{windowing.shape} by {kind}, {self.operator.keys} keys, {aggregates}, {self.buckets} buckets"
+        keys = f"{self.operator.keys} keys in columns ({', '.join(self.operator.columns)})"
+        return f"{windowing.shape} by {kind}, {keys}, {aggregates}, {self.buckets} buckets"
 
 
 def to_bytes(table: pa.Table) -> bytes:

@@ -25,6 +25,7 @@ from streamgroups_spark.state.chains import TIMES, ResultTime, operator_before
 from streamgroups_spark.state.operator_plan import PLACE, check_keys, check_place, in_reading_stage, over_bounded_data
 from streamgroups_spark.windows.argument_checks import check_behind, watermark_delay_ms
 from streamgroups_spark.windows.query_columns import (
+    named_columns,
     output_columns,
     output_rows,
     parsed_aggregates,
@@ -89,6 +90,7 @@ def by_offset(
         events,
         upstream,
         chained,
+        named_columns(by, on, until),
     )
     if is_bounded:
         output = over_bounded_data(records, operator, rows)

@@ -23,6 +23,7 @@ from streamgroups_spark.windows.argument_checks import check_state
 from streamgroups_spark.windows.bucket_columns import PACKED, ROWS, Pack, Unpack, WindowPlan
 from streamgroups_spark.windows.processor import WindowProcessor, time_mode
 from streamgroups_spark.windows.query_columns import (
+    named_columns,
     output_columns,
     output_rows,
     parsed_aggregates,
@@ -58,7 +59,16 @@ def by_store(
     schema = state_schema(windowing.shape, stored_schema(records.schema), aggregates)
     output = arrow_schema(rows, df.sparkSession)
     operator = WindowOperator(
-        "windows", windowing, None, len(by), aggregates, schema, output, policy, scope=Scope.QUERY
+        "windows",
+        windowing,
+        None,
+        len(by),
+        aggregates,
+        schema,
+        output,
+        policy,
+        scope=Scope.QUERY,
+        columns=named_columns(by, on, until),
     )
     plan = WindowPlan(operator, buckets)
     emitted = (

@@ -173,6 +173,16 @@ def dead_letter(rows: DataFrame) -> Column:
     return F.when(F.col("pane") == PaneKind.DEAD_LETTER.value, letter).alias(COLUMN)
 
 
+def named_columns(by: Sequence[str], on: str | None, until: str | None) -> tuple[str, ...]:
+    """Returns the names of the columns that determine the results, for the definition of the state. Spark ignores case.
+
+    >>> named_columns(["Carrier"], "timestamp", None)
+    ('carrier', 'at timestamp')
+    """
+    times = [f"{kind} {name.lower()}" for kind, name in (("at", on), ("until", until)) if name is not None]
+    return (*map(str.lower, by), *times)
+
+
 def record_columns(
     df: DataFrame,
     on: str | None,
