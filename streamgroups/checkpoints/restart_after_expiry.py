@@ -129,6 +129,38 @@ It reads from the earliest offset: flights-1."
     return f"Group '{group_id}' has no committed offsets: they have expired, or were deleted. The query continues at {kept}.{others}"
 
 
+def lost_in_part(positions: Mapping[TopicPartition, int], earliest: Collection[TopicPartition], group_id: str) -> str:
+    """The warning for a query whose group has lost some of its offsets.
+
+    Args:
+        positions: the positions of the checkpoint at which it continues.
+        earliest: the partitions that it reads from the earliest offset, although other members may have read them.
+        group_id: the group.
+
+    >>> lost_in_part({TopicPartition("flights", 0): 20}, [], "board")
+    "Group 'board' has no committed offset of flights-0, but of other partitions: it has expired, was deleted, or was never committed. \
+The query continues at flights-0: 20."
+    """
+    lost = [str(tp) for tp in sorted({*positions, *earliest})]
+    causes = (
+        "it has expired, was deleted, or was never committed"
+        if len(lost) == 1
+        else "they have expired, were deleted, or were never committed"
+    )
+    offsets = "offset" if len(lost) == 1 else "offsets"
+    text = f"Group '{group_id}' has no committed {offsets} of {listed(lost)}, but of other partitions: {causes}."
+    if positions:
+        kept = listed([f"{tp}: {n}" for tp, n in sorted(positions.items())])
+        text += f" The query continues at {kept}."
+    if earliest:
+        text += (
+            f" The query reads from the earliest offset: {listed(list(map(str, sorted(earliest))))}. If other members have read these "
+            "partitions, their output is written again. To continue at another offset: stop the query, and commit the positions with "
+            f"streamgroups groups reset {group_id} --topic TOPIC:PARTITION --to-offset OFFSET --execute."
+        )
+    return text
+
+
 def _is_recreated(batch: BatchOffset, topic: str, identities: Mapping[str, TopicIdentity]) -> bool:
     return batch.identity(topic).differs_from(identities.get(topic, UNKNOWN))
 

@@ -40,6 +40,23 @@ def added(missing: Collection[TopicPartition], committed: Collection[TopicPartit
     return sorted(tp for tp in missing if tp.topic in last and tp.partition > last[tp.topic])
 
 
+def not_added(missing: Collection[TopicPartition], committed: Collection[TopicPartition]) -> list[TopicPartition]:
+    """The partitions without a committed offset that are before a partition of their topic that has one.
+
+    The group has lost their offsets, or has never committed one: a partition that was added has no offset until a batch reads it.
+
+    Args:
+        missing: partitions without a committed offset.
+        committed: the partitions of the same topics that have one.
+
+    >>> first, second, third = (TopicPartition("flights", p) for p in range(3))
+    >>> not_added([first, third], [second]) == [first]
+    True
+    """
+    last = {tp.topic: tp.partition for tp in sorted(committed)}
+    return sorted(tp for tp in missing if tp.partition < last.get(tp.topic, -1))
+
+
 def require_none(found: Sequence[TopicPartition], group_id: str) -> None:
     """Rejects added partitions.
 

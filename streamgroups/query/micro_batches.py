@@ -35,7 +35,7 @@ from streamgroups.groups.applied_reset import NO_RESET
 from streamgroups.groups.history import Kind, MemberEvent
 from streamgroups.groups.join_policy import MembershipMode
 from streamgroups.groups.membership import InFlight, Owned
-from streamgroups.groups.subscription import partitions_of
+from streamgroups.groups.subscription import Partitions, partitions_of
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.ports import Clock, Cluster, Member, Recorder
 from streamgroups.query.alignment import EventTimes
@@ -167,6 +167,7 @@ class MicroBatches:
             self._group_id,
             commits_offsets=commits_offsets,
             is_shared=settings.mode is MembershipMode.SHARED,
+            joins=not isinstance(settings.subscription, Partitions),
         )
 
     # ---- calls from Spark --------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from streamgroups.fakes import FakeLedger
 from streamgroups.groups.applied_reset import AppliedReset
 from streamgroups.groups.commit_metadata import ToolMark
 from streamgroups.groups.join_policy import MembershipMode
+from streamgroups.groups.subscription import Partitions
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.query import expired_offsets
 from streamgroups.state.origins import UNNAMED, New
@@ -236,3 +237,128 @@ def test_F5_a_committed_empty_state_stays_empty() -> None:
     again = alice.again().start()
     again.batch()
     assert again.member.membership.owned[tp(1)].state == New()
+
+
+def of_two_members(world: World, *, commits_offsets: bool) -> dict[str, Run]:
+    """Alice reads flights-0, and bob flights-1. Both have finished their batches and are stopped."""
+    alice, bob = (Run(world, name, commits_offsets=commits_offsets) for name in ("alice", "bob"))
+    alice.start()
+    alice.batch()
+    bob.start()
+    while not bob.has_joined:
+        bob.batch()
+    world.group.settle()
+    world.produce(3, 2)
+    for run in (alice, bob, alice, bob):
+        run.batch()
+    for run in (alice, bob):
+        run.source.stop()
+    world.group.settle()
+    return {"alice": alice, "bob": bob}
+
+
+def warnings_about_offsets(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [it.getMessage() for it in caplog.records if "no committed offset" in it.getMessage()]
+
+
+@pytest.mark.parametrize("commits_offsets", [True, False])
+def test_F5_a_partition_of_another_member_is_not_read_again_without_a_warning(
+    commits_offsets: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = new_world(3, 2)
+    runs = of_two_members(world, commits_offsets=commits_offsets)
+    assert world.committed() == {0: 6, 1: 4}
+    world.cluster.forget_partitions("airline", [tp(0)])
+    again = runs["bob"].again().start()
+    assert again.batch() == ["flights-0[0,6)"]
+    (reported,) = warnings_about_offsets(caplog)
+    assert reported == (
+        "Group 'airline' has no committed offset of flights-0, but of other partitions: it has expired, was deleted, or was never "
+        "committed. The query reads from the earliest offset: flights-0. If other members have read these partitions, their output is "
+        "written again. To continue at another offset: stop the query, and commit the positions with streamgroups groups reset "
+        "airline --topic TOPIC:PARTITION --to-offset OFFSET --execute."
+    )
+
+
+@pytest.mark.parametrize("deleted", [0, 1])
+@pytest.mark.parametrize("commits_offsets", [True, False])
+def test_F5_a_partition_of_the_checkpoint_continues_there_with_one_warning(
+    deleted: int, commits_offsets: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = new_world(3, 2)
+    runs = of_two_members(world, commits_offsets=commits_offsets)
+    world.cluster.forget_partitions("airline", [tp(deleted)])
+    world.produce(1, 1)
+    again = runs[("alice", "bob")[deleted]].again().start()
+    assert again.batch() == ["flights-0[6,7)", "flights-1[4,5)"]
+    (reported,) = warnings_about_offsets(caplog)
+    assert reported == (
+        f"Group 'airline' has no committed offset of flights-{deleted}, but of other partitions: it has expired, was deleted, or was "
+        f"never committed. The query continues at flights-{deleted}: {(6, 4)[deleted]}."
+    )
+
+
+@pytest.mark.parametrize("mode", MembershipMode)
+def test_F5_a_batch_is_unknown_if_one_of_its_offsets_was_deleted(mode: MembershipMode) -> None:
+    world = new_world(3, 2)
+    alice = Run(world, "alice", Settings(mode=mode), commits_offsets=True).start()
+    killed(alice, written=True)
+    world.cluster.forget_partitions("airline", [tp(1)])
+    with pytest.raises(PositionsDiffer, match=r"flights-1\[0,2\)"):
+        alice.again().start()
+
+
+def test_F5_the_highest_partition_of_a_topic_counts_as_added(caplog: pytest.LogCaptureFixture) -> None:
+    """A limit: its number does not show whether the group has read it."""
+    world = new_world(3, 2)
+    runs = of_two_members(world, commits_offsets=True)
+    world.cluster.forget_partitions("airline", [tp(1)])
+    assert runs["alice"].again().start().batch() == ["flights-1[0,4)"]
+    assert warnings_about_offsets(caplog) == []
+
+
+@pytest.mark.parametrize("commits_offsets", [True, False])
+def test_F5_an_added_partition_that_no_batch_has_read_is_no_error(commits_offsets: bool) -> None:
+    """It has no offset, and a higher one has: so the numbers do not prove that an offset was deleted."""
+    world = new_world(3, 2)
+    runs = of_two_members(world, commits_offsets=commits_offsets)
+    alice = runs["alice"].again().start()
+    alice.batch()
+    world.cluster.add_partitions("flights", 4)
+    world.produce(0, 0, 0, 5)
+    world.group.settle()
+    alice.batch()
+    alice.batch()
+    alice.source.stop()
+    world.group.settle()
+    assert world.committed().keys() == {0, 1, 3}
+    world.produce(0, 0, 2)
+    assert runs["bob"].again().start().batch() == ["flights-2[0,2)"]
+
+
+@pytest.mark.parametrize("earliest", [0, 2])
+def test_F5_a_partition_of_another_member_has_no_empty_state(earliest: int) -> None:
+    world = new_world(3, 2)
+    runs = of_two_members(world, commits_offsets=False)
+    world.cluster.forget_partitions("airline", [tp(0)])
+    world.cluster.delete_records(tp(0), earliest)
+    world.cluster.add_partitions("flights", 3)
+    again = runs["bob"].again().start()
+    again.batch()
+    owned = again.member.membership.owned
+    assert owned[tp(0)].state == UNNAMED, "onMissingState decides"
+    assert owned[tp(2)].state == New(), "this partition is new"
+
+
+def test_F5_the_state_of_an_assigned_partition_is_empty(caplog: pytest.LogCaptureFixture) -> None:
+    """The user chooses these partitions, so an earlier run may have left out a lower one."""
+    world = new_world(3, 2)
+    one = Run(world, "alice", Settings(subscription=Partitions((tp(1),)))).start()
+    one.batch()
+    one.batch()
+    one.source.stop()
+    both = Settings(subscription=Partitions((tp(0), tp(1))))
+    again = Run(world, "alice", both, one.checkpoint).start()
+    assert again.batch() == ["flights-0[0,3)"]
+    assert again.member.membership.owned[tp(0)].state == New()
+    assert warnings_about_offsets(caplog) == []
