@@ -72,10 +72,13 @@ def require_none(found: Sequence[TopicPartition], group_id: str) -> None:
     topic = found[0].topic
     raise PartitionsAdded(
         f"{listed(found)} {'has' if len(found) == 1 else 'have'} no committed offset, and the partitions before have one: "
-        f"partitions were added to the topic. Group '{group_id}' keeps state by key. The later records of a key can be in another "
-        "partition than its state, which would split its results.",
+        "partitions were added to the topic, or their offsets have expired or were deleted. "
+        f"Group '{group_id}' keeps state by key. The later records of a key can be in another partition than its state, which would "
+        "split its results.",
         remedy="Write the records to a topic with a fixed number of partitions (sg.repartition), and read that one with another "
-        "group.id. If the producers choose the partition of each key themselves, and keep it, use onAddedPartitions=continue.",
+        "group.id. If the producers choose the partition of each key themselves, and keep it, use onAddedPartitions=continue. If "
+        f"an offset was deleted, commit it again: streamgroups groups undo {group_id} --execute, or streamgroups groups reset {group_id} "
+        "--topic TOPIC:PARTITION --to-offset OFFSET --execute.",
         group=group_id,
         topic=topic,
         partition=found[0].partition if len(found) == 1 else None,

@@ -64,6 +64,8 @@ class Joining:
         self._group_limit, self._form, self._rejects_added = group_limit, form, rejects_added
         self._joins = not isinstance(settings.subscription, Partitions)
         self._starting: dict[TopicPartition, int] = {}
+        #: The partitions of the checkpoint. They were not added, also if the group has lost their offsets.
+        self._in_checkpoint: Collection[TopicPartition] = ()
         self._is_checked = False
         #: The partitions of the subscription at the time of the check.
         self.partitions: Collection[TopicPartition] = ()
@@ -117,6 +119,7 @@ class Joining:
             self._starting = offsets_of(
                 self._cluster, settings.starting, partitions, on_data_loss=settings.on_data_loss
             )
+        self._in_checkpoint = checkpoint.next_offsets.keys()
         self.partitions = partitions
         self.others_read = bool(group.members) and self._joins
         self._is_checked = True
@@ -190,10 +193,11 @@ class Joining:
         known = {tp: Owned.new(self._starting[tp], Origin.STARTING) for tp in missing if tp in self._starting}
         later = [tp for tp in missing if tp not in known]
         if later and self._rejects_added:
-            topics = {tp.topic for tp in later}
+            new = [tp for tp in later if tp not in self._in_checkpoint]
+            topics = {tp.topic for tp in new}
             counts = {topic: n for topic, n in self._cluster.topics().items() if topic in topics}
             of_topics = [TopicPartition(topic, p) for topic, n in counts.items() for p in range(n)]
-            require_none(added(later, self._cluster.committed(self._group_id, of_topics)), self._group_id)
+            require_none(added(new, self._cluster.committed(self._group_id, of_topics)), self._group_id)
         oldest = self._cluster.beginning_offsets(later) if later else {}
         return {**known, **{tp: Owned.new(n, Origin.OLDEST) for tp, n in oldest.items()}}
 

@@ -6,6 +6,7 @@ import pytest
 
 from streamgroups.errors import PartitionsAdded
 from streamgroups.query.query_ports import BatchStates
+from streamgroups.state.origins import UNNAMED
 from unit_tests.streamgroups.query.spark_model import Run, Settings, World, tp
 
 
@@ -65,3 +66,25 @@ def test_C4_a_partition_whose_offset_was_deleted_was_not_added(world: World) -> 
     world.commit(5, 5)
     world.cluster.forget_partitions("airline", [tp(0)])
     assert Run(world, "alice", Settings(), states=Keyed()).start().batch() == ["flights-0[0,5)"]
+
+
+def test_C4_a_partition_of_the_checkpoint_was_not_added(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(world, "alice", Settings(), states=Keyed()).start()
+    run.batch()
+    run.batch()
+    run.source.stop()
+    world.group.settle()
+    world.cluster.forget_partitions("airline", [tp(1)])
+    world.produce(0, 3)
+    again = Run(world, "alice", Settings(), run.checkpoint, states=Keyed()).start()
+    assert again.batch() == ["flights-1[5,8)"]
+    assert again.member.membership.owned[tp(1)].state == UNNAMED
+    assert "The query continues at flights-1: 5" in caplog.text
+
+
+def test_C4_the_error_names_a_deleted_offset_as_a_cause(world: World) -> None:
+    world.commit(5, 5)
+    world.cluster.forget_partitions("airline", [tp(1)])
+    required = r"added to the topic, or .* (expired|deleted).*streamgroups groups reset airline"
+    with pytest.raises(PartitionsAdded, match=required):
+        Run(world, "bob", Settings(), states=Keyed()).start().batch()
