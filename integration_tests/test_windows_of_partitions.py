@@ -329,4 +329,5 @@ def test_X2_a_ledger_contains_the_states_of_windows_that_the_clock_closes(
     run_until("second", [("key-0", 0, "idle", 2), ("key-0", 10, "idle", 1)])
     with psycopg.connect(postgres) as connection:
         found = connection.execute("SELECT topic FROM streamgroups_ledger WHERE next_offset > 0").fetchall()
-    assert {name for (name,) in found} == {topic.name, f"streamgroups.state.{topic.name}"}
+    # The other entries of a ledger belong to its fences.
+    assert {name for (name,) in found} >= {topic.name, f"streamgroups.state.{topic.name}"}

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamgroups.errors import InvalidOption, PinDamaged
+from streamgroups.errors import InvalidOption, PinDamaged, StreamGroupsError
 from streamgroups.partitions import OffsetRange, TopicPartition
 from streamgroups.stable_input import idempotency
 from streamgroups.stable_input.pins import Pin, RecordSegment
@@ -82,12 +82,25 @@ def write_records(
     if not parts:
         return []
     # A batch of several chunks would become several segments.
-    segments = {tp: pa.Table.from_batches(part).combine_chunks().to_batches()[0] for tp, part in sorted(parts.items())}
+    segments = {tp: _one_segment(tp, pa.Table.from_batches(part)) for tp, part in sorted(parts.items())}
     files.write(file, pack("{}", next(iter(segments.values())).schema, list(segments.values())))
     return [
         WrittenSegment(tp, RecordSegment(file, number, part.num_rows))
         for number, (tp, part) in enumerate(segments.items())
     ]
+
+
+def _one_segment(tp: TopicPartition, rows: pa.Table) -> pa.RecordBatch:
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise StreamGroupsError(
+            f"{tp}: the batch has {rows.nbytes:,} bytes of this partition, and Arrow stores at most 2 GiB of each column in one "
+            "batch.",
+            remedy="Set maxOffsetsPerTrigger or maxBytesPerTrigger to a smaller value, and start the query again.",
+            topic=tp.topic,
+            partition=tp.partition,
+        )
+    return batches[0]
 
 
 class RecordFiles:

@@ -419,9 +419,9 @@ class StateStore(StoredStates):
                 if isinstance(it, Segment):
                     segments.append(it)
                 elif it.num_rows:
-                    batch = _one_batch(it, self._operator.schema)
-                    segments.append(Segment(file.name, len(file.batches), batch.num_rows, batch.nbytes))
-                    file.batches.append(batch)
+                    for batch in _batches(it, self._operator.schema):
+                        segments.append(Segment(file.name, len(file.batches), batch.num_rows, batch.nbytes))
+                        file.batches.append(batch)
             if segments:
                 parts[name] = tuple(segments)
         return parts
@@ -439,6 +439,16 @@ class StateStore(StoredStates):
             )
 
 
-def _one_batch(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
-    batches = rows.select(schema.names).cast(schema).combine_chunks().to_batches()
-    return batches[0]
+def _batches(rows: pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Returns the rows in as few batches as possible: each becomes a segment, and is read by itself."""
+    batches: list[pa.RecordBatch] = _combined(rows.select(schema.names).cast(schema)).to_batches()
+    return batches
+
+
+def _combined(rows: pa.Table) -> pa.Table:
+    """Combines the chunks of each column, up to 2 GiB, which is Arrow's limit for strings and bytes."""
+    try:
+        return rows.combine_chunks()
+    except pa.ArrowInvalid:
+        # A string in a struct is not divided: the limit is an error.
+        return rows

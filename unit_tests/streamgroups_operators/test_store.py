@@ -21,6 +21,7 @@ from streamgroups.state.manifest import PartitionState, Segment
 from streamgroups.state.origins import Named, New, Unnamed
 from streamgroups.state.state_lookup import Empty, OnMissingState, Position, Stored
 from streamgroups.state.state_time import StateTime
+from streamgroups_operators import store as store_module
 from streamgroups_operators.file_format import pack, unpack
 from streamgroups_operators.inspection import inspect
 from streamgroups_operators.store import NewState, Operator, StateStore
@@ -85,6 +86,18 @@ def test_S10_a_batch_writes_its_own_rows_and_names_the_earlier_segments() -> Non
     store = StateStore(COUNTS, files)
     assert stored_rows(store, P0, found(store, P0, 8, 2).parts["a"]).to_pydict() == {"key": ["x", "x"], "n": [1, 2]}
     assert len(files.contents[file(2)]) < 2 * len(files.contents[file(1)])
+
+
+def test_S10_rows_that_arrow_cannot_combine_are_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow stores at most 2 GiB of a column in one batch."""
+    monkeypatch.setattr(store_module, "_combined", lambda table: table)
+    files, large = FakeStateFiles(), pa.concat_tables([rows(x=1), rows(y=2, z=3)])
+    written = StateStore(COUNTS, files).write(file(1), [new(P0, 5, a=[large], b=[rows(v=4)])]).states[0]
+    assert [it.rows for it in written.parts["a"]] == [1, 2]
+    store = StateStore(COUNTS, files)
+    state = found(store, P0, 5, 1)
+    assert stored_rows(store, P0, state.parts["a"]).to_pydict() == {"key": ["x", "y", "z"], "n": [1, 2, 3]}
+    assert stored_rows(store, P0, state.parts["b"]).to_pydict() == {"key": ["v"], "n": [4]}
 
 
 def test_S10_segments_in_several_files_are_read_at_once() -> None:
