@@ -18,6 +18,7 @@ from psycopg import sql
 from streamgroups.dlq.bad_record_search import Failed, isolate
 from streamgroups.errors import RecordRejected
 from streamgroups.ledgers.staging import Isolated, RejectedRow
+from streamgroups_sinks.postgres.altered_types import check_types
 from streamgroups_sinks.postgres.connection import set_up, translated_errors
 from streamgroups_sinks.postgres.merging import PostgresPieces, check_staged, index_rows, write_piece, writing
 from streamgroups_sinks.postgres.staged_rows import Piece, TaskRows, count, cut, rows_of
@@ -55,6 +56,7 @@ def isolate_rows(connection: psycopg.Connection, staged: Sequence[PostgresStaged
         set_up(connection)
         # A deferred constraint would reject the rows of all pieces at the end.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        check_types(connection, stage)
         check_staged(connection, stage, [one.attempt for one in tasks], n_staged)
         for outcome in isolate(n_staged, write, isolate_on=(RecordRejected,)):
             if not isinstance(outcome, Failed):

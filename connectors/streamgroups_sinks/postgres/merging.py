@@ -17,6 +17,7 @@ from typing import TypeAlias
 import psycopg
 from psycopg import errors, sql
 
+from streamgroups_sinks.postgres.altered_types import check_types
 from streamgroups_sinks.postgres.blocks import write_blocks
 from streamgroups_sinks.postgres.connection import translated_errors
 from streamgroups_sinks.postgres.staged_rows import Break, Piece, Run, count, cut, rows_of, runs
@@ -62,6 +63,7 @@ def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: st
         The number of statements of divided batches, by the name of their way. An output is a batch of its own.
 
     Raises:
+        SinkRejected: if a type of the table has changed since the batch began.
         StageLost: if staged rows are missing.
         RecordRejected: if a constraint of the table rejects a row.
         LedgerConflict: if another transaction conflicts.
@@ -72,6 +74,7 @@ def merge(connection: psycopg.Connection, output: Sequence[Output], conninfo: st
     for one in output:
         if isinstance(one, PostgresPieces):
             with writing(one.stage):
+                check_types(connection, one.stage)
                 check_staged(connection, one.stage, one.attempts, one.n_staged)
                 check_at_once(connection, one.stage)
                 statements += _report(one.stage, sum(write_piece(connection, one.stage, it) for it in one.pieces))
@@ -99,6 +102,7 @@ def _merge(
     connection: psycopg.Connection, stage: PostgresStage, parts: Sequence[PostgresStaged], conninfo: str
 ) -> Counter[str]:
     attempts, expected = [part.attempt for part in parts], sum(part.n_rows for part in parts)
+    check_types(connection, stage)
     if stage.in_blocks:
         _check_count(stage, write_blocks(connection, stage, attempts, conninfo), expected)
     elif not stage.key and stage.way is Way.TOGETHER:

@@ -50,6 +50,8 @@ class ExistingColumn:
         is_always_identity: whether an upsert can write it only as a part of the key: ``GENERATED ALWAYS AS IDENTITY``.
         base: its SQL type, with length and precision. For a domain, the base type.
         is_domain: whether its type is a domain.
+        type_oid: the number of its type in the catalog.
+        type_modifier: its ``atttypmod``: length, precision and fields of the type.
     """
 
     name: str
@@ -62,6 +64,8 @@ class ExistingColumn:
     is_always_identity: bool = False
     base: str = ""
     is_domain: bool = False
+    type_oid: int = 0
+    type_modifier: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +303,8 @@ _FIND_COLUMNS = """
            a.attnotnull OR d.not_null,
            a.atthasdef OR a.attidentity <> '' OR d.has_default,
            a.attgenerated <> '', a.attidentity = 'a',
-           format_type(b.oid, CASE WHEN t.typtype = 'd' THEN d.typmod ELSE a.atttypmod END), t.typtype = 'd'
+           format_type(b.oid, CASE WHEN t.typtype = 'd' THEN d.typmod ELSE a.atttypmod END), t.typtype = 'd',
+           a.atttypid, a.atttypmod
     FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid
     CROSS JOIN LATERAL (

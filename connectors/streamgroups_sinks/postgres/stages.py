@@ -44,6 +44,8 @@ class StageColumn:
         type_name: its type in ``pg_type``. For a domain, the base type.
         base: its SQL type, with length and precision. For a domain, the base type.
         is_domain: whether its type is a domain.
+        type_oid: the number of its type in the catalog.
+        type_modifier: its ``atttypmod``: length, precision and fields of the type.
     """
 
     record: RecordColumn
@@ -52,6 +54,8 @@ class StageColumn:
     type_name: str
     base: str = ""
     is_domain: bool = False
+    type_oid: int = 0
+    type_modifier: int = -1
 
 
 class Way(Enum):
@@ -122,6 +126,8 @@ def stage_columns(
             targets[column.name].type_name,
             targets[column.name].base,
             targets[column.name].is_domain,
+            targets[column.name].type_oid,
+            targets[column.name].type_modifier,
         )
         for column in columns
     )
