@@ -41,7 +41,27 @@ _FLOATS = [
     -math.inf,
 ]
 _DECIMALS = ["0", "0.0001", "0.5", "0.1", "1.25", "12.3400", "99", "1234.5678", "16777217", "9007199254740993"]
-_TEXTS = ["", "a", "a  ", "ab", "ab    ", "ä", "日本語", "\\", "{1.25}", "[1,2)", "1.5", "x" * 63, "x" * 64, '"']
+_TEXTS = [
+    "",
+    "a",
+    "a  ",
+    "ab",
+    "ab    ",
+    "ä",
+    "日本語",
+    "\\",
+    "{1.25}",
+    "[1,2)",
+    '{"ab    "}',
+    "{1.239}",
+    "{(1.239)}",
+    "[1.239,2)",
+    "{" + "x" * 64 + "}",
+    "1.5",
+    "x" * 63,
+    "x" * 64,
+    '"',
+]
 _DAYS = [0, -1, 11016, -719162, -719163, -2451545 + 10957, -2451546 + 10957, 2932897, 2**31 - 1, -(2**31)]
 _SECONDS = [0, -1, 951782400, -62135596800, -62135596801, 253402300800, 9223372036854, -211813488000 + 946684800]
 _MICROS = [0, 1, -1, 500_000, 123_000, 10**6, *(s * 10**6 for s in _SECONDS), 2**63 - 1, -(2**63)]
@@ -102,6 +122,8 @@ _TYPES = [
     *("date", "time", "time(0)", "timestamp", "timestamp(0)", "timestamp(3)", "timestamptz", "timestamptz(0)"),
     *("interval", "interval(0)", "interval day", "interval day to second(1)", "interval year", "bit(2)", "varbit(2)"),
     *("numeric[]", "numeric(2,1)[]", "text[]", "int4range", "nested_money", "timetz", "money", "oid", "uuid"),
+    *("varchar(2)[]", "name[]", '"char"[]', "nested_money[]", "pairs", "pairs[]", "fare[]", "money_range", "money[]"),
+    *("time(0)[]", "timestamptz(0)[]", "interval(0)[]", "interval day[]", "varchar[]", "char(2)[]"),
 ]
 #: The seconds since 1970 of a time and of a date. The fraction is separate: the server rounds the sum.
 _SECONDS_OF = (
@@ -109,7 +131,7 @@ _SECONDS_OF = (
     "(({} - '1970-01-01'::date) * 86400::int8)",
 )
 #: The types of a usual run.
-_USUAL = ["real", "numeric(6,1)", "varchar(2)", "date", "timestamptz(0)"]
+_USUAL = ["real", "numeric(6,1)", "varchar(2)", "date", "timestamptz(0)", "varchar(2)[]", "nested_money[]", "fare[]"]
 _UNITS = {"s": 10**6, "ms": 1000, "us": 1, "ns": Fraction(1, 1000)}
 
 
@@ -204,7 +226,14 @@ def _written(conninfo: str, type_: str, kinds: list[str]) -> list[tuple[str, Any
 
 @pytest.mark.parametrize("type_", _TYPES if TIMES > 1 else _USUAL)
 def test_X2_a_value_comes_back_as_it_was_or_is_rejected(postgres: str, type_: str) -> None:
-    execute(postgres, "CREATE DOMAIN inner_money AS numeric(6,1)", "CREATE DOMAIN nested_money AS inner_money")
+    execute(
+        postgres,
+        "CREATE DOMAIN inner_money AS numeric(6,1)",
+        "CREATE DOMAIN nested_money AS inner_money",
+        "CREATE DOMAIN pairs AS varchar(2)[]",
+        "CREATE TYPE fare AS (price nested_money)",
+        "CREATE TYPE money_range AS RANGE (subtype = nested_money)",
+    )
     kinds = _accepted(postgres, type_)
     if not kinds:
         return
@@ -221,6 +250,6 @@ def test_X2_a_value_comes_back_as_it_was_or_is_rejected(postgres: str, type_: st
             of, written = rows[row]
             assert of == kind
             expected = _expected(_RECORDS[kind][0], written)
-            if kind == "string" and type_ in ("json", "jsonb", "numeric[]", "text[]", "int4range", "oid"):
+            if kind == "string" and type_ in ("json", "jsonb", "numeric[]", "text[]", "int4range", "oid", "char(2)[]"):
                 continue
             assert _is_same(kind, expected, text, value, type_), (kind, written, text, value)

@@ -9,6 +9,7 @@ zone in a column without one. Source: PostgreSQL's documentation, "Data Types"; 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -56,8 +57,8 @@ _FITS: dict[Kind, frozenset[str]] = {
 _STRING_CATEGORIES = frozenset("SEIGVARU")
 #: The fields of an interval that keep all others. ``interval day`` has no seconds.
 _WHOLE_INTERVAL = re.compile(r"interval( \w+ to second| second)?(\(\d\))?")
-#: Arrays whose elements have a precision, to which the server rounds them.
-_ROUNDED_ARRAY = re.compile(r"(numeric|time|interval).*\(.*\[\]")
+#: Types of parts of a value that the server rounds or truncates. Only the server parses the parts.
+_LOSSY_PART = re.compile(r'(numeric|time|timestamp|interval( [\w ]+)?|character varying)\(.*|money|name|"char"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class RecordColumn:
     type: str
 
 
-def fits(kind: Kind, type_name: str, category: str, base: str) -> bool:
+def fits(kind: Kind, type_name: str, category: str, base: str, parts: Sequence[str] = ()) -> bool:
     """Returns whether values of a kind fit a type. ``precision`` checks single values.
 
     Args:
@@ -83,16 +84,24 @@ def fits(kind: Kind, type_name: str, category: str, base: str) -> bool:
         type_name: the name of the type in ``pg_type``. For a domain, that of its base type.
         category: the ``typcategory`` of the type.
         base: the type as SQL, with length and precision.
+        parts: the types of its parts as SQL: of elements of an array, fields of composite elements, bounds of a range.
 
     >>> fits(Kind.STRING, "jsonb", "U", "jsonb"), fits(Kind.STRING, "int4", "N", "integer")
     (True, False)
+    >>> fits(Kind.STRING, "_numeric", "A", "numeric(6,2)[]", ["numeric(6,2)"])
+    False
     """
     if kind is Kind.STRING:
         may_parse = category in _STRING_CATEGORIES or type_name == "char"
-        return may_parse and type_name != "bytea" and not _ROUNDED_ARRAY.fullmatch(base)
+        return may_parse and type_name != "bytea" and not any(map(_is_lossy, parts))
     if kind is Kind.INTERVAL and not _WHOLE_INTERVAL.fullmatch(base):
         return False
     return type_name in _FITS[kind]
+
+
+def _is_lossy(part: str) -> bool:
+    drops_seconds = part.startswith("interval ") and not _WHOLE_INTERVAL.fullmatch(part)
+    return drops_seconds or _LOSSY_PART.fullmatch(part) is not None
 
 
 def record_columns(schema: pa.Schema) -> tuple[RecordColumn, ...]:
