@@ -120,6 +120,8 @@ class OperatorStates(BatchStates):
         #: The partitions that the planned batch flushes, and the positions up to which this run has flushed partitions.
         self._flushing: frozenset[TopicPartition] = frozenset()
         self._flushed: dict[TopicPartition, int] = {}
+        #: The last batch, its tasks and their plans.
+        self._planned: tuple[InFlight, tuple[tuple[OffsetRange, ...], ...], Sequence[TaskPlan | None]] | None = None
 
     @property
     def figures(self) -> BatchFigures | None:
@@ -200,6 +202,16 @@ class OperatorStates(BatchStates):
             StateMismatch: if a position names the state of a later offset.
             StateUnreachable: if the storage does not answer.
         """
+        # Two branches of a query over one operator read its plans one after the other, and report one state.
+        if self._planned is not None and self._planned[:2] == (batch, tuple(tasks)):
+            return self._planned[2]
+        plans = self._new_task_plans(batch, owned, tasks)
+        self._planned = (batch, tuple(tasks), plans)
+        return plans
+
+    def _new_task_plans(
+        self, batch: InFlight, owned: Mapping[TopicPartition, Owned], tasks: Sequence[tuple[OffsetRange, ...]]
+    ) -> Sequence[TaskPlan | None]:
         planned_ms = self._now_ms()
         if self._figures is not None:
             sizes = {tp: size for tp, size in self._figures.sizes.items() if tp in owned}

@@ -112,8 +112,9 @@ def test_W2_the_plan_of_each_range_contains_the_watermark_of_the_group() -> None
     empty = OffsetRange(P1, 5, 5)
     owned = {tp: Owned(n, identity=TOPIC, state=New()) for tp, n in ((P0, 10), (P1, 5))}
     query = states(watermark=watermark)
-    for expected in (500, None):
-        [plan] = query.task_plans(InFlight(7, (R0, empty)), owned, [(R0, empty)])
+    for number, expected in ((7, 500), (7, 500), (8, None)):
+        # Two branches of a query request the plans of one batch.
+        [plan] = query.task_plans(InFlight(number, (R0, empty)), owned, [(R0, empty)])
         assert plan is not None
         assert [it.group_watermark_ms for it in decode_plan(encode_plan(plan)).ranges] == [expected] * 2
     assert requested == [(owned, {P0})] * 2, "an empty range does not show that a partition has records"
