@@ -92,10 +92,14 @@ def test_X2_the_result_does_not_depend_on_the_batches(
 
 
 def _write(sink: sg.DeltaSink, batch: int, given_: list[tuple[Any, ...]]) -> list[int]:
-    data = pa.table(
-        [pa.array(c, f.type) for c, f in zip(zip(*given_, strict=True), SCHEMA, strict=True)], schema=SCHEMA
-    )
-    begun = sink.begin(SCHEMA, uuid.uuid4().hex)
+    """Writes a batch; returns the numbers of the rejected records, which the column ``i`` contains."""
+    columns = zip(*given_, strict=True)
+    data = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return _write_table(sink, batch, pa.table(data, schema=SCHEMA))
+
+
+def _write_table(sink: sg.DeltaSink, batch: int, data: pa.Table) -> list[int]:
+    begun = sink.begin(data.schema, uuid.uuid4().hex)
     rejected: list[int] = []
 
     def reject(failure: pa.Array) -> None:
@@ -120,3 +124,22 @@ def test_P4_null_and_violated_constraints_are_rejected_in_the_task(
     with pytest.raises(RecordRejected, match=why):
         sink.write(begun, iter(pa.Table.from_pylist([whole], schema=SCHEMA).to_batches()), 0)
     sink.write(begun, iter(pa.Table.from_pylist([whole | {"gone": True}], schema=SCHEMA).to_batches()), 1)
+
+
+_NOT_UTF8 = pa.array([b"a", b"b\xff", b"c"], pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite_partitions", "upsert"])
+@pytest.mark.parametrize(
+    "column", [_NOT_UTF8, pa.ListArray.from_arrays([0, 1, 2, 3], _NOT_UTF8)], ids=lambda column: str(column.type)
+)
+def test_P4_a_string_that_is_not_utf_8_is_a_letter_and_the_table_stays_readable(
+    tmp_path: Path, mode: Any, column: pa.Array
+) -> None:
+    key = ("i",) if mode == "upsert" else ()
+    partition_by = ("p",) if mode == "overwrite_partitions" else ()
+    sink = sg.DeltaSink(uri=str(tmp_path / "flights"), mode=mode, key=key, partition_by=partition_by)
+    open_at(sink)
+    assert _write_table(sink, 0, pa.table({"i": [0, 1, 2], "p": ["x"] * 3, "c": column})) == [1]
+    table = DeltaTable(sink.uri).to_pyarrow_table().select(["i", "c"])
+    assert sorted(table.to_pylist(), key=str) == [{"i": i, "c": column[i].as_py()} for i in (0, 2)]

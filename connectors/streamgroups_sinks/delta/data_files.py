@@ -35,6 +35,7 @@ from streamgroups_sinks.delta.statistics import statistics
 from streamgroups_sinks.delta.store import Store
 from streamgroups_sinks.delta.store_errors import is_violation
 from streamgroups_sinks.delta.tables import Mode, Target, table_id
+from streamgroups_sinks.delta.value_checks import check_texts
 
 #: The limit of buffered rows, in Arrow's bytes. A Parquet file is a few times smaller.
 _MAX_HELD_BYTES = 128 * 1024 * 1024
@@ -59,7 +60,8 @@ def write_files(
         translating: translates the errors of the store.
 
     Raises:
-        RecordRejected: if a value is null in a required column or does not fit its column, or a row violates a constraint.
+        RecordRejected: if a value is null in a required column or does not fit its column, a string is not UTF-8, or a row
+            violates a constraint.
         StreamGroupsError: the translated errors of the store. Errors of ``records`` are raised unchanged.
     """
     held: defaultdict[Values, list[pa.RecordBatch]] = defaultdict(list)
@@ -75,7 +77,7 @@ def write_files(
     with checking(stage) as check:
         for batch in records:
             _check_nulls(batch, stage, n_rows)
-            fitting = fitted(batch, stage.schema)
+            fitting = fitted(batch, stage.schema, n_rows)
             check(fitting)
             n_rows += batch.num_rows
             for values, rows in split(fitting, stage.partition_by):
@@ -110,20 +112,23 @@ def _check_nulls(batch: pa.RecordBatch, stage: Stage, first_row: int) -> None:
             )
 
 
-def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def fitted(batch: pa.RecordBatch, schema: pa.Schema, first_row: int = 0) -> pa.RecordBatch:
     """Converts records to the schema of a stage.
 
     Args:
         batch: the records.
         schema: the schema of the stage.
+        first_row: the number of the first record in its task, for errors.
 
     Raises:
-        RecordRejected: if a value does not fit.
+        RecordRejected: if a value does not fit, or a string is not UTF-8.
 
     >>> fitted(pa.record_batch({"n": [1]}), pa.schema([("n", pa.int32())])).schema
     n: int32
     """
     columns = [_column(batch, field) for field in schema]
+    for field, column in zip(schema, columns, strict=True):
+        check_texts(column, field.name, first_row)
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
 
 
