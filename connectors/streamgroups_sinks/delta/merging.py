@@ -1,13 +1,14 @@
 """Merges staged rows by key into the table, in one commit with the positions of the ledger.
 
 Called by ``ledger``. The staged files are read again and never become part of the table. ``data_files`` or VACUUM
-removes them. Source: deltalake's ``DeltaTable.merge``, which rejects two source rows for one row of the table, and
-commits nothing without changes.
+removes them. Source: deltalake's ``DeltaTable.merge``, which rejects two source rows for one row of the table, commits
+nothing without changes, and parses also the names of assigned columns: ``a.b`` is column ``b`` of ``a``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,6 @@ from streamgroups_sinks.delta.expressions import generated_columns, qualified, q
 from streamgroups_sinks.delta.stages import Staged
 from streamgroups_sinks.delta.store import Store
 
-_ROW = "__streamgroups_row"
 _NEW = "__streamgroups_new"
 
 
@@ -42,8 +42,10 @@ def merge(
         delete_marker: the column that is true in rows to delete.
     """
     tables = [store.read_parquet(file.path) for attempt in staged for file in attempt.files]
-    source = last_per_key(tables, key, delete_marker=delete_marker)
-    columns = {name: f"source.{quoted(name)}" for name in source.schema.names if name not in (delete_marker, _NEW)}
+    names = tables[0].column_names
+    new = _unused(_NEW, names)
+    source = last_per_key(tables, key, delete_marker=delete_marker, new=new)
+    columns = {name: f"source.{quoted(name)}" for name in names if name != delete_marker}
     there, generated = [field.name for field in table.schema().fields], generated_columns(table)
     others = [name for name in there if name not in columns and name not in generated]
     deleted = f"coalesce(source.{quoted(delete_marker)}, false)" if delete_marker else None
@@ -62,46 +64,62 @@ def merge(
         # A row that is deleted and inserted is a new one: it keeps nothing of the old one.
         fresh = columns | dict.fromkeys(others, "null")
         merger = merger.when_matched_update(
-            _with_generated(fresh, generated, fresh), predicate=f"{kept} and source.{quoted(_NEW)}"
+            _assignments(fresh, generated, fresh), predicate=f"{kept} and source.{quoted(new)}"
         )
     now = {name: columns.get(name, f"target.{quoted(name)}") for name in there if name not in generated}
-    merger.when_matched_update(_with_generated(columns, generated, now), predicate=kept).when_not_matched_insert(
-        columns, predicate=kept
+    merger.when_matched_update(_assignments(columns, generated, now), predicate=kept).when_not_matched_insert(
+        _assignments(columns), predicate=kept
     ).execute()
 
 
-def _with_generated(
-    assigned: Mapping[str, str], generated: Mapping[str, str], values: Mapping[str, str]
+def _assignments(
+    assigned: Mapping[str, str],
+    generated: Mapping[str, str] = MappingProxyType({}),
+    values: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Adds the generated columns. deltalake computes them for an insert, and keeps them in an update."""
-    return {**{name: qualified(text, values) for name, text in generated.items() if name not in assigned}, **assigned}
+    added = {name: qualified(text, values) for name, text in generated.items() if name not in assigned}
+    return {quoted(name): value for name, value in (added | dict(assigned)).items()}
 
 
-def last_per_key(tables: Sequence[pa.Table], key: Sequence[str], *, delete_marker: str | None = None) -> pa.Table:
+def _unused(name: str, others: Sequence[str]) -> str:
+    """Returns a name that no other column has. Delta Lake does not distinguish case."""
+    taken = {other.lower() for other in others}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def last_per_key(
+    tables: Sequence[pa.Table], key: Sequence[str], *, delete_marker: str | None = None, new: str = _NEW
+) -> pa.Table:
     """Returns the last row of each key, in the order of the rows.
 
     Args:
         tables: at least one table. All have one schema.
         key: the columns of the key.
-        delete_marker: the column that is true in rows to delete. The result then has a column that is true for a key that
-            any of its rows deletes.
+        delete_marker: the column that is true in rows to delete. The result then has another column that is true for a key
+            that any of its rows deletes.
+        new: the name of that other column.
 
     >>> rows = pa.table({"id": [1, 2, 1], "value": ["a", "b", "c"]})
     >>> last_per_key([rows], ["id"]).to_pylist()
     [{'id': 2, 'value': 'b'}, {'id': 1, 'value': 'c'}]
     """
     rows = pa.concat_tables(tables)
-    numbered = rows.select(list(key)).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-    required = [(_ROW, "max")]
+    # Any name of a column of the key could be that of another column here, or a path in pyarrow.
+    names = [f"key {i}" for i in range(len(key))]
+    numbered = rows.select(list(key)).rename_columns(names).append_column("row", pa.array(np.arange(rows.num_rows)))
+    required = [("row", "max")]
     if delete_marker is not None:
-        numbered = numbered.append_column(_NEW, pc.fill_null(rows.column(delete_marker), False))
-        required.append((_NEW, "max"))
-    found = numbered.group_by(list(key)).aggregate(required)
-    last = found.column(f"{_ROW}_max").to_numpy()
+        numbered = numbered.append_column("deleted", pc.fill_null(rows.column(delete_marker), False))
+        required.append(("deleted", "max"))
+    found = numbered.group_by(names).aggregate(required)
+    last = found.column("row_max").to_numpy()
     keep = np.zeros(rows.num_rows, dtype=bool)
     keep[last] = True
     if delete_marker is not None:
         deleted = np.zeros(rows.num_rows, dtype=bool)
-        deleted[last] = found.column(f"{_NEW}_max").to_numpy()
-        rows = rows.append_column(_NEW, pa.array(deleted))
+        deleted[last] = found.column("deleted_max").to_numpy()
+        rows = rows.append_column(new, pa.array(deleted))
     return rows.filter(pa.array(keep))
