@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def uri(tmp_path: Path) -> str:
     return str(tmp_path / "flights")
 
 
-def _merged(sink: sg.DeltaSink, *batches: dict[str, list[Any]]) -> list[dict[str, Any]]:
+def _merged(sink: sg.DeltaSink, *batches: dict[str, Any]) -> list[dict[str, Any]]:
     open_at(sink)
     for i, columns in enumerate(batches):
         write_batch(sink, i, i + 1, pa.table(columns))
@@ -59,3 +60,15 @@ def test_a_column_of_any_name_that_the_records_lack_is_null_in_a_new_row(uri: st
     sink = sg.DeltaSink(uri=uri, mode="upsert", key=("k",), delete_marker=marker)
     found = _merged(sink, {"k": [1, 2, 2], "v": [2, 2, 3], marker: [False, True, False]})
     assert found == [{"k": 1, "v": 2, name: "kept"}, {"k": 2, "v": 3, name: None}]
+
+
+@pytest.mark.parametrize("partition_by", [(), ("k",)], ids=["not partitioned", "partitioned"])
+def test_a_negative_decimal_is_a_key(uri: str, partition_by: tuple[str, ...]) -> None:
+    scale = 0 if partition_by else 2
+    one, two, three = (Decimal(n).scaleb(-scale) for n in (-50, -5, -1234))
+    of = pa.decimal128(10, scale)
+    sink = sg.DeltaSink(uri=uri, mode="upsert", key=("k",), partition_by=partition_by)
+    batches = ([one, two], ["a", "b"]), ([two, three], ["c", "d"])
+    found = _merged(sink, *({"k": pa.array(keys, of), "v": values} for keys, values in batches))
+    assert {row["k"]: row["v"] for row in found} == {one: "a", two: "c", three: "d"}
+    assert len(found) == 3

@@ -108,7 +108,7 @@ _PARTITIONED: list[tuple[pa.DataType, list[Any]]] = [
     (pa.date32(), [date(2026, 1, 2), date(1, 1, 1), None]),
     (pa.timestamp("us", "UTC"), [datetime(2026, 1, 2, 3, 4, 5, 6, timezone.utc), None]),
     (pa.timestamp("us"), [datetime(2026, 1, 2, 3, 4, 5, 6), None]),
-    (pa.decimal128(20, 2), [Decimal("1.50"), Decimal("-100.00"), None]),
+    (pa.decimal128(20, 0), [Decimal("150"), Decimal("-100"), Decimal("-5"), None]),
 ]
 
 
@@ -258,6 +258,14 @@ def test_members_that_add_the_same_column_at_once_get_on_with_each_other(uri: st
             {"id": pa.int64(), "x": pa.float64()},
             "Column 'x' of partition_by is of type double",
         ),
+        *(
+            (
+                {"partition_by": ("x",), **mode},
+                {"id": pa.int64(), "x": pa.decimal128(10, 2)},
+                "Column 'x' of partition_by is of type decimal128.10, 2.: deltalake",
+            )
+            for mode in ({}, {"mode": "overwrite_partitions"}, {"mode": "upsert", "key": ("id",)})
+        ),
     ],
 )
 def test_records_that_do_not_fit_are_rejected_and_nothing_changes(
@@ -268,6 +276,15 @@ def test_records_that_do_not_fit_are_rejected_and_nothing_changes(
         sg.DeltaSink(uri=uri, schema_evolution=True, **settings).begin(pa.schema(schema), "a")
     assert rejected.value.remedy
     assert DeltaTable(uri).version() == 0
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_table_that_is_partitioned_by_fractions_is_rejected(uri: str, mode: Literal["append", "upsert"]) -> None:
+    prices = pa.table({"p": pa.array([Decimal("1.50")], pa.decimal128(10, 2)), "id": [1]})
+    write_deltalake(uri, prices, partition_by=["p"])
+    sink = sg.DeltaSink(uri=uri, mode=mode, key=("id",) if mode == "upsert" else ())
+    with pytest.raises(SinkRejected, match="Column 'p' of the table's partitioning is of type decimal"):
+        sink.begin(prices.schema, "a")
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])

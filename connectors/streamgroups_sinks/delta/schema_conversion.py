@@ -227,5 +227,24 @@ def check_simple(schema: pa.Schema, names: Collection[str], argument: str) -> No
         if pa.types.is_nested(of) or pa.types.is_floating(of) or pa.types.is_binary(of):
             raise SinkRejected(
                 f"Column '{name}' of {argument} is of type {of}.",
-                remedy="Use a string, an integer, a decimal, a boolean, a date or a timestamp.",
+                remedy="Use a string, an integer, a boolean, a date or a timestamp.",
+            )
+
+
+def check_partition_columns(schema: pa.Schema, names: Collection[str], argument: str) -> None:
+    """Rejects columns that a table cannot be partitioned by.
+
+    deltalake writes -0.50 as ``0.-50`` in the log. Afterwards the table cannot be opened. If another writer has written it
+    correctly, deltalake's pyarrow reader still fails, and ``compact`` makes the table unreadable.
+
+    Raises:
+        SinkRejected: if one is of a floating, binary or nested type, or a decimal with a fraction.
+    """
+    check_simple(schema, names, argument)
+    for name in names:
+        of = schema.field(name).type
+        if pa.types.is_decimal(of) and of.scale > 0:
+            raise SinkRejected(
+                f"Column '{name}' of {argument} is of type {of}: deltalake writes its negative values incorrectly.",
+                remedy="Partition by another column, or cast it to a string or to a decimal without a fraction.",
             )

@@ -26,7 +26,7 @@ from streamgroups_sinks.delta.connected import address_in, named_connection, sto
 from streamgroups_sinks.delta.data_files import remove_leftovers, write_files
 from streamgroups_sinks.delta.expressions import conditions
 from streamgroups_sinks.delta.ledger import DeltaLedger
-from streamgroups_sinks.delta.schema_conversion import as_delta, check_columns, check_simple
+from streamgroups_sinks.delta.schema_conversion import as_delta, check_columns, check_partition_columns, check_simple
 from streamgroups_sinks.delta.stages import Stage, Staged
 from streamgroups_sinks.delta.store import Store
 from streamgroups_sinks.delta.store_errors import readable
@@ -159,7 +159,8 @@ class DeltaSink:
     def _check_columns(self, schema: pa.Schema) -> None:
         for argument, names in (("key", self.key), ("partition_by", self.partition_by)):
             check_columns(schema, names, argument)
-            check_simple(schema, names, argument)
+        check_simple(schema, self.key, "key")
+        check_partition_columns(schema, self.partition_by, "partition_by")
         if not set(schema.names) - set(self.partition_by) - {self.delete_marker}:
             raise SinkRejected(
                 "The records have only the columns of partition_by.", remedy="A Delta table needs at least one more."

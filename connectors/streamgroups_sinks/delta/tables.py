@@ -24,7 +24,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 
 from streamgroups.errors import LedgerConflict, SinkRejected
 from streamgroups_sinks.delta.expressions import generated_columns
-from streamgroups_sinks.delta.schema_conversion import Fit, as_delta, check_simple, fit, nullable
+from streamgroups_sinks.delta.schema_conversion import Fit, as_delta, check_partition_columns, fit, nullable
 from streamgroups_sinks.delta.store_errors import translated, translating
 from streamgroups_sinks.delta.writer_features import Demands, check_files_may_be_added, check_ledger
 
@@ -157,7 +157,7 @@ class Target:
                 f"Table {self.uri} is partitioned by '{missing[0]}', but the records have no such column.",
                 remedy="Add it to the records.",
             )
-        check_simple(records, actual, "the table's partitioning")
+        check_partition_columns(records, actual, "the table's partitioning")
 
     def prepare(self, records: pa.Schema) -> tuple[DeltaTable, Fit]:
         """Returns the table after its creation or the necessary changes for these records.

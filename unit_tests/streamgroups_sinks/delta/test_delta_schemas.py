@@ -6,7 +6,14 @@ import pyarrow as pa
 import pytest
 
 from streamgroups.errors import SinkRejected
-from streamgroups_sinks.delta.schema_conversion import as_delta, check_simple, fit, holds, nullable
+from streamgroups_sinks.delta.schema_conversion import (
+    as_delta,
+    check_partition_columns,
+    check_simple,
+    fit,
+    holds,
+    nullable,
+)
 
 _INT = pa.int64()
 
@@ -130,5 +137,19 @@ def test_a_new_table_lets_everything_be_null() -> None:
 
 @pytest.mark.parametrize("of", [pa.float64(), pa.binary(), pa.list_(_INT), pa.struct([("a", _INT)])], ids=str)
 def test_keys_and_partitions_are_of_simple_types(of: pa.DataType) -> None:
-    with pytest.raises(SinkRejected, match="Column 'k' of key is"):
-        check_simple(pa.schema([("k", of)]), ["k"], "key")
+    for check in (check_simple, check_partition_columns):
+        with pytest.raises(SinkRejected, match="Column 'k' of key is"):
+            check(pa.schema([("k", of)]), ["k"], "key")
+
+
+@pytest.mark.parametrize("of", [pa.string(), _INT, pa.date32(), pa.timestamp("us"), pa.decimal128(10, 0)], ids=str)
+def test_columns_whose_values_deltalake_reads_back_are_partitions(of: pa.DataType) -> None:
+    check_partition_columns(pa.schema([("k", of)]), ["k"], "partition_by")
+
+
+def test_a_decimal_with_a_fraction_is_a_key_and_no_partition() -> None:
+    schema = pa.schema([("k", pa.decimal128(10, 1))])
+    check_simple(schema, ["k"], "key")
+    with pytest.raises(SinkRejected, match="Column 'k' of partition_by is of type decimal") as e:
+        check_partition_columns(schema, ["k"], "partition_by")
+    assert "cast it to a string" in e.value.remedy
