@@ -38,3 +38,51 @@ def test_a_negative_fraction_of_a_partition_makes_the_table_unreadable(uri: str,
 
 def _decimals(values: list[Decimal]) -> pa.Table:
     return pa.table({"k": pa.array(values, pa.decimal128(10, 2)), "id": pa.array([1] * len(values), pa.int64())})
+
+
+def _merge(uri: str, rows: pa.Table) -> None:
+    table, condition = DeltaTable(uri), "target.k = source.k"
+    merger = table.merge(rows, condition, source_alias="source", target_alias="target", streamed_exec=False)
+    merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def _days(day: int, of: pa.DataType) -> pa.Table:
+    times = pa.array([day], pa.int32()).view(pa.date32()).cast(of)
+    return pa.table({"k": times, "id": [1]})
+
+
+@pytest.mark.parametrize("day", [-719_163, 2_932_897])
+def test_a_merged_date_without_four_digits_of_its_year_makes_the_table_unreadable(uri: str, day: int) -> None:
+    """``value_checks.check_times`` depends on this and the next facts."""
+    rows = _days(day, pa.date32())
+    DeltaTable.create(uri, rows.schema)
+    _merge(uri, rows)
+    with pytest.raises(ValueError, match=r"isoformat|year 0"):
+        DeltaTable(uri).to_pyarrow_table()
+
+
+@pytest.mark.parametrize("day", [-719_529, 2_932_897])
+def test_a_merged_partition_of_a_timestamp_without_four_digits_of_its_year_makes_the_table_unreadable(
+    uri: str, day: int
+) -> None:
+    rows = _days(day, pa.timestamp("us", "UTC"))
+    DeltaTable.create(uri, rows.schema, partition_by=["k"])
+    _merge(uri, rows)
+    with pytest.raises(pa.ArrowInvalid, match="Failed to parse string"):
+        DeltaTable(uri).to_pyarrow_table()
+
+
+@pytest.mark.parametrize("day", [-96_465_293, 95_026_237])
+def test_a_merge_fails_with_a_timestamp_of_the_key_beyond_the_years_of_chrono(uri: str, day: int) -> None:
+    rows = _days(day, pa.timestamp("us", "UTC"))
+    DeltaTable.create(uri, rows.schema)
+    with pytest.raises(DeltaError, match="Unable to convert expression to string"):
+        _merge(uri, rows)
+
+
+@pytest.mark.parametrize("day", [-96_465_293, 95_026_237])
+def test_a_merge_fails_with_a_nested_date_beyond_the_years_of_chrono(uri: str, day: int) -> None:
+    rows = pa.table({"k": [1], "days": pa.ListArray.from_arrays([0, 1], _days(day, pa.date32())["k"].chunk(0))})
+    DeltaTable.create(uri, rows.schema)
+    with pytest.raises(DeltaError, match="overflowed"):
+        _merge(uri, rows)

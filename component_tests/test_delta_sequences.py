@@ -143,3 +143,32 @@ def test_P4_a_string_that_is_not_utf_8_is_a_letter_and_the_table_stays_readable(
     assert _write_table(sink, 0, pa.table({"i": [0, 1, 2], "p": ["x"] * 3, "c": column})) == [1]
     table = DeltaTable(sink.uri).to_pyarrow_table().select(["i", "c"])
     assert sorted(table.to_pylist(), key=str) == [{"i": i, "c": column[i].as_py()} for i in (0, 2)]
+
+
+_DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("of", "first", "last", "key", "partition_by"),
+    [
+        (pa.date32(), -719_162, 2_932_896, "c", ()),
+        (pa.date32(), -719_162, 2_932_896, "i", ()),
+        (pa.timestamp("us", "UTC"), -96_465_292 * _DAY_US, 95_026_237 * _DAY_US - 1, "c", ()),
+        (pa.timestamp("us"), -96_465_292 * _DAY_US, 95_026_237 * _DAY_US - 1, "c", ()),
+        (pa.timestamp("us"), -719_162 * _DAY_US, 2_932_897 * _DAY_US - 1, "i", ("c",)),
+    ],
+)
+def test_P4_a_time_that_a_merge_cannot_write_is_a_letter(
+    tmp_path: Path, of: pa.DataType, first: int, last: int, key: str, partition_by: tuple[str, ...]
+) -> None:
+    sink = sg.DeltaSink(uri=str(tmp_path / "flights"), mode="upsert", key=(key,), partition_by=partition_by)
+    open_at(sink)
+    is_date = pa.types.is_date(of)
+    extremes = (-(2**31), 2**31 - 1) if is_date else (-(2**63), 2**63 - 1)
+    numbers = [first, first - 1, 0, last + 1, last, *extremes]
+    times = pa.array(numbers, pa.int32() if is_date else pa.int64()).view(of)
+    for batch in (0, 1):
+        table = pa.table({"i": range(len(numbers)), "c": times, "batch": [batch] * len(numbers)})
+        assert sorted(_write_table(sink, batch, table)) == [1, 3, 5, 6]
+    found = DeltaTable(sink.uri).to_pyarrow_table()
+    assert sorted(zip(found["i"].to_pylist(), found["batch"].to_pylist(), strict=True)) == [(0, 1), (2, 1), (4, 1)]

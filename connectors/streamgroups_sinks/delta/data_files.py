@@ -35,7 +35,7 @@ from streamgroups_sinks.delta.statistics import statistics
 from streamgroups_sinks.delta.store import Store
 from streamgroups_sinks.delta.store_errors import is_violation
 from streamgroups_sinks.delta.tables import Mode, Target, table_id
-from streamgroups_sinks.delta.value_checks import check_texts
+from streamgroups_sinks.delta.value_checks import check_texts, check_times
 
 #: The limit of buffered rows, in Arrow's bytes. A Parquet file is a few times smaller.
 _MAX_HELD_BYTES = 128 * 1024 * 1024
@@ -60,8 +60,8 @@ def write_files(
         translating: translates the errors of the store.
 
     Raises:
-        RecordRejected: if a value is null in a required column or does not fit its column, a string is not UTF-8, or a row
-            violates a constraint.
+        RecordRejected: if a value is null in a required column or does not fit its column, a string is not UTF-8, a merge
+            cannot write a time, or a row violates a constraint.
         StreamGroupsError: the translated errors of the store. Errors of ``records`` are raised unchanged.
     """
     held: defaultdict[Values, list[pa.RecordBatch]] = defaultdict(list)
@@ -78,6 +78,7 @@ def write_files(
         for batch in records:
             _check_nulls(batch, stage, n_rows)
             fitting = fitted(batch, stage.schema, n_rows)
+            check_times(fitting, stage, n_rows)
             check(fitting)
             n_rows += batch.num_rows
             for values, rows in split(fitting, stage.partition_by):

@@ -147,13 +147,23 @@ class DeltaSink:
         stored = pa.schema([column for column in staged if column.name != self.delete_marker])
         table, fit = self._target.prepare(stored)
         merges = self.mode == Mode.UPSERT.value
+        actual = tuple(table.metadata().partition_columns)
         # A merge reads the files again.
-        partition_by = () if merges else tuple(table.metadata().partition_columns)
+        partition_by, merge_partition_by = ((), actual) if merges else (actual, ())
         required = fit.required | frozenset(self.key)
         # Without a merge, a table with constraints is rejected.
         rules = tuple(conditions(table).items()) if merges else ()
         return Stage(
-            token, table_id(table), table.version(), staged, partition_by, required, self.delete_marker, self.key, rules
+            token,
+            table_id(table),
+            table.version(),
+            staged,
+            partition_by,
+            required,
+            self.delete_marker,
+            self.key,
+            rules,
+            merge_partition_by,
         )
 
     def _check_columns(self, schema: pa.Schema) -> None:

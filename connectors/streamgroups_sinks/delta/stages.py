@@ -28,6 +28,7 @@ class Stage:
         delete_marker: the column that is true in rows to delete. They need only their key.
         key: the columns of the key of a merge.
         conditions: the conditions that each row must satisfy, by the names of the constraints.
+        merge_partition_by: the partition columns of the table of a merge.
     """
 
     token: str
@@ -39,6 +40,7 @@ class Stage:
     delete_marker: str | None = None
     key: tuple[str, ...] = ()
     conditions: tuple[tuple[str, str], ...] = ()
+    merge_partition_by: tuple[str, ...] = ()
 
     @property
     def directory(self) -> str:
