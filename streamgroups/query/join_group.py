@@ -124,6 +124,13 @@ class Joining:
         self.others_read = bool(group.members) and self._joins
         self._is_checked = True
 
+    def resumed(self) -> None:
+        """Ends the exemption of the partitions of the checkpoint: only the first assignment continues there.
+
+        A partition that is assigned later, without an offset of the group, begins with an empty state.
+        """
+        self._in_checkpoint = ()
+
     def make_member(self) -> Member:
         """Creates the member, which has not joined yet."""
         return self._new_member(self._topics_now, self._first_positions, self._check_positions)

@@ -464,6 +464,7 @@ class MicroBatches:
         self._member.rewind(resumption.to_read_again(owned))
         self._batch = replace(checkpoint, ranges=resumption.replay)
         self._resumed = True
+        self._joining.resumed()
 
     # ---- resets ------------------------------------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class SafeStage(Shipped):
                 problem = f"The function '{self._function.name}' has raised {type(e).__name__}: {text_of(e)}."
                 remedy = (
                     "Correct the cause, and the batch runs again. If this error is about single records, pass 'fail_on' "
-                    "without its class."
+                    "without its class, or raise another error 'from None'."
                 )
             raise FunctionFailed(f"Step '{self._step}': {problem} {_where(with_source)}".strip(), remedy=remedy) from e
 

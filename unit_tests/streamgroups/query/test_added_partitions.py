@@ -82,6 +82,19 @@ def test_C4_a_partition_of_the_checkpoint_was_not_added(world: World, caplog: py
     assert "The query continues at flights-1: 5" in caplog.text
 
 
+def test_C4_a_partition_of_the_checkpoint_that_is_assigned_later_can_have_been_added(world: World) -> None:
+    """Only the first assignment continues at the checkpoint. A later one would begin with an empty state."""
+    run = Run(world, "alice", Settings(), states=Keyed()).start()
+    run.batch()
+    run.source.stop()
+    world.group.settle()
+    again = Run(world, "alice", Settings(), run.checkpoint, states=Keyed()).start()
+    again.batch()
+    world.cluster.forget_partitions("airline", [tp(1)])
+    with pytest.raises(PartitionsAdded):
+        again.source._joining._first_positions([tp(1)])
+
+
 def test_C4_the_error_names_a_deleted_offset_as_a_cause(world: World) -> None:
     world.commit(5, 5)
     world.cluster.forget_partitions("airline", [tp(1)])

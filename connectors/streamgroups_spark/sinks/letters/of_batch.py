@@ -75,11 +75,12 @@ def letters_of(output: LetterOutput, tasks: Sequence[TaskLetters], n_rows: int, 
         batch.time_ms,
         output.group_ids[0],
         {r.topic_partition.topic: group_id for group_id, ranges in batch.reads.items() for r in ranges},
+        # As Spark has logged them: a replay has the same ids.
         {
-            tp.topic: it.identity.topic_id
-            for source in batch.sources
-            for tp, it in source.owned.items()
-            if it.identity.topic_id is not None
+            tp.topic: it.topic_id
+            for of_group in batch.identities.values()
+            for tp, it in of_group.items()
+            if it.topic_id is not None
         },
     )
     letters = list(complete(failures_in(tasks), facts, lambda text: redacted(text, ())))
