@@ -11,13 +11,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamgroups.errors import InvalidOption, UnknownTopic
-from streamgroups.instances.entries import Desired, Entry, Manager
+from streamgroups.instances.entries import Desired, Manager
 from streamgroups_kafka.client.config import ClientConfig
 from streamgroups_kafka.instances.entry_writers import manager_id
 from streamgroups_kafka.instances.instance_topic import KafkaInstanceLog
 from streamgroups_testkit.producing import ordered_producer
-from streamgroups_testkit.waits import wait_until
-from unit_tests.instance_log_contract import STARTED, InstanceLogContract
+from unit_tests.instance_log_contract import STARTED, InstanceLogContract, read_until
 
 
 @pytest.fixture
@@ -65,13 +64,5 @@ def test_the_open_transaction_of_a_killed_manager_is_aborted(log: KafkaInstanceL
     with closing(log.manager()) as manager, closing(log.writer()) as writer, closing(log.reader()) as reader:
         writer.write([STARTED])
         manager.write([Manager(2, 1, 0, 0, 6_000, 1)])
-        found: list[Entry] = []
-
-        def is_read() -> bool:
-            # Brokers write the markers of a transaction after the response to its commit.
-            found.extend(reader.read_to_end(10))
-            return len(found) > 1
-
-        wait_until(is_read, "the entry of the manager is read")
-        assert [type(it) for it in found] == [Desired, Manager]
+        assert [type(it) for it in read_until(reader, 2)] == [Desired, Manager]
         assert reader.state.desired["late"] == STARTED

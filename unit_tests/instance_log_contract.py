@@ -14,10 +14,23 @@ from streamgroups.errors import FencedMember
 from streamgroups.instances.entries import Definition, Desired, Entry, Manager, Placement, Removed, Replica
 from streamgroups.instances.entry_json import write_entry
 from streamgroups.instances.ports import EntryReader, InstanceLog
+from streamgroups_testkit.waits import wait_until
 
 LATE = Definition("late", '{"name":"late"}')
 STARTED = Desired("late", True, 1)
 PLACED = Placement(Replica("late", 0), "w1", 1, 1)
+
+
+def read_until(reader: EntryReader, count: int) -> list[Entry]:
+    """Reads at least some entries. A broker ends a transaction after it has acknowledged its commit."""
+    found: list[Entry] = []
+
+    def are_read() -> bool:
+        found.extend(reader.read_to_end(10))
+        return len(found) >= count
+
+    wait_until(are_read, f"{count} entries are read", timeout_s=30)
+    return found
 
 
 class InstanceLogContract:
@@ -72,7 +85,7 @@ class InstanceLogContract:
         with closing(log.manager()) as manager:
             for number in (1, 2):
                 manager.write([PLACED, Manager(number + 1, number, 0, 0, 6_000, 1)])
-        assert [type(it) for it in reader.read_to_end(10)] == [Placement, Manager] * 2
+        assert [type(it) for it in read_until(reader, 4)] == [Placement, Manager] * 2
 
     def test_a_second_manager_fences_the_first(self, log: InstanceLog, reader: EntryReader) -> None:
         with closing(log.manager()) as first:
@@ -83,7 +96,7 @@ class InstanceLogContract:
                 with pytest.raises(FencedMember, match="Another manager"):
                     first.write([Placement(Replica("late", 0), "w2", 2, 1)])
                 second.write([Placement(Replica("late", 0), "w3", 3, 1)])
-        reader.read_to_end(10)
+        assert read_until(reader, 2) == [PLACED, Placement(Replica("late", 0), "w3", 3, 1)]
         assert reader.state.placements[Replica("late", 0)].worker == "w3"
 
     def test_a_large_definition_is_written(self, log: InstanceLog, reader: EntryReader) -> None:
