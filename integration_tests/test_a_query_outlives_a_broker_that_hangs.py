@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 import streamgroups as sg
 from integration_tests.campaign_targets import patiently
+from integration_tests.three_brokers import three_brokers
 from streamgroups_broker import EmbeddedKafka
 from streamgroups_testkit.producing import Load
 from streamgroups_testkit.reading import committed_offsets, read_committed, wait_until_no_transaction_is_open
@@ -31,12 +31,7 @@ CONTINUES_S = 45
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedKafka]:
-    """Three nodes with three replicas of every partition."""
-    with EmbeddedKafka(nodes=3) as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        topics = [NewTopic(name, PARTITIONS, 3) for name in ("source", "target")]
-        for made in admin.create_topics(topics).values():
-            made.result(30)
+    with three_brokers("source", "target", partitions=PARTITIONS) as kafka:
         yield kafka
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from integration_tests.test_one_transaction_of_many_processes import assert_values
+from integration_tests.three_brokers import three_brokers
 from integration_tests.transaction_process import config_of, encoded
 from streamgroups.partitions import TopicPartition
 from streamgroups.ports import Committed
@@ -27,12 +28,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedKafka]:
-    """Three nodes with three replicas of every partition."""
-    with EmbeddedKafka(nodes=3) as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        topics = [NewTopic(name, PARTITIONS, 3) for name in ("source", "target")]
-        for made in admin.create_topics(topics).values():
-            made.result(30)
+    with three_brokers("source", "target", partitions=PARTITIONS) as kafka:
         produce(kafka.bootstrap_servers, "source", 30, partitions=PARTITIONS)
         yield kafka
 

@@ -13,8 +13,9 @@ from contextlib import ExitStack, closing, suppress
 from typing import TypeVar
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
+from integration_tests.three_brokers import three_brokers
 from integration_tests.tiers import EITHER_PROTOCOL
 from streamgroups.errors import BrokerUnreachable, ReadTimedOut
 from streamgroups.groups.batch_lease import LeaseLimits
@@ -73,10 +74,7 @@ class Members:
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedKafka]:
-    """Three nodes with three replicas of every partition."""
-    with EmbeddedKafka(nodes=3) as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
+    with three_brokers(TOPIC, partitions=PARTITIONS) as kafka:
         produce(kafka.bootstrap_servers, TOPIC, 40, partitions=PARTITIONS)
         yield kafka
 
