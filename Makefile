@@ -31,6 +31,8 @@ EXAMPLES ?= 20
 # Random values that another implementation also computes: Java's Avro, PostgreSQL, Spark, Python's json.
 ORACLES := $(wildcard component_tests/test_*_agree*.py component_tests/test_*_sequences.py component_tests/test_postgres_precision.py integration_tests/test_*_agree_with_*.py integration_tests/test_*_agrees_with_python.py)
 MUTANTS ?=
+# A part of the integration tests, for `make native-reader` and `make plain-reader`, which take about an hour each.
+TESTS ?= integration_tests
 
 .PHONY: help demo test test-long native-reader plain-reader alone campaigns hostile soak test-matrix facts test-cluster lint docs reference docs-links unit classes component mutants nightly integration campaign sanitize fuzz evidence bench wheel constraints clean
 
@@ -57,11 +59,11 @@ test-long: $(VENV)/installed  ## all long runs, for hours: each of them is a tar
 	$(MAKE) hostile
 	$(MAKE) soak
 
-native-reader: $(VENV)/installed  ## all integration tests, also the long ones, with the native reader
-	STREAMGROUPS_CHAOS_S=60 STREAMGROUPS_READER=native $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
+native-reader: $(VENV)/installed  ## all integration tests, also the long ones, with the native reader; TESTS='integration_tests/test_[a-c]*': a part of them
+	STREAMGROUPS_CHAOS_S=60 STREAMGROUPS_READER=native $(BIN)/python -m pytest $(TESTS) $(SHARED) -m 'not alone' --broker=$(BROKER)
 
 plain-reader: $(VENV)/installed  ## the same with the reader without C code
-	STREAMGROUPS_READER=plain $(BIN)/python -m pytest integration_tests $(SHARED) -m 'not alone' --broker=$(BROKER)
+	STREAMGROUPS_READER=plain $(BIN)/python -m pytest $(TESTS) $(SHARED) -m 'not alone' --broker=$(BROKER)
 
 alone: $(VENV)/installed  ## the integration tests that need the whole machine
 	$(BIN)/python -m pytest integration_tests -m alone
