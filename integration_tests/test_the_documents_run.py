@@ -137,12 +137,15 @@ PRELUDES = {
         """,
     "state.rst": """
         import pyarrow as pa
+        import pyarrow.compute as pc
         flights = read("flights")
         def count(state, records, time):
             new = records.group_by("key").aggregate([([], "count_all")]).rename_columns(["key", "n"])
             counts = pa.concat_tables([state, new]).group_by("key").aggregate([("n", "sum")])
             counts = counts.rename_columns(["key", "n"])
             return counts, counts
+        def averages(state, records, time):
+            return state, state.select(["key", "average"])
         """,
     "supervision.rst": _STOP,
     "windows.rst": """

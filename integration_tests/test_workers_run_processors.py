@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import urllib.request
 from base64 import b64decode
 from collections import Counter
@@ -100,9 +102,27 @@ def test_P2_positions_and_savepoints_of_a_processor(instance: CopyingInstance) -
 
 
 def _sampled(instance: CopyingInstance, name: str, records: int) -> set[int]:
-    """The numbers of the records that ``processors sample`` shows."""
-    command = ("processors", "sample", name, str(records), "--master", "local[1]", "--conf", "spark.ui.enabled=false")
-    done = streamgroups(*command, "-i", instance.name, "--bootstrap-server", instance.bootstrap, "-o", "json")
+    """The numbers of the records that ``processors sample`` shows, in a process of its own: the command stops its Spark."""
+    command = [
+        sys.executable,
+        "-c",
+        "from streamgroups_cli import main; main()",
+        "processors",
+        "sample",
+        name,
+        str(records),
+    ]
+    command += [
+        "--master",
+        "local[1]",
+        "--conf",
+        "spark.ui.enabled=false",
+        "-i",
+        instance.name,
+        "--bootstrap-server",
+        instance.bootstrap,
+    ]
+    done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout.splitlines()[-1])["rows"]
     return {int(b64decode(it["value"]).rstrip(b".")) for it in rows}
