@@ -34,20 +34,31 @@ def apply(values: pa.Array, one: Callable[[Any], Any], type_: pa.DataType, other
     """
     results: list[Any] = []
     problems: list[Problem | None] = []
-    for value in values.to_pylist(maps_as_pydicts="strict"):
+    for value in values:
         result, problem = None, None
-        if value is not None:
-            try:
-                result = one(value)
-            except CannotDecode as e:
-                problem = e.problem
-            except StreamGroupsError:
-                raise
-            except Exception as e:
-                problem = Problem(otherwise, _text(e))
+        try:
+            plain = _plain(value, otherwise)
+            result = None if plain is None else one(plain)
+        except CannotDecode as e:
+            problem = e.problem
+        except StreamGroupsError:
+            raise
+        except Exception as e:
+            problem = Problem(otherwise, _text(e))
         results.append(result)
         problems.append(problem)
     return _result(_array(results, problems, type_), problems, type_)
+
+
+def _plain(value: pa.Scalar, otherwise: Kind) -> Any:
+    try:
+        return value.as_py(maps_as_pydicts="strict")
+    except UnicodeDecodeError:
+        # Spark's CAST(binary AS STRING) keeps all bytes.
+        raise CannotDecode(Kind.NOT_UTF8, "A text in the value is not valid UTF-8.") from None
+    except (KeyError, ValueError):
+        # Spark's from_json returns such maps. Arrow raises KeyError for a map, and ValueError for a map in a struct.
+        raise CannotDecode(otherwise, "A map in the value has a key twice.") from None
 
 
 def with_numbers(values: pa.Array) -> pa.Array:

@@ -204,6 +204,18 @@ def classes(values: list[bytes | None], reader: RegisteredSchema, *known: Regist
     return [error for _, error in outcome(decode_avro(pa.array(values, pa.binary()), reader, Registry(*known)))]
 
 
+def test_a_row_without_an_object_of_python_is_a_problem() -> None:
+    own = schema(text="string", map={"type": "map", "values": "long"})
+    texts = pa.array([b"JFK", b"\xff", b"LAX"], pa.binary())
+    maps = pa.array([[("a", 1)], [("a", 1)], [("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))
+    columns = [pa.Array.from_buffers(pa.string(), len(texts), texts.buffers()), maps]
+    values = pa.StructArray.from_arrays(columns, names=["text", "map"])
+    result = encode_avro(values, own, has_header=False)
+    assert [error for _, error in outcome(result)] == [None, "NotUtf8", "NotEncodable"]
+    problems = result.field("problem").to_pylist()
+    assert problems[2]["error"] == "A map in the value has a key twice."
+
+
 def test_each_kind_of_bad_value_has_its_class() -> None:
     good = encoded({"airport": "JFK", "delay": 4}, SMALL, has_header=True)
     values = [

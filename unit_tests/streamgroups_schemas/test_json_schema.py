@@ -56,6 +56,13 @@ def test_what_is_no_json_has_its_class() -> None:
     ]
 
 
+def test_a_text_that_is_not_utf8_is_a_problem_of_its_row() -> None:
+    texts = pa.array([b"{}", b"\xff", None], pa.binary())
+    values = pa.Array.from_buffers(pa.string(), len(texts), texts.buffers())
+    found = validate_json(values, "{}").field("problem").to_pylist()
+    assert [it and it["error_class"] for it in found] == [None, "NotUtf8", None]
+
+
 @given(
     st.lists(
         st.binary(max_size=20)

@@ -291,6 +291,17 @@ def test_a_row_that_does_not_fit_the_message_is_not_encodable() -> None:
     assert [error for _, error in found] == ["NotEncodable", "NotEncodable", "NotEncodable", None]
 
 
+def test_a_row_without_an_object_of_python_is_a_problem() -> None:
+    type_ = arrow_type(SCHEMA.message())
+    array = pa.array([{"airport": "JFK"}, {"counts": [("a", 1), ("a", 2)]}, {"gates": [1]}, None], type_)
+    texts = pa.array([b"JFK", None, b"\xff", None], pa.binary())
+    airports = pa.Array.from_buffers(pa.string(), len(texts), texts.buffers())
+    columns = [airports, *(array.field(i) for i in range(1, type_.num_fields))]
+    values = pa.StructArray.from_arrays(columns, fields=list(type_), mask=array.is_null())
+    found = outcome(encode_protobuf(values, SCHEMA))
+    assert [error for _, error in found] == [None, "NotEncodable", "NotUtf8", None]
+
+
 def test_an_unreachable_registry_is_no_problem_of_a_value() -> None:
     class Unreachable(Registry):
         def by_id(self, schema_id: int, kind: str) -> RegisteredSchema | None:
