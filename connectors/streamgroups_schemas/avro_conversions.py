@@ -135,7 +135,14 @@ def _of(schema: AvroSchema, kind: Any, records: dict[str, Converter]) -> Convert
         return of_items(_of(schema, kind["items"], records))
     if type_of(kind) == "map":
         return of_values(_of(schema, kind["values"], records))
-    return None
+    return _boolean if type_of(kind) == "boolean" else None
+
+
+def _boolean(value: bool | None) -> bool:
+    # fastavro writes false for None. It rejects None for each other type.
+    if value is None:
+        raise TypeError("A field is null, and the schema requires a boolean.")
+    return value
 
 
 def _record(schema: AvroSchema, record: Any, records: dict[str, Converter]) -> Converter:

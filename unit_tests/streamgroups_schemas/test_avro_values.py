@@ -204,6 +204,30 @@ def classes(values: list[bytes | None], reader: RegisteredSchema, *known: Regist
     return [error for _, error in outcome(decode_avro(pa.array(values, pa.binary()), reader, Registry(*known)))]
 
 
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("boolean", None),
+        ("int", None),
+        ({"type": "array", "items": "boolean"}, [True, None]),
+        ({"type": "map", "values": "boolean"}, [("a", None)]),
+        (record("Inner", b="boolean"), {"b": None}),
+        (["null", record("Inner", b="boolean")], {"b": None}),
+    ],
+)
+def test_null_in_a_field_that_requires_a_value_is_not_encodable(type_: Any, value: Any) -> None:
+    own = schema(a=type_)
+    found = outcome(encode_avro(pa.array([{"a": value}], arrow_type(own.text)), own, has_header=False))
+    assert found == [(None, "NotEncodable")]
+
+
+def test_null_is_not_encoded_as_a_default() -> None:
+    fields = [{"name": "a", "type": "boolean", "default": True}, {"name": "b", "type": ["null", "boolean"]}]
+    own = RegisteredSchema(1, AVRO, json.dumps({"type": "record", "name": "Flight", "fields": fields}))
+    values = pa.array([{"a": None, "b": None}, {"a": False, "b": None}], arrow_type(own.text))
+    assert outcome(encode_avro(values, own, has_header=False)) == [(None, "NotEncodable"), (b"\x00\x00", None)]
+
+
 def test_a_row_without_an_object_of_python_is_a_problem() -> None:
     own = schema(text="string", map={"type": "map", "values": "long"})
     texts = pa.array([b"JFK", b"\xff", b"LAX"], pa.binary())
