@@ -239,7 +239,7 @@ def test_W17_no_row_of_bounded_data_is_late(spark: SparkSession, bootstrap: str,
     )
     assert [(r.offset, r.watermark) for r in on_time.orderBy("offset").collect()] == [(0, None), (2, None)]
     (letter,) = sg.dead_letters(late).collect()
-    assert (letter.offset, letter.details.keys()) == (1, {"why", "record"})
+    assert (letter.offset, letter.details.keys()) == (1, {"why", "record", "missing"})
     assert (letter.details["why"], letter.error_class) == ("no event time", "NoEventTime")
 
 

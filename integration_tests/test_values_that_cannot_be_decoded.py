@@ -201,6 +201,12 @@ def test_P4_other_formats_without_a_broker(spark: SparkSession) -> None:
             again = sg.decode(sg.encode(times, times_format).drop("record"), times_format)
             assert again.collect()[0].record == times.collect()[0].record
 
+        source = "CAST('k' AS binary) key, 't' topic, 0 partition, 7L offset"
+        no_airport = spark.sql(f"SELECT {source}, struct(CAST(NULL AS string) airport) record")
+        [row] = sg.encode(no_airport, sg.schemas.Avro(avro(airport="string"))).collect()
+        assert (row.dead_letter.error_class, row.dead_letter.value) == ("NotEncodable", None)
+        assert row.dead_letter.details == {"record": "{}", "missing": "value"}
+
         texts = spark.createDataFrame([(b'{"delay": 1}',), (b'{"delay": -1}',), (b"{",)], "value binary")
         checked = sg.schemas.validate(texts, '{"properties": {"delay": {"minimum": 0}}}')
         decoded = sg.decode(checked, sg.schemas.Json("delay int")).collect()

@@ -7,7 +7,7 @@ completes it to a :class:`DeadLetter`, and writes it as a record or as a row. So
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from streamgroups.partitions import TopicPartition
@@ -16,6 +16,8 @@ from streamgroups.partitions import TopicPartition
 _TOPIC_ID_CHARACTERS = 8
 #: The name of the column.
 COLUMN = "dead_letter"
+#: The name of the detail with the columns of the source record, ``key`` or ``value``, that the row did not have.
+MISSING = "missing"
 
 #: The fields that a step sets, with their types in SQL. ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``,
 #: ``value`` and ``headers`` are those of the source record. They are null if the columns are no longer in the
@@ -93,6 +95,32 @@ class DeadLetter:
     key: bytes | None = None
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def missing_parts(self) -> frozenset[str]:
+        """The parts of its record that it does not contain: of ``key``, ``value`` and ``headers``.
+
+        A null value of a known record is a tombstone.
+        """
+        missing = {name for name in ("key", "value", "headers") if f"{name}_bytes" in self.details}
+        missing |= {"key", "value"} & set(self.details.get(MISSING, "").split(", "))
+        if self.origin is None:
+            missing.add("value")
+        present = {name for name, it in (("key", self.key), ("value", self.value)) if it is not None}
+        return frozenset(missing - present)
+
+
+def missing_columns(names: Collection[str]) -> dict[str, str]:
+    """Returns the detail of a letter whose row does not have the key or the value of its source record.
+
+    Args:
+        names: the columns of the source record that the row has.
+
+    >>> missing_columns(["value", "offset"]), missing_columns(["key", "value"])
+    ({'missing': 'key'}, {})
+    """
+    missing = [name for name in ("key", "value") if name not in names]
+    return {MISSING: ", ".join(missing)} if missing else {}
 
 
 def letter_id(

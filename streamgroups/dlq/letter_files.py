@@ -1,7 +1,8 @@
 """Dead letters as lines of a JSON file, in which a user repairs keys and values.
 
 Called by ``streamgroups dlq export`` and ``redrive --from-file``. A key or value that is valid UTF-8 is a text, and any other
-is base64. So the unchanged file contains the original bytes. Source: RFC 8259, RFC 4648.
+is base64. So the unchanged file contains the original bytes. A line does not have a field that the letter does not contain, and
+null is a null key or a tombstone. Source: RFC 8259, RFC 4648.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _BASE64 = "_base64"
 
 
 def document_of(letter: DeadLetter) -> dict[str, Any]:
-    """Returns a letter as a JSON object.
+    """Returns a letter as a JSON object, without the key or the value if the letter does not contain it.
 
     >>> letter = DeadLetter(id="b/t/0/7/decode", group_id="b", query="q", failed_at_ms=9, attempt=1, step="decode",
     ...                     error_class="ValueError", error="no JSON", key=b"k", value=bytes([255]))
@@ -45,8 +46,8 @@ def document_of(letter: DeadLetter) -> dict[str, Any]:
         "offset": None if origin is None else origin.offset,
         "timestamp": None if origin is None else utc(origin.timestamp_ms),
         "headers": [{"name": name, **_field("value", value)} for name, value in letter.headers],
-        **_field("key", letter.key),
-        **_field("value", letter.value),
+        **({} if "key" in letter.missing_parts else _field("key", letter.key)),
+        **({} if "value" in letter.missing_parts else _field("value", letter.value)),
     }
 
 
@@ -81,7 +82,9 @@ def parse_lines(lines: Iterable[str], letters: Mapping[str, DeadLetter], *, file
                     f"{where}: the letter '{identity}' is in an earlier line too.", remedy="Remove one of the lines."
                 )
             letter = letters[identity]
-            found[identity] = Repaired(_bytes(document, "key", letter.key), _bytes(document, "value", letter.value))
+            given = frozenset(name for name in ("key", "value") if {name, name + _BASE64} & document.keys())
+            key, value = _bytes(document, "key", letter.key), _bytes(document, "value", letter.value)
+            found[identity] = Repaired(key, value, given)
         except ValueError as e:
             raise InvalidOption(
                 f"{where} is malformed: {e}.", remedy="Write lines as 'streamgroups dlq export' does."

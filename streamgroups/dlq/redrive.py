@@ -20,10 +20,6 @@ from streamgroups.partitions import TopicPartition
 
 #: A record that has failed this number of times is parked.
 MAX_ATTEMPTS = 5
-#: The details of a letter whose value is missing: its row as JSON, and the size of a value that is too large.
-_WITHOUT_VALUE = frozenset(("record", "value_bytes"))
-#: The details of a letter whose key or headers are missing, because its sink could not store them.
-_WITHOUT_PARTS = frozenset(("key_bytes", "headers_bytes"))
 _TRANSACTION_RECORDS = 500
 _TRANSACTION_BYTES = 4 << 20
 
@@ -37,21 +33,31 @@ class State(Enum):
     REDRIVEN = "redriven"
     #: Its record has failed so often that a redrive leaves it out.
     PARKED = "parked"
-    #: It does not contain its record: the row had no value, comes from several records, or a part of it was too large.
+    #: It does not contain its record: the row had no key or value, comes from several records, or a part was too large.
     NO_RECORD = "no-record"
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A new key and a new value for the record of a letter.
+    """The key and the value of a line of a file, for the record of a letter.
 
     Args:
         key: the key.
         value: the value.
+        given: which of ``key`` and ``value`` the line contains. The other is that of the letter.
     """
 
     key: bytes | None
     value: bytes | None
+    given: frozenset[str] = frozenset(("key", "value"))
+
+    def changes(self, letter: DeadLetter) -> bool:
+        """Returns whether the record differs from the letter, or has a part that the letter does not contain."""
+        return (self.key, self.value) != (letter.key, letter.value) or bool(self.given & letter.missing_parts)
+
+    def completes(self, letter: DeadLetter) -> bool:
+        """Returns whether the line contains the missing key and value of a letter. A file cannot contain headers."""
+        return self.changes(letter) and letter.missing_parts - {"headers"} <= self.given
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +144,9 @@ def state_of(letter: DeadLetter, redriven: Collection[str], max_attempts: int = 
     """
     if letter.id in redriven:
         return State.REDRIVEN
-    if not _has_record(letter):
+    if letter.missing_parts:
         return State.NO_RECORD
     return State.PARKED if letter.attempt >= max_attempts else State.WAITING
-
-
-def _has_record(letter: DeadLetter) -> bool:
-    """Whether the letter contains the whole record. A null value of a known record is a tombstone."""
-    if _WITHOUT_PARTS & letter.details.keys():
-        return False
-    return letter.value is not None or (letter.origin is not None and not _WITHOUT_VALUE & letter.details.keys())
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +256,7 @@ def plan_redrive(
             continue
         change = None if repaired is None else repaired.get(letter.id)
         state = state_of(letter, redriven, max_attempts)
-        if state is State.NO_RECORD and change is not None:
+        if state is State.NO_RECORD and change is not None and change.completes(letter):
             state = State.WAITING
         target = to if to is not None else letter.origin.topic_partition.topic if letter.origin is not None else None
         is_sent = state is State.WAITING or (state is State.PARKED and include_parked)

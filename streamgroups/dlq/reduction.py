@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamgroups.dlq.letter import DeadLetter, Origin
+from streamgroups.dlq.letter import MISSING, DeadLetter, Origin
 from streamgroups.dlq.record_headers import to_headers
 from streamgroups.printable import printable
 
@@ -138,9 +138,10 @@ def _sized(letter: DeadLetter, name: str, content: bytes) -> Mapping[str, str]:
 
 
 def _sizes(details: Mapping[str, str]) -> dict[str, str]:
-    """The details with the sizes of missing fields."""
+    """The details with the names and the sizes of missing fields."""
     names = {f"{name}_bytes" for name in _REMOVE} | {"timestamp_ms"}
-    return {name: text for name, text in details.items() if name in names and text.removeprefix("-").isdigit()}
+    kept = {name: text for name, text in details.items() if name in names and text.removeprefix("-").isdigit()}
+    return kept | {name: text for name, text in details.items() if name == MISSING and len(text) <= _TEXT_BYTES[-1]}
 
 
 def _shortened(letter: DeadLetter, most: int) -> DeadLetter:

@@ -23,6 +23,7 @@ from streamgroups.dlq.redrive import (
     state_of,
     transactions,
 )
+from streamgroups.dlq.reduction import fitting, reductions
 from streamgroups.dlq.stored_letters import Foreign, Selection, StoredLetter, stored
 from streamgroups.errors import InvalidOption
 from streamgroups.message import Message
@@ -77,14 +78,67 @@ def test_P5_redriven_parked_and_repeated_letters_are_left_out() -> None:
     assert state_of(letter(3, attempt=5), (), max_attempts=6) is State.WAITING
 
 
-@pytest.mark.parametrize("detail", ["record", "value_bytes"])
-def test_P5_a_missing_value_is_not_sent_as_a_tombstone(detail: str) -> None:
+MISSING_VALUE = [{"missing": "value"}, {"value_bytes": "9"}]
+MISSING = [*MISSING_VALUE, {"missing": "key"}, {"missing": "key, value"}, {"key_bytes": "9"}]
+
+
+def without(details: dict[str, str]) -> DeadLetter:
+    """A letter without the parts that its details name."""
+    given, names = letter(1), str(details)
+    key, value = None if "key" in names else given.key, None if "value" in names else given.value
+    return replace(given, details=details, key=key, value=value)
+
+
+def planned(letter: DeadLetter, **fields: object) -> list[tuple[State, str | None]]:
+    """The plan of a file with one line."""
+    repaired = parse_lines([json.dumps({"id": letter.id, **fields})], {letter.id: letter}, file="f")
+    return [(it.state, it.topic) for it in plan_redrive([stored_letter(letter)], (), repaired=repaired)]
+
+
+@pytest.mark.parametrize("details", MISSING_VALUE)
+def test_P5_a_missing_value_is_not_sent_as_a_tombstone(details: dict[str, str]) -> None:
     tombstone = replace(letter(1), value=None, details={"at": "prices.py:7"})
     assert [it.topic for it in plan_redrive([stored_letter(tombstone)], ())] == ["orders"]
-    missing = replace(tombstone, details={detail: "x"})
+    missing = without(details)
     assert [(it.state, it.topic) for it in plan_redrive([stored_letter(missing)], ())] == [(State.NO_RECORD, None)]
     repaired = {missing.id: Repaired(b"k", b"{}")}
     assert [it.topic for it in plan_redrive([stored_letter(missing)], (), repaired=repaired)] == ["orders"]
+
+
+@pytest.mark.parametrize("details", MISSING)
+def test_P5_an_exported_letter_without_a_part_is_not_sent_unless_the_part_is_added(details: dict[str, str]) -> None:
+    given = without(details)
+    document = document_of(given)
+    assert given.missing_parts == {name for name in ("key", "value") if name not in document}
+    assert planned(given, **document) == [(State.NO_RECORD, None)]
+    assert planned(given) == [(State.NO_RECORD, None)]
+    # Null is a value that the user has chosen: no document of a letter contains it for a missing part.
+    added: dict[str, object] = dict.fromkeys(given.missing_parts)
+    assert planned(given, **added) == [(State.WAITING, "orders")]
+    if len(added) > 1:
+        assert planned(given, value="{}") == [(State.NO_RECORD, None)]
+
+
+def test_P5_an_exported_letter_without_headers_is_not_sent_unless_it_is_repaired() -> None:
+    given = replace(letter(1), headers=(), details={"headers_bytes": "9"})
+    assert planned(given, **document_of(given)) == [(State.NO_RECORD, None)]
+    assert planned(given, value="{}") == [(State.WAITING, "orders")]
+
+
+def test_P5_a_document_contains_a_tombstone_and_a_null_key() -> None:
+    given = replace(letter(1), key=None, value=None)
+    document = document_of(given)
+    assert (document["key"], document["value"]) == (None, None)
+    assert planned(given, **document) == [(State.WAITING, "orders")]
+    no_origin = replace(given, origin=None, details={})
+    assert no_origin.missing_parts == {"value"}
+
+
+def test_P5_a_reduced_letter_names_its_missing_parts() -> None:
+    given = replace(without({"missing": "key, value"}), details={"missing": "key, value", "record": "x" * 5_000})
+    reduced = [*reductions(given, "no"), fitting(given, 400)]
+    assert reduced[-1].details.keys() == {"missing", "headers_bytes"}
+    assert all({"key", "value"} <= it.missing_parts for it in reduced)
 
 
 def test_P5_a_letter_without_a_source_record_needs_a_topic_and_content() -> None:
@@ -152,10 +206,10 @@ def test_P5_a_repaired_value_can_be_json_and_a_missing_one_is_unchanged() -> Non
     def repaired(**fields: object) -> Repaired:
         return parse_lines([json.dumps({"id": given.id, **fields})], {given.id: given}, file="f")[given.id]
 
-    assert repaired() == Repaired(b"k", b"{")
-    assert repaired(value={"price": 1}) == Repaired(b"k", b'{"price": 1}')
+    assert repaired() == Repaired(b"k", b"{", frozenset())
+    assert repaired(value={"price": 1}) == Repaired(b"k", b'{"price": 1}', frozenset({"value"}))
     assert repaired(value=None, key="n") == Repaired(b"n", None)
-    assert repaired(value_base64="/w==") == Repaired(b"k", b"\xff")
+    assert repaired(value_base64="/w==") == Repaired(b"k", b"\xff", frozenset({"value"}))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +299,8 @@ def test_P4_a_number_that_is_out_of_range_hides_no_letter(header: str, number: b
 
 @pytest.mark.parametrize("part", ["key_bytes", "headers_bytes", "value_bytes"])
 def test_P5_a_letter_without_a_part_of_its_record_is_not_sent_unless_it_is_repaired(part: str) -> None:
-    reduced = stored_letter(replace(letter(1), value=None, details={part: "1048400"}), 1)
+    key = None if part == "key_bytes" else b"k"
+    reduced = stored_letter(replace(letter(1), key=key, value=None, details={part: "1048400"}), 1)
     assert [it.state for it in plan_redrive([reduced], frozenset())] == [State.NO_RECORD]
     repaired = {reduced.letter.id: Repaired(b"k", b"{}")}
     assert [it.topic for it in plan_redrive([reduced], frozenset(), repaired=repaired)] == ["orders"]

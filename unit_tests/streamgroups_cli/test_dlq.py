@@ -384,6 +384,25 @@ def test_P5_repaired_values_are_sent(redrives: FakeRedrives, tmp_path: Path) -> 
     assert [json.loads(it)["id"] for it in cli("dlq", "export", DLQ).out.splitlines()] == [LETTERS[0].id, LETTERS[2].id]
 
 
+def test_P5_an_unchanged_file_sends_no_letter_without_its_record(redrives: FakeRedrives, tmp_path: Path) -> None:
+    cli, file = redrives.cli, tmp_path / "letters.jsonl"
+    large = replace(letter(4), value=None, details={"value_bytes": "2000000"})
+    put(cli, large)
+    before = sent(cli, "orders")
+    assert "value" not in json.loads(cli("dlq", "show", DLQ, large.id, "-o", "json").out)["letters"][0]
+    cli("dlq", "export", DLQ, "--id", large.id, "--file", str(file))
+    result = cli("dlq", "redrive", DLQ, "--from-file", str(file), "--execute", "-o", "json")
+    [row] = json.loads(result.out)["letters"]
+    assert (row["state"], row["to"], row["repaired"]) == ("no-record", None, "no")
+    assert "1 letters do not contain their records. Add the missing keys and values" in result.err
+    assert sent(cli, "orders") == before
+    file.write_text(json.dumps({"id": large.id, "value": None}))
+    result = cli("dlq", "redrive", DLQ, "--from-file", str(file), "--execute", "-o", "json")
+    [row] = json.loads(result.out)["letters"]
+    assert (row["state"], row["to"], row["repaired"]) == ("waiting", "orders", "yes")
+    assert sent(cli, "orders") == [*before, None]
+
+
 def test_P5_a_file_that_cannot_be_read_is_a_usage_error(redrives: FakeRedrives, tmp_path: Path) -> None:
     assert redrives.cli("dlq", "redrive", DLQ, "--from-file", str(tmp_path / "none")).code == ExitCode.USAGE
     file = tmp_path / "letters.jsonl"

@@ -50,7 +50,8 @@ def test_a_rejected_row_is_in_its_letter() -> None:
     assert (letter["step"], letter["error_class"]) == ("sink", "RecordRejected")
     assert letter["error"] == "The value of column 'n' is negative."
     assert (letter["topic"], letter["partition"], letter["offset"]) == ("t", 1, 7)
-    assert letter["details"] == [("record", '{"topic": "t", "partition": 1, "offset": 7, "n": -1, "raw": "\\\\xff"}')]
+    record = '{"topic": "t", "partition": 1, "offset": 7, "n": -1, "raw": "\\\\xff"}'
+    assert letter["details"] == [("record", record), ("missing", "key, value")]
 
 
 def test_large_tasks_are_written_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,8 @@ def test_P4_a_record_that_is_already_dead_is_not_processed_and_keeps_its_letter(
 
 def test_P4_without_the_source_record_a_letter_contains_the_arguments() -> None:
     [row] = run(stage(record_price, "record", source=(), given=("value", "offset")), records([b"\xff"]))
-    assert json.loads(dict(row[COLUMN]["details"])["record"]) == {"value": "\\xff", "offset": 100}
+    details = dict(row[COLUMN]["details"])
+    assert (json.loads(details["record"]), details["missing"]) == ({"value": "\\xff", "offset": 100}, "key, value")
     assert [row[COLUMN][name] for name in SOURCE] == [None] * len(SOURCE)
 
 

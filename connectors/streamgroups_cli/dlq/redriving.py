@@ -165,7 +165,8 @@ def _warn(plan: Sequence[Planned], to: str | None) -> None:
         )
     if counts[State.NO_RECORD]:
         print_message(
-            f"{counts[State.NO_RECORD]} letters do not contain their records. Repair their values, or name a topic with --to."
+            f"{counts[State.NO_RECORD]} letters do not contain their records. Add the missing keys and values to a file of "
+            "'export', or name a topic with --to."
         )
     if to is None and any(it.topic is not None for it in plan):
         print_message(
@@ -182,14 +183,9 @@ def _emit(dlq: str, plan: Sequence[Planned], output: Output, *, dry_run: bool) -
             it.stored.letter.attempt,
             it.state.value,
             it.topic,
-            None if it.repaired is None else "yes" if _differs(it) else "no",
+            None if it.repaired is None else "yes" if it.repaired.changes(it.stored.letter) else "no",
         ]
         for it in shown
     ]
     redriven_before = len(plan) - len(shown)
     emit_rows(output, "letters", Table(_COLUMNS, rows), dry_run=dry_run, dlq=dlq, redriven_before=redriven_before)
-
-
-def _differs(planned: Planned) -> bool:
-    letter = planned.stored.letter
-    return planned.repaired != Repaired(letter.key, letter.value)

@@ -109,7 +109,7 @@ def encode(
         )
     codec = _stage(format).encoder(format, types[column])
     values, type_ = _python_values(format), BinaryType()
-    return values.apply_codec(df, codec, column, type_=type_, into=into, step=step, original=None)  # type: ignore[no-any-return]
+    return values.apply_codec(df, codec, column, type_=type_, into=into, step=step)  # type: ignore[no-any-return]
 
 
 def _stage(format: Avro | Protobuf) -> Any:

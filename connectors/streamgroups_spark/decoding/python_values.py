@@ -20,7 +20,7 @@ from streamgroups.dlq.letter import COLUMN
 from streamgroups.errors import InvalidOption
 from streamgroups_kafka.schema_registry.client import RegistryClient
 from streamgroups_schemas.results import PROBLEM
-from streamgroups_spark.dlq.failure_column import failure, is_good, with_letter
+from streamgroups_spark.dlq.failure_column import failure, has_source_column, is_good, with_letter
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.internals.arrow_functions import arrow_function
 from streamgroups_spark.internals.private_spark import from_arrow_type
@@ -40,7 +40,14 @@ _WIDER = {
 
 
 def apply_codec(
-    df: DataFrame, codec: Codec, name: str, *, type_: DataType, into: str | None, step: str, original: Column | None
+    df: DataFrame,
+    codec: Codec,
+    name: str,
+    *,
+    type_: DataType,
+    into: str | None,
+    step: str,
+    original: Column | None = None,
 ) -> DataFrame:
     """Adds a column with the results of a codec, and the column ``dead_letter``.
 
@@ -51,19 +58,23 @@ def apply_codec(
         type_: the type of its results.
         into: the name of the new column. An existing column of this name is replaced. ``None``: results are not kept.
         step: the name of the step in letters.
-        original: the value of letters if the DataFrame has no column ``value``.
+        original: the value of letters if the DataFrame has no column ``value``. ``None`` if the argument is no value: then
+            these letters have it as JSON in ``record``.
     """
     problem_type = from_arrow_type(PROBLEM)
     returned = StructType([StructField("result", type_), StructField("problem", problem_type)])
     done = _function(codec, returned)(F.when(is_good(df), column(name)))
     staged = df.select("*", done.alias(_DONE))
     problem = F.col(_DONE)["problem"]
+    details = problem["details"]
+    if original is None and not has_source_column(df.schema, "value"):
+        details = F.map_concat(details, F.create_map(F.lit("record"), F.to_json(column(name))))
     letter = failure(
         staged,
         step=step,
         error_class=problem["error_class"],
         error=problem["error"],
-        details=problem["details"],
+        details=details,
         value=original,
     )
     kept = [column(it) for it in df.columns if it not in (COLUMN, into)]

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructType, TimestampType
 
-from streamgroups.dlq.letter import COLUMN, FAILURE
+from streamgroups.dlq.letter import COLUMN, FAILURE, missing_columns
 from streamgroups.errors import InvalidOption
 from streamgroups_spark.frames.columns import column
 from streamgroups_spark.internals.connect import reject_in_flow
@@ -107,18 +107,26 @@ def failure_of(
     error: Column,
     details: Column | None = None,
     value: Column | None = None,
+    is_output: bool = False,
 ) -> Column:
     """Returns the failure of a record: see :func:`failure`.
 
     Args:
         schema: the columns of the record.
         cell: returns a column of the record.
+        is_output: whether it is a record of the output. Without a column ``key``, its key is null.
     """
+    facts = {} if is_output else missing_of(schema, has_value=value is not None)
+    more = F.create_map(*(F.lit(it) for pair in facts.items() for it in pair)).cast("map<string,string>")
+    if details is None:
+        details = more
+    elif facts:
+        details = F.map_concat(details, more)
     own = {
         "step": F.lit(step),
         "error_class": error_class,
         "error": error,
-        "details": F.create_map().cast("map<string,string>") if details is None else details,
+        "details": details,
     }
     cells = {}
     for name, sql in FAILURE.items():
@@ -132,6 +140,17 @@ def failure_of(
             cells[name] = F.lit(None)
         cells[name] = cells[name].cast(sql).alias(name)
     return F.struct(*cells.values())
+
+
+def missing_of(schema: StructType, *, has_value: bool = False) -> dict[str, str]:
+    """Returns the detail with the key or the value that a record does not have.
+
+    Args:
+        schema: the columns of the record.
+        has_value: whether another column contains the value.
+    """
+    names = [name for name in ("key", "value") if has_source_column(schema, name)]
+    return missing_columns([*names, "value"] if has_value else names)
 
 
 def with_letter(df: DataFrame, letter: Column) -> Column:

@@ -8,7 +8,7 @@ have a maximum length, and no control characters. Source: SEMANTICS P4; Spark's 
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from traceback import walk_tb
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamgroups.dlq.bad_record_search import Failed
-from streamgroups.dlq.letter import COLUMN
+from streamgroups.dlq.letter import COLUMN, missing_columns
 from streamgroups.errors import FunctionFailed
 from streamgroups.printable import printable
 from streamgroups_kafka.client.jaas import redacted
@@ -101,7 +101,8 @@ class SafeStage(Shipped):
         records = with_source.select(self._source).take(failed)
         has_content = "value" in self._source
         rows = [None] * len(failed) if has_content else json_of(given.take(failed), _MAX_RECORD)
-        facts = [_facts(self._step, it, row) for it, row in zip(outcome.failed, rows, strict=True)]
+        missing = missing_columns(self._source)
+        facts = [_facts(self._step, it, row, missing) for it, row in zip(outcome.failed, rows, strict=True)]
         children = [
             records[field.name].combine_chunks().cast(field.type)
             if field.name in self._source
@@ -111,7 +112,7 @@ class SafeStage(Shipped):
         return pa.table([pa.StructArray.from_arrays(children, fields=list(form))], names=[COLUMN])
 
 
-def _facts(step: str, failed: Failed, record: str | None) -> dict[str, Any]:
+def _facts(step: str, failed: Failed, record: str | None, missing: Mapping[str, str]) -> dict[str, Any]:
     details = {}
     if (place := place_of(failed.error, user_functions.__file__)) is not None:
         details["at"] = place
@@ -121,7 +122,7 @@ def _facts(step: str, failed: Failed, record: str | None) -> dict[str, Any]:
         "step": step,
         "error_class": type(failed.error).__name__,
         "error": text_of(failed.error),
-        "details": list(details.items()),
+        "details": [*details.items(), *missing.items()],
     }
 
 

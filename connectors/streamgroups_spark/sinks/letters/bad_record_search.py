@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamgroups.dlq.bad_record_search import Failed, isolate
+from streamgroups.dlq.letter import missing_columns
 from streamgroups.errors import RecordRejected
 from streamgroups_kafka.client.jaas import redacted
 from streamgroups_operators.plain_values import json_of_row, texts_of
@@ -96,7 +97,7 @@ def failure_of(values: Mapping[str, Any], error: RecordRejected, schema: pa.Sche
         "step": "sink",
         "error_class": type(error).__name__,
         "error": redacted(error.what.replace(" in row 1 of a task", ""), ()),
-        "details": [("record", json_of_row(dict(values), _MAX_RECORD))],
+        "details": [("record", json_of_row(dict(values), _MAX_RECORD)), *missing_columns(()).items()],
     }
     if all(name in schema.names and is_type(schema.field(name).type) for name, is_type in _PLACE.items()):
         failure |= {name: values[name] for name in _PLACE}

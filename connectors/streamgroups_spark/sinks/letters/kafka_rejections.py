@@ -63,6 +63,7 @@ def with_rejections(
         error_class=F.lit("RecordRejected"),
         error=why,
         details=F.create_map(F.lit("value_bytes"), F.coalesce(_length(df, "value"), F.lit(0)).cast("string")),
+        is_output=True,
     )
     names = [column(name) for name in df.columns if name != COLUMN]
     return df.select(*names, with_letter(df, F.when(why.isNotNull(), letter)))
