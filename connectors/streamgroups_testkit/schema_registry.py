@@ -13,7 +13,7 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 _JSON = "application/vnd.schemaregistry.v1+json"
 _MAX_INTEGER = 2**31 - 1
@@ -106,6 +106,7 @@ class FakeSchemaRegistry:
 
     def _respond(self, method: str, path: str, body: dict[str, Any], login: str | None) -> tuple[int, Any]:
         parts = [unquote(it) for it in urlsplit(path).path.strip("/").split("/")]
+        form = parse_qs(urlsplit(path).query).get("format", [""])[0]
         self.requests.append(f"{method} {urlsplit(path).path}")
         if self._login is not None and login != "Basic " + base64.b64encode(self._login.encode()).decode():
             return HTTPStatus.UNAUTHORIZED, {"error_code": 401, "message": "Unauthorized"}
@@ -114,10 +115,10 @@ class FakeSchemaRegistry:
         if method == "GET" and parts == ["schemas", "types"]:
             return HTTPStatus.OK, ["JSON", "PROTOBUF", "AVRO"]
         if method == "GET" and parts[:2] == ["schemas", "ids"]:
-            return self._by_id(int(parts[2]))
+            return _in_form(self._by_id(int(parts[2])), form)
         if parts[0] == "subjects" and len(parts) >= 2:
             if method == "GET" and len(parts) == 4:
-                return self._version(parts[1], parts[3])
+                return _in_form(self._version(parts[1], parts[3]), form)
             if method == "POST":
                 return self._post(parts[1], body, registers=len(parts) == 3)
         return HTTPStatus.NOT_FOUND, {"error_code": 404, "message": "HTTP 404 Not Found"}
@@ -158,6 +159,14 @@ class FakeSchemaRegistry:
             if self._schemas[schema_id - 1] == entry:
                 return HTTPStatus.OK, {"subject": subject, "version": number, "id": schema_id, **_shown(entry)}
         return HTTPStatus.NOT_FOUND, {"error_code": 40403, "message": "Schema not found"}
+
+
+def _in_form(answer: tuple[int, dict[str, Any]], form: str) -> tuple[int, dict[str, Any]]:
+    """An answer in the form of a request. Confluent's registry has no other form of a JSON Schema, and fails."""
+    if form and answer[1].get("schemaType") == "JSON":
+        message = f"Format not supported: {form}"
+        return HTTPStatus.INTERNAL_SERVER_ERROR, {"error_code": 500, "message": message}
+    return answer
 
 
 def _shown(entry: dict[str, Any]) -> dict[str, Any]:

@@ -89,6 +89,30 @@ def test_forms_of_one_schema_are_not_mixed(fake: FakeSchemaRegistry) -> None:
     assert fake.requests == [f"GET /schemas/ids/{added}"] * 2, "one request for each form"
 
 
+def test_P4_a_schema_of_another_type_is_no_outage(fake: FakeSchemaRegistry) -> None:
+    reference = {"name": "Code", "subject": "codes", "version": 3}
+    added = fake.add("flights-value", "{}", "JSON", [reference])
+    client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE))
+    for found in (
+        client.by_id(added, "PROTOBUF"),
+        client.by_id(added, "AVRO"),
+        client.latest("flights-value", "PROTOBUF"),
+    ):
+        assert found is not None
+        assert (found.id, found.type) == (added, "JSON")
+    assert fake.requests == [f"GET /schemas/ids/{added}", "GET /subjects/flights-value/versions/latest"]
+
+
+def test_a_schema_of_protobuf_has_the_form_of_a_descriptor(fake: FakeSchemaRegistry) -> None:
+    fake.add("codes", "Y29kZQ==", "PROTOBUF")
+    added = fake.add("flights-value", "CgFh", "PROTOBUF", [{"name": "code.proto", "subject": "codes", "version": 1}])
+    client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE))
+    found = client.by_id(added, "PROTOBUF")
+    assert found == client.latest("flights-value", "PROTOBUF")
+    assert found is not None
+    assert (found.type, found.references) == ("PROTOBUF", (("code.proto", "Y29kZQ=="),))
+
+
 def test_P4_a_schema_with_a_deleted_reference_is_unknown(fake: FakeSchemaRegistry) -> None:
     added = fake.add("flights-value", "flight", references=[{"name": "Code", "subject": "codes", "version": 3}])
     client = RegistryClient(SchemaRegistry(fake.url, AT_ONCE))

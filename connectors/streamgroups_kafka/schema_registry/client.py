@@ -26,7 +26,8 @@ _NO_SUCH = (40401, 40402, 40403)
 _ABOUT_THE_ID = (404, 422)
 #: Statuses of an overloaded or restarting registry.
 _PASSING = (408, 429)
-#: Protobuf: a descriptor instead of the text of the file, which this library does not parse.
+#: Protobuf: a descriptor instead of the text of the file, which this library does not parse. Confluent's registry fails with
+#: the status 500 for a JSON Schema in this form, so the type of a schema is requested first.
 _FORM = {"PROTOBUF": "serialized"}
 _MAX_TEXT = 300
 #: A producer chooses the ids in its values, so unknown ones are remembered: at most these, and for this time.
@@ -88,11 +89,14 @@ class RegistryClient:
         with self._lock:
             if schema_id in self._unknown:
                 return None
+        form = _FORM.get(kind)
         try:
-            schema = self._call(
-                kind, lambda client: client.get_schema(schema_id, fmt=_FORM.get(kind)), about=_ABOUT_THE_ID
-            )
-            return self._registered(schema_id, schema, kind)
+            schema = self._call(None, lambda client: client.get_schema(schema_id), about=_ABOUT_THE_ID)
+            if schema.schema_type != kind:
+                return _without_references(schema_id, schema)
+            if form is not None:
+                schema = self._call(form, lambda client: client.get_schema(schema_id, fmt=form), about=_ABOUT_THE_ID)
+            return self._registered(schema_id, schema, form)
         except _Absent:
             with self._lock:
                 self._unknown[schema_id] = True
@@ -104,15 +108,21 @@ class RegistryClient:
         Raises:
             SchemaRejected: if the subject has none, or a schema that it refers to was deleted.
         """
+        form = _FORM.get(kind)
         try:
-            found = self._call(kind, lambda client: client.get_latest_version(subject, fmt=_FORM.get(kind)))
+            found = self._call(None, lambda client: client.get_latest_version(subject))
+            if found.schema.schema_type != kind:
+                return _without_references(found.schema_id, found.schema)
+            if form is not None:
+                version = found.version
+                found = self._call(form, lambda client: client.get_version(subject, version, fmt=form))
         except _Absent:
             raise SchemaRejected(
                 f"The registry '{self._url}' has no subject '{subject}'.",
                 remedy="Correct 'subject'. Its name is usually '<topic>-value'.",
             ) from None
         try:
-            return self._registered(found.schema_id, found.schema, kind)
+            return self._registered(found.schema_id, found.schema, form)
         except _Absent as e:
             raise SchemaRejected(
                 f"The registry '{self._url}' does not have {e}, which the latest schema of subject '{subject}' refers to.",
@@ -121,7 +131,7 @@ class RegistryClient:
 
     def subjects(self) -> list[str]:
         """Returns the subjects that this user may read."""
-        return list(self._call("AVRO", lambda client: client.get_subjects()))
+        return list(self._call(None, lambda client: client.get_subjects()))
 
     def id_of(self, subject: str, kind: str, text: str, *, register: bool) -> int:
         """Returns the id of a schema in a subject.
@@ -140,38 +150,40 @@ class RegistryClient:
         schema = Schema(text, kind)
         try:
             if register:
-                return int(self._call(kind, lambda client: client.register_schema(subject, schema)))
-            return int(self._call(kind, lambda client: client.lookup_schema(subject, schema)).schema_id)
+                return int(self._call(None, lambda client: client.register_schema(subject, schema)))
+            return int(self._call(None, lambda client: client.lookup_schema(subject, schema)).schema_id)
         except _Absent:
             raise SchemaRejected(
                 f"Subject '{subject}' of the registry '{self._url}' does not have this schema.",
                 remedy="Register it, or pass register=True.",
             ) from None
 
-    def _registered(self, schema_id: int, schema: Any, kind: str) -> RegisteredSchema:
+    def _registered(self, schema_id: int, schema: Any, form: str | None) -> RegisteredSchema:
         references: dict[str, str] = {}
-        self._add_references(schema, kind, references)
-        return RegisteredSchema(schema_id, schema.schema_type or "AVRO", schema.schema_str, tuple(references.items()))
+        self._add_references(schema, form, references)
+        return RegisteredSchema(schema_id, schema.schema_type, schema.schema_str, tuple(references.items()))
 
-    def _add_references(self, schema: Any, kind: str, found: dict[str, str]) -> None:
+    def _add_references(self, schema: Any, form: str | None, found: dict[str, str]) -> None:
         for it in schema.references or ():
             if it.name in found:
                 continue
             where = f"version {it.version} of subject '{it.subject}'"
             version = self._call(
-                kind,
-                lambda client, it=it: client.get_version(it.subject, it.version, True, _FORM.get(kind)),  # type: ignore[misc]
+                form,
+                lambda client, it=it: client.get_version(it.subject, it.version, True, form),  # type: ignore[misc]
                 about=_ABOUT_THE_ID,
                 what=where,
             )
-            self._add_references(version.schema, kind, found)
+            self._add_references(version.schema, form, found)
             found[it.name] = version.schema.schema_str
 
-    def _call(self, kind: str, request: Callable[[Any], _T], *, about: tuple[int, ...] = (), what: str = "it") -> _T:
+    def _call(
+        self, form: str | None, request: Callable[[Any], _T], *, about: tuple[int, ...] = (), what: str = "it"
+    ) -> _T:
         """Returns the answer of the registry.
 
         Args:
-            kind: the type of the schema.
+            form: the form of the schemas; ``None`` for their texts.
             request: calls a method of the client.
             about: the statuses that mean that the registry does not have what is requested, with any error code.
             what: what is requested.
@@ -179,7 +191,7 @@ class RegistryClient:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            answer = request(self._client_of(kind))
+            answer = request(self._client_of(form))
         except SchemaRegistryError as e:
             if e.error_code in _NO_SUCH or (e.http_status_code in about and self._is_registry()):
                 self._has_answered = True
@@ -194,8 +206,7 @@ class RegistryClient:
         self._has_answered = True
         return answer
 
-    def _client_of(self, kind: str) -> Any:
-        form = _FORM.get(kind)
+    def _client_of(self, form: str | None) -> Any:
         with self._lock:
             if form not in self._clients:
                 self._clients[form] = self._new_client()
@@ -205,7 +216,7 @@ class RegistryClient:
         """Returns whether the URL is one of a registry. Another service answers each request with the status 404."""
         if not self._has_answered:
             try:
-                self._call("AVRO", lambda client: client.get_schema_types())
+                self._call(None, lambda client: client.get_schema_types())
             except SchemaRejected:
                 return False
         return self._has_answered
@@ -232,6 +243,11 @@ class RegistryClient:
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text[:_MAX_TEXT]
+
+
+def _without_references(schema_id: int, schema: Any) -> RegisteredSchema:
+    """Returns a schema of another type than the requested one. It is not parsed."""
+    return RegisteredSchema(schema_id, schema.schema_type, schema.schema_str)
 
 
 class _Absent(Exception):
