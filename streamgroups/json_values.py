@@ -38,7 +38,7 @@ def read_json(text: str) -> Any:
     ValueError: Infinity is not a JSON number
     """
     try:
-        return _not_deep(_DECODER.decode(text))
+        return _not_deep(STRICT.decode(text))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -50,7 +50,7 @@ def read_json_prefix(text: str) -> Any:
     {'next': 7}
     """
     try:
-        return _not_deep(_DECODER.raw_decode(text)[0])
+        return _not_deep(STRICT.raw_decode(text)[0])
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -161,7 +161,8 @@ def _constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
+#: Python's parser without ``NaN``, ``Infinity`` and numbers that become infinite.
+STRICT = json.JSONDecoder(parse_constant=_constant, parse_float=_finite)
 
 
 def _not_deep(value: _T) -> _T:

@@ -7,6 +7,7 @@ determines the draft.
 from __future__ import annotations
 
 import json
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -15,10 +16,14 @@ import pyarrow as pa
 
 from streamgroups.decoding.value_errors import CannotDecode, Kind
 from streamgroups.errors import InvalidOption
+from streamgroups.json_values import STRICT
 from streamgroups_schemas.results import apply
 
 #: The number of violations that a letter describes.
 _MAX_SHOWN = 3
+_NOT_SPACE = re.compile(r"[^ \t\r\n]")
+#: Half of a surrogate pair, or a pair. In UTF-8 it needs an escape sequence.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @lru_cache(maxsize=100)
@@ -56,13 +61,7 @@ def validate_json(values: pa.Array, schema: str) -> pa.Array:
     judge = validator(schema)
 
     def one(value: bytes | str) -> bool:
-        try:
-            document = json.loads(value)
-        except UnicodeDecodeError:
-            raise CannotDecode(Kind.NOT_UTF8, "The value is not valid UTF-8.") from None
-        except (ValueError, RecursionError) as e:
-            kind = Kind.MALFORMED if value.strip() else Kind.EMPTY
-            raise CannotDecode(kind, f"The value is not JSON: {e}.") from None
+        document = _document(value)
         if judge.is_valid(document):
             return True
         errors = list(judge.iter_errors(document))
@@ -71,6 +70,32 @@ def validate_json(values: pa.Array, schema: str) -> pa.Array:
         raise CannotDecode(Kind.INVALID, f"{shown}{more}.", path=_path(errors[0].instance_path))
 
     return apply(values, one, pa.bool_(), Kind.INVALID)
+
+
+def _document(value: bytes | str) -> Any:
+    """Parses a value as RFC 8259 requires: UTF-8 without a byte order mark, and finite numbers.
+
+    Raises:
+        CannotDecode: if it is not one JSON document.
+    """
+    try:
+        text = value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        raise CannotDecode(Kind.NOT_UTF8, "The value is not valid UTF-8.") from None
+    begin = _NOT_SPACE.search(text)
+    if begin is None:
+        raise CannotDecode(Kind.EMPTY, "The value is empty.")
+    try:
+        document, end = STRICT.raw_decode(text, begin.start())
+        if _SURROGATE.search(text):
+            json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise CannotDecode(Kind.NOT_UTF8, "A text in the value has half of a surrogate pair.") from None
+    except (ValueError, RecursionError) as e:
+        raise CannotDecode(Kind.MALFORMED, f"The value is not JSON: {e}.") from None
+    if _NOT_SPACE.search(text, end):
+        raise CannotDecode(Kind.TRAILING, "More text follows the JSON document.")
+    return document
 
 
 def _path(parts: list[str | int]) -> str:

@@ -56,6 +56,39 @@ def test_what_is_no_json_has_its_class() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "error_class"),
+    [
+        (b"NaN", "Malformed"),
+        (b'{"airport": -Infinity}', "Malformed"),
+        (b"-1e400", "Malformed"),
+        ("{}".encode("utf-16"), "NotUtf8"),
+        ("{}".encode("utf-16-le"), "Malformed"),
+        ("{}".encode("utf-32-be"), "Malformed"),
+        (b"\xef\xbb\xbf{}", "Malformed"),
+        (b'"\xed\xa0\x80"', "NotUtf8"),
+        (b'"\\ud800"', "NotUtf8"),
+        (b'{"\\uDC00\\ud800": 1}', "NotUtf8"),
+        (b'{"a":1}{"b":2}', "TrailingBytes"),
+        (b"{} x", "TrailingBytes"),
+        (b" \t\r\n", "EmptyValue"),
+        (b"\x0b", "Malformed"),
+        (b" {} \n", None),
+        (b'"\\ud83d\\ude00"', None),
+        (b'"\\\\ud800"', None),
+    ],
+)
+def test_a_value_is_one_document_of_rfc_8259(value: bytes, error_class: str | None) -> None:
+    [problem] = problems([value], "{}")
+    assert (problem and problem[0]) == error_class
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return
+    [found] = validate_json(pa.array([text]), "{}").field("problem").to_pylist()
+    assert (found and found["error_class"]) == error_class
+
+
 def test_a_text_that_is_not_utf8_is_a_problem_of_its_row() -> None:
     texts = pa.array([b"{}", b"\xff", None], pa.binary())
     values = pa.Array.from_buffers(pa.string(), len(texts), texts.buffers())
