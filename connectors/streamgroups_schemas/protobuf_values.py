@@ -229,6 +229,12 @@ def _fill(message: Any, values: dict[str, Any]) -> None:
         value = values.get(field.name)
         if value is None:
             continue
+        oneof = field.containing_oneof
+        if oneof is not None and message.WhichOneof(oneof.name) is not None:
+            # The library would clear the first one.
+            raise ValueError(
+                f"the fields {message.WhichOneof(oneof.name)} and {field.name} of oneof {oneof.name} are both set"
+            )
         if is_map(field):
             _fill_map(message, field, value)
         elif is_repeated(field):

@@ -291,6 +291,24 @@ def test_a_row_that_does_not_fit_the_message_is_not_encodable() -> None:
     assert [error for _, error in found] == ["NotEncodable", "NotEncodable", "NotEncodable", None]
 
 
+def test_two_fields_of_a_oneof_are_not_encodable() -> None:
+    fields = [field("gate", 1, "int32"), field("bus", 2, "message", of=".board.Bus"), field("delay", 3, "int32")]
+    for it in fields[:2]:
+        it.oneof_index = 0
+    exit_ = message("Exit", *fields)
+    exit_.oneof_decl.add(name="way")
+    nested = message("Flight", field("exits", 1, "message", repeated=True, of=".board.Exit"))
+    schema = MessageSchema("board.Flight", descriptor_set(file(nested, exit_, message("Bus", field("n", 1, "int32")))))
+    one, other = {"gate": 0, "bus": None, "delay": 1}, {"gate": None, "bus": {"n": 1}, "delay": 1}
+    both = {"gate": 0, "bus": {"n": 1}, "delay": 1}
+    rows = [{"exits": [one, other]}, {"exits": [other, both]}]
+    encoded = encode_protobuf(pa.array(rows, arrow_type(schema.message())), schema)
+    assert [error for _, error in outcome(encoded)] == [None, "NotEncodable"]
+    assert "gate and bus of oneof way are both set" in encoded.field("problem")[1]["error"].as_py()
+    decoded = decode_protobuf(encoded.field("result"), schema, None)
+    assert outcome(decoded)[0] == (rows[0], None)
+
+
 def test_a_row_without_an_object_of_python_is_a_problem() -> None:
     type_ = arrow_type(SCHEMA.message())
     array = pa.array([{"airport": "JFK"}, {"counts": [("a", 1), ("a", 2)]}, {"gates": [1]}, None], type_)
