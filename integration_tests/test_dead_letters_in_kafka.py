@@ -203,6 +203,8 @@ def test_P4_records_that_the_broker_rejects_are_letters_and_all_others_are_writt
     assert set(too_large) == {(f"k{n}".encode(), "3000") for n in range(7, 60, 10)}
     assert len(too_large) == 6
     assert all("The broker rejects row" in it.error for it in found)
+    assert {it.details["output_topic"] for it in found} == {board}
+    assert all("output_timestamp_ms" in it.details for it in found)
 
 
 def test_P4_rows_of_topics_that_the_query_cannot_write_to_are_letters(
@@ -222,6 +224,7 @@ def test_P4_rows_of_topics_that_the_query_cannot_write_to_are_letters(
     assert sorted(str(it.key) for it in read_committed(bootstrap, board)) == ["None", "b'k0'"]
     unknown, own = "The topic did not exist when the query started.", "The topic is that of the dead letters."
     found = {(it.value, it.key): it.error for it in letters_in(bootstrap, dead)}
+    assert all(it.details["output_topic"] == (it.value or b"").decode() for it in letters_in(bootstrap, dead))
     expected = {later: unknown, dead: own, "a b": unknown, "": unknown}
     assert found == {
         (to.encode(), key): expected[to]

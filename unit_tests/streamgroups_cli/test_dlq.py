@@ -262,6 +262,9 @@ def test_P4_stats_count_by_fields(dlq: CommandLine) -> None:
     ]
     assert [(row["hour"], row["attempt"], row["parked"]) for row in rows] == [("1970-01-01T03:00:00.000Z", 1, 1)]
     assert dlq("dlq", "stats", DLQ, "--group", "other").out.startswith("STEP")
+    put(dlq, replace(letter(9, step="sink"), origin=None, details={"output_topic": "board"}))
+    counts = json.loads(dlq("dlq", "stats", DLQ, "-o", "json", "--by", "output_topic").out)["counts"]
+    assert [(row["output_topic"], row["letters"]) for row in counts] == [(None, 4), ("board", 1)]
 
 
 # ---- redrive ---------------------------------------------------------------------------------------------------------

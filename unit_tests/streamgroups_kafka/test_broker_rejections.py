@@ -154,6 +154,20 @@ def test_P4_rows_of_several_topics(monkeypatch: pytest.MonkeyPatch) -> None:
         "The broker rejects row 3",
     ]
     assert {str(tp): values for tp, values in brokers.rows.items()} == {"other-0": [b"0"], "out-0": [b"3"]}
+    assert [(it.topic, it.row["value"][0].as_py()) for it in found] == [("other", b"2"), ("out", b"1")]
+
+
+@pytest.mark.parametrize("size", [1, 2_000])
+def test_P4_a_rejected_record_has_the_partition_that_the_user_has_set(size: int) -> None:
+    """The task selects the partition of the others, and a replay can select another one."""
+    brokers, found = ValidatingBrokers(names_records=True), list[RejectedRecord]()
+    rows = rows_of(Random(7).randbytes(size), Random(8).randbytes(size))
+    rows = rows.set_column(0, "key", pa.array([None, None], pa.binary()))
+    run(brokers, [rows.set_column(2, "partition", pa.array([0, None], pa.int32()))], found, "out", COMPRESSED)
+    assert [it.row["partition"].to_pylist() for it in found] == [[0], [None]]
+    brokers, found = ValidatingBrokers(names_records=True), list[RejectedRecord]()
+    run(brokers, [rows.drop_columns(["partition"])], found, "out", COMPRESSED)
+    assert [it.row.schema.names for it in found] == [["key", "value", "timestamp"]] * 2
 
 
 COMPRESSED = BatchSettings(batch_bytes=MAX_BYTES, max_message_bytes=MAX_BYTES, compression=Compression("zstd"))

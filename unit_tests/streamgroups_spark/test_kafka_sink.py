@@ -351,7 +351,20 @@ def test_P4_a_rejected_record_whose_text_is_not_utf8_is_a_letter(is_too_large: b
     headers = pa.array([[("trace", None)]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
     row = pa.record_batch({"key": text, "value": text, "headers": headers, "topic": ["board"]})
     error = RecordRejected("Too late.", remedy="Set a time.")
-    found = kafka_tasks._failure(RejectedRecord(row, error, is_too_large))
+    found = kafka_tasks._failure(RejectedRecord("board", row, error, is_too_large))
     assert (found["key"], found.get("value")) == (b"UA\xff", None if is_too_large else b"UA\xff")
-    assert (found["headers"], found["details"]) == ([{"key": "trace", "value": None}], [("value_bytes", "3")])
+    details = [("value_bytes", "3"), ("output_topic", "board")]
+    assert (found["headers"], found["details"]) == ([{"key": "trace", "value": None}], details)
     pa.array([found], FAILURE_TYPE)
+
+
+def test_P4_a_letter_of_a_rejected_record_has_the_place_of_the_output() -> None:
+    times = pa.array([1_500_999, None], pa.timestamp("us", "America/New_York"))
+    rows = pa.record_batch({"value": ["a", "b"], "partition": pa.array([7, None], pa.int32()), "timestamp": times})
+    error = RecordRejected("Too late.", remedy="Set a time.")
+    first, second = (
+        dict(kafka_tasks._failure(RejectedRecord("board", rows.slice(i, 1), error, False))["details"]) for i in range(2)
+    )
+    place = {"output_topic": "board", "output_partition": "7", "output_timestamp_ms": "1500"}
+    assert first == {"value_bytes": "1", **place}
+    assert second == {"value_bytes": "1", "output_topic": "board"}

@@ -29,6 +29,7 @@ class By(str, Enum):
     step = "step"
     error = "error"
     topic = "topic"
+    output_topic = "output_topic"
     group = "group"
     query = "query"
     attempt = "attempt"
@@ -39,6 +40,7 @@ _FIELDS: Mapping[By, Callable[[DeadLetter], Cell]] = {
     By.step: lambda it: it.step,
     By.error: lambda it: it.error_class,
     By.topic: lambda it: None if it.origin is None else it.origin.topic_partition.topic,
+    By.output_topic: lambda it: it.details.get("output_topic"),
     By.group: lambda it: it.group_id,
     By.query: lambda it: it.query,
     By.attempt: lambda it: it.attempt,

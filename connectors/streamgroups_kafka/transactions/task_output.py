@@ -35,6 +35,8 @@ from streamgroups_kafka.write.record_batches import BatchSettings, encode
 _CHUNK_BYTES = 8 << 20
 #: The column with the number of a row in its task.
 _NUMBER = "streamgroups.row"
+#: The column ``partition`` of the user. The one with the selected partitions replaces it.
+_GIVEN = "streamgroups.partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,13 @@ class RejectedRecord:
     """A record that a broker rejects, or would reject.
 
     Args:
-        row: the record, with the columns of the Kafka sink.
+        topic: its topic.
+        row: the record, with the columns of the Kafka sink. ``partition`` is that of the user: a replay can select another one.
         error: the error. It contains the number of the row in the task, its partition, and the reason of the broker.
         is_too_large: whether the broker rejects its size.
     """
 
+    topic: str
     row: pa.RecordBatch
     error: RecordRejected
     is_too_large: bool
@@ -215,6 +219,8 @@ class _Output:
         columns = {"partition": self._partitions(rows, topic, self._counts[topic])}
         required = ("key", "value", "timestamp", *(("headers",) if self._settings.with_headers else ()), _NUMBER)
         columns |= {name: rows.column(name) for name in required if name in rows.schema.names}
+        if "partition" in rows.schema.names:
+            columns[_GIVEN] = rows.column("partition")
         new = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         if topic not in self._waiting:
             return new
@@ -229,7 +235,7 @@ class _Output:
         while rows.num_rows:
             too_large: dict[int, RecordRejected] = {}
             batches = encode(
-                rows.drop_columns([_NUMBER]),
+                rows.select([name for name in rows.schema.names if name not in (_NUMBER, _GIVEN)]),
                 settings,
                 topic=topic,
                 now_ms=now_ms(),
@@ -239,7 +245,7 @@ class _Output:
                 too_large=None if self._reject is None else too_large,
             )
             if too_large:
-                rows = self._without_too_large(rows, too_large)
+                rows = self._without_too_large(topic, rows, too_large)
                 continue
             rejected = self._writer.write(topic, batches)
             self._advance(topic, batches, rejected)
@@ -280,11 +286,13 @@ class _Output:
             self._report(rows.slice(int(unwritten[i]), 1), found, found.reasons.get(i, ""))
         return [int(it) for it in np.delete(unwritten, found.rejected)]
 
-    def _without_too_large(self, rows: pa.RecordBatch, errors: Mapping[int, RecordRejected]) -> pa.RecordBatch:
+    def _without_too_large(
+        self, topic: str, rows: pa.RecordBatch, errors: Mapping[int, RecordRejected]
+    ) -> pa.RecordBatch:
         """Reports the rows that are too large also after compression, and returns the others. None is written yet."""
         assert self._reject is not None, "an error was raised otherwise"
         for row, error in errors.items():
-            self._reject(RejectedRecord(rows.slice(row, 1).drop_columns([_NUMBER]), error, is_too_large=True))
+            self._reject(RejectedRecord(topic, _as_given(rows.slice(row, 1)), error, is_too_large=True))
         self.records -= len(errors)
         return rows.take(pa.array(np.delete(np.arange(rows.num_rows), list(errors))))
 
@@ -297,7 +305,7 @@ class _Output:
         )
         if self._reject is None:
             raise error
-        self._reject(RejectedRecord(row.drop_columns([_NUMBER]), error, found.is_too_large))
+        self._reject(RejectedRecord(found.topic_partition.topic, _as_given(row), error, found.is_too_large))
         self.records -= 1
 
     def _without_waiting(self, topic: str, rows: pa.RecordBatch, begun: Collection[int]) -> pa.RecordBatch:
@@ -334,6 +342,12 @@ class _Output:
         """
         own = range(self._task % count, count, max(self._settings.tasks, 1))
         return own[(self._round + self._writer.producer.epoch) % len(own)]
+
+
+def _as_given(row: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns a row with the columns of the user."""
+    row = row.drop_columns([_NUMBER, "partition"])
+    return row.rename_columns(["partition" if name == _GIVEN else name for name in row.schema.names])
 
 
 def _by_topic(chunk: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -83,8 +83,18 @@ def _failure(record: RejectedRecord) -> dict[str, Any]:
         "step": "sink",
         "error_class": type(record.error).__name__,
         "error": redacted(record.error.what, ()),
-        "details": [("value_bytes", str(size))],
+        "details": [("value_bytes", str(size)), ("output_topic", record.topic), *_place(record.row)],
     }
+
+
+def _place(row: pa.RecordBatch) -> Iterator[tuple[str, str]]:
+    """The partition and the time that the user has set. They are in letters, whose ids must not depend on other ones."""
+    for name, detail, type_ in (
+        ("partition", "output_partition", pa.int32()),
+        ("timestamp", "output_timestamp_ms", pa.timestamp("ms", "UTC")),
+    ):
+        if name in row.schema.names and row.column(name)[0].is_valid:
+            yield detail, str(row.column(name).cast(type_, safe=False).cast(pa.int64())[0].as_py())
 
 
 def reject_shared_partitions(parts: Sequence[TaskOutput], *, remedy: str) -> None:

@@ -21,7 +21,7 @@ from streamgroups_spark.frames.columns import column
 from streamgroups_spark.sinks.output_partitions import number_of_topic
 from streamgroups_spark.sinks.sink_options import SinkOptions
 
-#: The columns of the output that a letter contains. The others describe the place of the output, not of the source.
+#: The columns of the output that a letter contains as columns. The others, the place of the output, are in its details.
 _CONTENT = ("key", "value", "headers")
 #: The attributes of a record, and the differences of its time and its offset to those of its batch.
 _FIXED_BYTES = 3
@@ -62,11 +62,23 @@ def with_rejections(
         step="sink",
         error_class=F.lit("RecordRejected"),
         error=why,
-        details=F.create_map(F.lit("value_bytes"), F.coalesce(_length(df, "value"), F.lit(0)).cast("string")),
+        details=_details(df, options),
         is_output=True,
     )
     names = [column(name) for name in df.columns if name != COLUMN]
     return df.select(*names, with_letter(df, F.when(why.isNotNull(), letter)))
+
+
+def _details(df: DataFrame, options: SinkOptions) -> Column:
+    """Returns the size of the value, and the place of the output, which is not that of the source."""
+    topic = F.make_valid_utf8(column("topic")) if options.topic is None else F.lit(options.topic)
+    facts = {"value_bytes": F.coalesce(_length(df, "value"), F.lit(0)), "output_topic": topic}
+    if "partition" in df.columns:
+        facts["output_partition"] = column("partition")
+    if "timestamp" in df.columns:
+        facts["output_timestamp_ms"] = F.unix_millis(column("timestamp"))
+    pairs = (it for name, value in facts.items() for it in (F.lit(name), value.cast("string")))
+    return F.map_filter(F.create_map(*pairs), lambda _, value: value.isNotNull())
 
 
 def _reasons(
