@@ -181,6 +181,16 @@ def test_P4_list_selects(dlq: CommandLine, options: list[str], expected: list[in
     assert ("of 4 letters" in result.err) == ("--limit" in options or "-n" in options)
 
 
+def test_P4_list_shows_the_newest_letters_of_all_partitions(dlq: CommandLine) -> None:
+    """The partitions are read one after the other."""
+    for it in (letter(0, step="old"), letter(3, step="equal")):
+        put(dlq, it, 1)
+    assert ids(dlq("dlq", "list", DLQ, "-o", "json", "-n", "1").out) == [letter(3, step="equal").id]
+    newest = [letter(it).id for it in (1, 2)] + [letter(3, step=it).id for it in ("sink", "equal")]
+    result = dlq("dlq", "list", DLQ, "-o", "json", "-n", "4")
+    assert (ids(result.out), "4 of 6 letters. --limit 6 lists all." in result.err) == (newest, True)
+
+
 @pytest.mark.parametrize("options", [["--since", "yesterday"], ["--source", "orders:x"], ["--state", "dead"]])
 def test_P4_a_malformed_selection_is_a_usage_error(dlq: CommandLine, options: list[str]) -> None:
     assert dlq("dlq", "list", DLQ, *options).code == ExitCode.USAGE

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -42,13 +43,7 @@ def list_letters(
 ) -> None:
     """List dead letters, the newest last."""
     with options.queue(dlq) as queue:
-        count = 0
-        kept: deque[tuple[AnyLetter, State]] = deque(maxlen=limit)
-        for letter, found in queue.states(select.selection):
-            if not state or found in state:
-                count += 1
-                kept.append((letter, found))
-    shown = sorted(kept, key=lambda it: it[0].letter.failed_at_ms)
+        shown, count = _newest((it for it in queue.states(select.selection) if not state or it[1] in state), limit)
     emit(
         output,
         document=lambda: {"dlq": dlq, "letters": [document(*it) for it in shown], "count": count},
@@ -58,6 +53,20 @@ def list_letters(
     queue.warn_of_foreign()
     if count > len(shown):
         print_message(f"{len(shown)} of {count} letters. --limit {count} lists all.")
+
+
+def _newest(letters: Iterable[tuple[AnyLetter, State]], limit: int) -> tuple[list[tuple[AnyLetter, State]], int]:
+    """Returns the newest letters, the newest last, and the number of all. Letters of one time stay in their order.
+
+    A queue can have several partitions, which are read one after the other.
+    """
+    heap: list[tuple[int, int, AnyLetter, State]] = []
+    count = 0
+    for count, (stored, state) in enumerate(letters, 1):
+        heapq.heappush(heap, (stored.letter.failed_at_ms, count, stored, state))
+        if count > limit:
+            heapq.heappop(heap)
+    return [(stored, state) for _, _, stored, state in sorted(heap)], count
 
 
 def document(stored: AnyLetter, state: State) -> dict[str, Any]:
