@@ -79,7 +79,7 @@ settings={'basic.auth.user.info': '<user>:<password>'} instead.
             if isinstance(found, str):
                 found = connection_named(found, SchemaRegistryConnection)
             if self.url:
-                with_explicit(found.name, {"url": found.url}, {"url": self.url})
+                with_explicit(found, {"url": found.url}, {"url": self.url})
             # With its references, so that the tasks do not need the file.
             object.__setattr__(self, "connection", found)
             object.__setattr__(self, "url", found.url)
@@ -115,7 +115,7 @@ settings={'basic.auth.user.info': '<user>:<password>'} instead.
         if not isinstance(self.connection, SchemaRegistryConnection):
             return {**explicit}
         own = {_name(given): setting for given, setting in self.connection.settings.items()}
-        return with_explicit(self.connection.name, own, explicit)
+        return with_explicit(self.connection, own, explicit)
 
 
 @dataclass(frozen=True, slots=True)

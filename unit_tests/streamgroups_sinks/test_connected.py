@@ -82,7 +82,16 @@ def test_explicit_parameters_add_to_the_connection() -> None:
             lambda: PostgresSink(connection="warehouse", conninfo="password=other-22", table="t"),
             "'password' contradicts",
         ),
-        (lambda: PostgresSink(connection="url", conninfo="host=other", table="t")._login, "Option 'host' contradicts"),
+        (
+            lambda: PostgresSink(connection="warehouse", conninfo="hostaddr=192.0.2.1", table="t"),
+            "'hostaddr' selects a server",
+        ),
+        (lambda: PostgresSink(connection="url", conninfo="host=other", table="t"), "Option 'host' selects a server"),
+        (lambda: PostgresSink(connection="url", conninfo="user=you", table="t")._login, "Option 'user' contradicts"),
+        (
+            lambda: DeltaSink(connection="lake", uri="t", storage_options={"aws_endpoint_url": "http://other"}),
+            "Option 'aws_endpoint_url' selects a server",
+        ),
         (lambda: PostgresSink(connection="warehouse", conninfo="'", table="t"), "Option 'conninfo' cannot be parsed"),
         (lambda: PostgresSink(connection="warehose", table="t"), "Did you mean 'warehouse'?"),
         (lambda: PostgresSink(connection="prod", table="t"), "of type kafka, but type postgres is required"),

@@ -105,7 +105,7 @@ def connected_settings(
     path = connection.command_config
     properties = {} if path is None else _read(path, connection.name)
     own = _settings(connection)
-    merged = with_explicit(connection.name, {**properties, **own}, explicit, prefix=KAFKA)
+    merged = with_explicit(connection, {**properties, **own}, explicit, prefix=KAFKA)
     references: dict[str, KafkaReference] = {name: it for name, it in merged.items() if not isinstance(it, str)}
     if path is not None:
         # Each value of the file could be a secret.
@@ -153,7 +153,7 @@ def check_explicit(connection: KafkaConnection, explicit: Mapping[str, str]) -> 
     Raises:
         InvalidOption: if an option contradicts it.
     """
-    with_explicit(connection.name, _settings(connection), explicit, prefix=KAFKA)
+    with_explicit(connection, _settings(connection), explicit, prefix=KAFKA)
 
 
 def _settings(connection: KafkaConnection) -> dict[str, Setting]:

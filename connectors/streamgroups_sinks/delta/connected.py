@@ -27,7 +27,7 @@ def named_connection(connection: str | DeltaConnection, explicit: Mapping[str, s
         InvalidOption: if it does not exist, or an option contradicts it.
     """
     found = connection_named(connection, DeltaConnection) if isinstance(connection, str) else connection
-    with_explicit(found.name, found.storage_options, explicit)
+    with_explicit(found, found.storage_options, explicit)
     return found
 
 
@@ -74,5 +74,5 @@ def storage_options_of(connection: DeltaConnection | None, explicit: Mapping[str
     """
     if connection is None:
         return explicit
-    here, merged = resolver(), with_explicit(connection.name, connection.storage_options, explicit)
+    here, merged = resolver(), with_explicit(connection, connection.storage_options, explicit)
     return {name: resolved(it, connection.name, name, here) for name, it in merged.items()}

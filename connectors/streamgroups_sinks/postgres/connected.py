@@ -64,7 +64,7 @@ def conninfo_of(connection: PostgresConnection | None, explicit: str) -> str:
 def _merged(connection: PostgresConnection, base: str, explicit: str) -> dict[str, Setting]:
     own = {**_parameters(base, connection.name), **connection.settings}
     given = _parameters(explicit, "") if explicit else {}
-    return with_explicit(connection.name, own, given)
+    return with_explicit(connection, own, given)
 
 
 def _parameters(conninfo: str, connection: str) -> dict[str, str]:

@@ -9,6 +9,13 @@ import pytest
 from streamgroups.connections.config_file import config_path, load_connections, resolver
 from streamgroups.connections.explicit_options import with_explicit
 from streamgroups.connections.references import FromConnections, FromEnvironment, FromFile, Reference, Setting, resolved
+from streamgroups.connections.variants import (
+    Connection,
+    DeltaConnection,
+    KafkaConnection,
+    PostgresConnection,
+    SchemaRegistryConnection,
+)
 from streamgroups.errors import InvalidOption
 
 
@@ -81,12 +88,62 @@ def test_the_path_of_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert config_path() == tmp_path / "mine.toml"
 
 
+PROD, WAREHOUSE, LAKE = KafkaConnection("prod"), PostgresConnection("w"), DeltaConnection("lake", "s3://bucket")
+REGISTRY = SchemaRegistryConnection("r", "https://schemas.example")
+
+
 def test_explicit_options_add_and_do_not_contradict() -> None:
     settings: dict[str, Setting] = {"security.protocol": "SASL_SSL", "sasl.password": FromEnvironment("X")}
-    added = with_explicit("prod", settings, {"security.protocol": "SASL_SSL", "client.id": "me"})
+    added = with_explicit(PROD, settings, {"security.protocol": "SASL_SSL", "client.id": "me"})
     assert added == {**settings, "client.id": "me"}
     for name in settings:
         with pytest.raises(InvalidOption) as raised:
-            with_explicit("prod", settings, {name: "hunter22"}, prefix="kafka.")
+            with_explicit(PROD, settings, {name: "hunter22"}, prefix="kafka.")
         assert f"Option 'kafka.{name}' contradicts connection 'prod'" in str(raised.value)
         assert "hunter22" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("connection", "names"),
+    [
+        (PROD, "bootstrap.servers metadata.broker.list sasl.oauthbearer.token.endpoint.url"),
+        (WAREHOUSE, "host hostaddr port service oauth_issuer"),
+        (
+            LAKE,
+            "AWS_ENDPOINT_URL endpoint aws_endpoint_url_s3 azure_endpoint google_base_url PROXY_URL Allow_HTTP region "
+            "allow_invalid_certificates account_name azure_storage_use_emulator azure_authority_host bucket aws_bucket_name",
+        ),
+        (REGISTRY, "url proxy bearer.auth.issuer.endpoint.url"),
+    ],
+)
+def test_P3_only_a_connection_selects_the_server_of_its_login(connection: Connection, names: str) -> None:
+    for name in names.split():
+        with pytest.raises(InvalidOption) as raised:
+            with_explicit(connection, {"password": FromEnvironment("X")}, {name: "192.0.2.1"})
+        assert f"Option '{name}' selects a server, which only connection '{connection.name}' may do." in str(
+            raised.value
+        )
+        assert with_explicit(connection, {name: "a"}, {name: "a"}) == {name: "a"}
+        with pytest.raises(InvalidOption, match="contradicts"):
+            with_explicit(connection, {name: "a"}, {name: "192.0.2.1"})
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ("AWS_ENDPOINT_URL", "aws_endpoint_url"),
+        ("AWS_ENDPOINT_URL", "endpoint"),
+        ("AWS_REGION", "region"),
+        ("AWS_SECRET_ACCESS_KEY", "secret_access_key"),
+        ("aws_session_token", "token"),
+        ("azure_storage_account_key", "AZURE_STORAGE_MASTER_KEY"),
+        ("azure_storage_account_key", "access_key"),
+        ("azure_storage_sas_key", "sas_token"),
+        ("azure_storage_tenant_id", "authority_id"),
+        ("google_service_account_path", "service_account"),
+    ],
+)
+def test_P3_another_name_of_a_storage_option_contradicts_too(own: str, other: str) -> None:
+    with pytest.raises(InvalidOption, match=f"Option '{other}' contradicts connection 'lake'"):
+        with_explicit(LAKE, {own: "a"}, {other: "b"})
+    assert with_explicit(LAKE, {own: "a"}, {other: "a", "aws_sse_bucket_key_enabled": "true"})[other] == "a"
