@@ -1,13 +1,14 @@
 """Which settings are secrets, by their names and values.
 
-Used by ``streamgroups.connections.parsing``, and by ``streamgroups_kafka.client.jaas`` for its errors. Sources: Kafka's
-properties of type PASSWORD (4.1); those that librdkafka marks as sensitive; the options of deltalake's stores; libpq's
-parameters; the settings of Confluent's registry client.
+Used by ``streamgroups.connections.parsing``, ``streamgroups.processors``, and ``streamgroups_kafka.client.jaas`` for its errors. Sources: Kafka's
+properties of type PASSWORD (4.1); those that librdkafka marks as sensitive; the options of deltalake's stores (1.6);
+libpq's parameters (18); the settings of Confluent's registry client.
 """
 
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 #: Kafka's nine properties of type PASSWORD (4.1), and those that librdkafka marks as sensitive. They include
 #: certificates, as in Kafka.
@@ -34,11 +35,14 @@ KAFKA_SECRETS = frozenset(
 )
 #: Parts of other names of secrets, also of misspelt ones.
 _NAME = re.compile(
-    r"pas+w|passphrase|secret|jaas|user\.info|token$|(access|account|sas|api|private|customer|encryption)[._-]?key(?!.*id$)",
+    r"pas+w|passphrase|secret|jaas|user\.info|token$|scram_(client|server)_key"
+    r"|(access|account|sas|api|private|customer|encryption|master)[._-]?key(?!.*id$)",
     re.IGNORECASE,
 )
-#: A login in a URL, and a password in a connection string of libpq.
-_VALUE = re.compile(r"://[^/\s@]*:[^/\s]*@|\bpassword\s*=", re.IGNORECASE)
+#: A login in a URL.
+_LOGIN = re.compile(r"://[^/\s@]*:[^/\s]*@")
+#: A parameter in a connection string or in the query of a URL. libpq needs no space between a quoted value and the next name.
+_PARAMETER = re.compile(r"(?<![\w./-])([\w.-]+)\s*=")
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -51,4 +55,19 @@ def is_secret(name: str, value: str) -> bool:
     >>> is_secret("sasl.password", "x"), is_secret("AWS_ACCESS_KEY_ID", "x"), is_secret("proxy", "http://ann:pw@proxy")
     (True, False, True)
     """
-    return name.lower() in KAFKA_SECRETS or bool(_NAME.search(name) or _VALUE.search(value))
+    return name.lower() in KAFKA_SECRETS or bool(_NAME.search(name)) or secret_parameter(value) is not None
+
+
+def secret_parameter(value: str) -> str | None:
+    """Returns the name of the secret in a connection string or a URL; ``None`` if it contains none.
+
+    Args:
+        value: the connection string or URL.
+
+    >>> secret_parameter("host=db sslkey=/run/me.key sslpassword=hunter2"), secret_parameter("postgresql://ann:pw@db")
+    ('sslpassword', 'password')
+    """
+    if _LOGIN.search(value):
+        return "password"
+    names = _PARAMETER.findall(unquote(value))
+    return next((name for name in names if _NAME.search(name)), None)

@@ -10,14 +10,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from streamgroups.connections import secret_names
 from streamgroups.errors import InvalidProcessor
 from streamgroups.processors.values import NO_LINE
 
 _MAX_SHOWN = 60
 #: Names of fields whose values can be secrets. Their values are never part of an error.
-_SECRET = re.compile(
-    r"password|passwd|secret|token|credential|jaas|private|sasl\.username|conninfo|\bkey\.pem", re.IGNORECASE
-)
+_SECRET = re.compile(r"passwd|token|credential|private|sasl\.username|conninfo", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,10 +60,10 @@ def check(problems: Iterable[Problem]) -> None:
 def is_secret(field: str) -> bool:
     """Returns whether the value of a field can be a secret.
 
-    >>> is_secret("source.kafka.sasl.password"), is_secret("source.subscribe")
+    >>> is_secret("source.kafka.ssl.keystore.key"), is_secret("source.subscribe")
     (True, False)
     """
-    return _SECRET.search(field) is not None
+    return _SECRET.search(field) is not None or secret_names.is_secret(field.rpartition("kafka.")[2], "")
 
 
 def shown(text: str, field: str = "") -> str:

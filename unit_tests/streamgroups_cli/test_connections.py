@@ -125,6 +125,8 @@ def test_the_properties_file_of_a_context(cli: CommandLine, config: Path, tmp_pa
         ("sasl.pasword", ("-b", "prod:9092")),
         ("password", ("--conninfo", "host=db")),
         ("AWS_SECRET_ACCESS_KEY", ("--location", "s3://bucket")),
+        ("azure_storage_master_key", ("--location", "az://bucket")),
+        ("scram_client_key", ("--conninfo", "host=db")),
         ("basic.auth.user.info", ("--url", "http://registry.example:8081")),
     ],
 )
@@ -147,10 +149,13 @@ def test_a_login_in_an_address_is_not_stored(cli: CommandLine, config: Path) -> 
         ("--url", "http://me:hunter22@registry.example:8081"),
         ("--conninfo", "postgresql://me:hunter22@db/flights"),
         ("--conninfo", "host=db password=hunter22"),
+        ("--conninfo", "host=db sslpassword=hunter22"),
+        ("--conninfo", "postgresql://db/flights?oauth_client_secret=hunter22"),
     ):
         rejected = cli("connections", "set", "prod", *options)
         assert (rejected.code, rejected.out) == (2, "")
         assert "hunter22" not in rejected.err
+    assert "Pass a reference: --env oauth_client_secret=VARIABLE" in rejected.err
     assert not config.exists()
 
 

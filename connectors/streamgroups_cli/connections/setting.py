@@ -26,7 +26,7 @@ from streamgroups.connections.parsing import (
     check_name,
 )
 from streamgroups.connections.references import ENVIRONMENT, FILE
-from streamgroups.connections.secret_names import is_secret
+from streamgroups.connections.secret_names import is_secret, secret_parameter
 from streamgroups.connections.variants import (
     VARIANTS,
     Connection,
@@ -166,7 +166,7 @@ def _settings(plain: Sequence[str], variables: Sequence[str], files: Sequence[st
 def _reject_secrets(given: Mapping[str, Any]) -> None:
     secret = next((name for name, value in given.items() if isinstance(value, str) and is_secret(name, value)), None)
     if secret is not None:
-        name = "password" if secret == CONNINFO else secret
+        name = secret_parameter(given[secret]) if secret == CONNINFO else secret
         raise InvalidOption(
             f"'{secret}' contains a secret, which every user of the machine sees in the command line.",
             remedy=f"Pass a reference: --env {name}=VARIABLE or --file {name}=/path.",

@@ -93,6 +93,8 @@ PLAIN = {
     "a URL": 'type="postgres"\nconninfo="postgresql://me:hunter22@db/flights"',
     "a parameter": 'type="postgres"\nconninfo="host=db"\nsettings={password="hunter22"}',
     "a key of a store": 'type="delta"\nlocation="s3://b"\nstorage-options={AWS_SECRET_ACCESS_KEY="hunter22"}',
+    "another password": 'type="postgres"\nconninfo="host=db sslpassword=hunter22"',
+    "a password in the query of a URL": 'type="postgres"\nconninfo="postgresql://db/flights?sslpassword=hunter22"',
     "a key of Azure": 'type="delta"\nlocation="az://b"\nstorage-options={azure_storage_account_key="hunter22"}',
     "a login": 'type="schema-registry"\nurl="http://r:1"\nsettings={"basic.auth.user.info"="me:hunter22"}',
     "a proxy": 'type="schema-registry"\nurl="http://r:1"\nsettings={proxy="http://me:hunter22@proxy"}',
