@@ -2,35 +2,38 @@
 
 ``connections`` changes it. :mod:`streamgroups.connections.config_file` reads it, here too. A change keeps the comments and the
 order of the file. Other users cannot read the files that it writes. Source: TOML 1.0.
+
+A command changes a plain document. tomlkit applies the change to the text, and the result is parsed again: with dotted keys
+tomlkit can write a text that is invalid or has another meaning.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
-from streamgroups.connections.config_file import checked, config_path, read_document
+from streamgroups.connections.config_file import checked, config_path, parse_toml, read_document
 from streamgroups.connections.named import Connections
+from streamgroups.connections.references import ENVIRONMENT, FILE
 from streamgroups.errors import InvalidOption
 
-if TYPE_CHECKING:
-    from tomlkit import TOMLDocument
 
-
-def connections_in(document: TOMLDocument) -> Connections:
+def connections_in(document: Mapping[str, Any]) -> Connections:
     """Returns the connections of a document of :func:`changed_connections`.
 
     Raises:
         InvalidOption: if the file is invalid.
     """
-    return checked(config_path(), document.unwrap(), check_mode=False)
+    return checked(config_path(), document, check_mode=False)
 
 
 @contextmanager
-def changed_connections(*, dry_run: bool = False) -> Iterator[TOMLDocument]:
+def changed_connections(*, dry_run: bool = False) -> Iterator[dict[str, Any]]:
     """Reads the file, and writes it at the end of the ``with`` block, unless the change is invalid.
 
     Args:
@@ -39,24 +42,62 @@ def changed_connections(*, dry_run: bool = False) -> Iterator[TOMLDocument]:
     Raises:
         InvalidOption: if the file or the change is invalid, or the file cannot be written. Nothing was changed.
     """
-    from tomlkit import document, dumps, parse
-
     path = config_path()
-    found = document()
-    if path.exists():
-        # It rejects an invalid text: an error of tomlkit can contain a part of a line, which can be a secret.
-        text, _ = read_document(path)
-        found = parse(text)
-    yield found
+    text, found = read_document(path) if path.exists() else ("", {})
     connections_in(found)
-    if dry_run:
-        return
+    document = copy.deepcopy(dict(found))
+    yield document
+    connections_in(document)
+    changed = _changed(path, text, document)
+    if not dry_run:
+        _write(path, changed)
+
+
+def _changed(path: Path, text: str, document: Mapping[str, Any]) -> str:
+    """Returns the text with the content of a document."""
+    from tomlkit import dumps, parse
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        content = parse(text)
+        _apply(content, document)
+        changed = dumps(content)
+        if parse_toml(changed) == document:
+            return changed
+    except (TOMLKitError, ValueError):
+        # The text of the error can contain a part of a line, which can be a secret.
+        pass
+    raise InvalidOption(
+        f"{path} has a form that cannot be changed, such as dotted keys. Nothing was changed.",
+        remedy="Write each connection as a table, [connections.NAME], and repeat the command.",
+    )
+
+
+def _apply(content: MutableMapping[str, Any], document: Mapping[str, Any]) -> None:
+    from tomlkit import inline_table, table
+
+    for key in [key for key in content if key not in document]:
+        del content[key]
+    for key, value in document.items():
+        existing = content.get(key)
+        if not isinstance(value, Mapping):
+            if existing != value:
+                content[key] = value
+        elif isinstance(existing, MutableMapping):
+            _apply(existing, value)
+        else:
+            new = inline_table() if set(value) <= {ENVIRONMENT, FILE} else table()
+            _apply(new, value)
+            content[key] = new
+
+
+def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A new file that replaces the old one: a reader or a kill never sees half of it. Its mode is 0600.
         number, new = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
         with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(dumps(found))
+            file.write(text)
         os.replace(new, path.resolve())
     except OSError as e:
         raise InvalidOption(

@@ -116,15 +116,9 @@ def read_document(file: Path) -> tuple[str, Mapping[str, Any]]:
     Raises:
         InvalidOption: if it cannot be read, or is not TOML. The error contains no part of it.
     """
-    # Most processes of Spark have no connection, so they do not load the parser.
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
     try:
         text = _read_text(str(file))
-        return text, tomllib.loads(text)
+        return text, parse_toml(text)
     except OSError as e:
         raise InvalidOption(f"{file} cannot be read: {e.strerror}.", remedy="Check its permissions.") from e
     except UnicodeDecodeError:
@@ -137,6 +131,26 @@ def read_document(file: Path) -> tuple[str, Mapping[str, Any]]:
         what = f"is not TOML{': ' + place[1] if place else ''}"
     # Raised outside the handler, so that the first error is not the context of this one.
     raise InvalidOption(f"{file} {what}.", remedy="Correct the file.")
+
+
+def parse_toml(text: str) -> Mapping[str, Any]:
+    """Returns the document in a text.
+
+    Raises:
+        ValueError: if it is not TOML.
+        RecursionError: if its values are nested too deeply.
+
+    >>> parse_toml('connections.prod.type = "kafka"')
+    {'connections': {'prod': {'type': 'kafka'}}}
+    """
+    # Most processes of Spark have no connection, so they do not load the parser.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    document: Mapping[str, Any] = tomllib.loads(text)
+    return document
 
 
 def _read_text(path: str) -> str:

@@ -62,6 +62,59 @@ def test_set_creates_and_changes_a_connection_and_keeps_comments(cli: CommandLin
     ]
 
 
+DOTTED = """# The clusters of the airline
+[connections]
+prod.type = "kafka"
+prod.bootstrap-servers = "kafka1:9092"
+"""
+DOTTED_FROM_THE_TOP = DOTTED.replace("[connections]\n", "").replace("prod.", "connections.prod.")
+
+
+@pytest.mark.parametrize("text", [DOTTED, DOTTED_FROM_THE_TOP], ids=["table", "top"])
+@pytest.mark.parametrize(
+    ("arguments", "addresses"),
+    [
+        (("set", "prod", "-b", "kafka2:9092"), {"prod": "kafka2:9092"}),
+        (("set", "prod", "-b", "kafka2:9092", "--setting", "client.id=a"), {"prod": "kafka2:9092"}),
+        (("set", "test", "-b", "test:9092"), {"prod": "kafka1:9092", "test": "test:9092"}),
+        (("use", "prod"), {"prod": "kafka1:9092"}),
+        (("delete", "prod"), {}),
+    ],
+    ids=["address", "setting", "new", "use", "delete"],
+)
+def test_a_change_of_dotted_keys_is_correct_or_rejected(
+    cli: CommandLine, config: Path, text: str, arguments: tuple[str, ...], addresses: dict[str, str]
+) -> None:
+    config.parent.mkdir()
+    config.write_text(text)
+    results = [cli("connections", *arguments, *dry_run) for dry_run in (("--dry-run",), ())]
+    codes = {it.code for it in results}
+    assert len(codes) == 1, "a dry run has the same result"
+    if codes == {0}:
+        listed = json.loads(cli("connections", "list", "-o", "json").out)["connections"]
+        assert {it["name"]: it["address"] for it in listed} == addresses
+        assert [it["settings"] for it in listed if "--setting" in arguments] in ([], [{"client.id": "a"}])
+        assert config.read_text().startswith("# The clusters of the airline\n")
+        return
+    for it in results:
+        assert it.code == 2
+        assert f"{config} has a form that cannot be changed, such as dotted keys." in it.err
+        assert "Write each connection as a table, [connections.NAME]" in it.err
+    assert config.read_text() == text
+
+
+def test_a_new_connection_is_a_table_of_its_own(cli: CommandLine, config: Path) -> None:
+    config.parent.mkdir()
+    config.write_text('# mine\n[connections.a]\ntype = "kafka" # of Kafka\nbootstrap-servers = "a:1"\n')
+    assert cli("connections", "set", "a", "-b", "a:1", "--env", "sasl.password=A", "--setting", "client.id=a").code == 0
+    assert cli("connections", "set", "a", "-b", "a:1", "--file", "sasl.password=/a").code == 0
+    assert cli("connections", "set", "b", "-b", "b:1").code == 0
+    assert config.read_text() == (
+        '# mine\n[connections.a]\ntype = "kafka" # of Kafka\nbootstrap-servers = "a:1"\n\n[connections.a.settings]\n'
+        '"client.id" = "a"\n"sasl.password" = {file = "/a"}\n\n[connections.b]\ntype = "kafka"\nbootstrap-servers = "b:1"\n'
+    )
+
+
 def test_the_strongest_source_names_the_cluster(
     cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -67,6 +67,9 @@ def delete(name: _NameArgument, dry_run: DryRunOption = False) -> None:
         found.get(name)
         is_current = found.current == name
         del document[CONNECTIONS][name]
+        if not document[CONNECTIONS]:
+            # A text of TOML has no [connections] without a connection.
+            del document[CONNECTIONS]
         if is_current:
             del document[CURRENT]
     if dry_run:

@@ -173,19 +173,13 @@ def _reject_secrets(given: Mapping[str, Any]) -> None:
         )
 
 
-def _add_settings(table: Any, settings: Mapping[str, Any]) -> None:
-    from tomlkit import inline_table
-
+def _add_settings(table: dict[str, Any], settings: Mapping[str, Any]) -> None:
     where = STORAGE_OPTIONS if table[TYPE] == DeltaConnection.type else SETTINGS
     for name, value in settings.items():
-        stored = value
-        if not isinstance(value, str):
-            stored = inline_table()
-            stored.update(value)
         if name in _ADDRESSES:
-            table[name] = stored
+            table[name] = value
         else:
-            table.setdefault(where, {})[name] = stored
+            table.setdefault(where, {})[name] = value
 
 
 def _check(connection: Connection) -> None:
