@@ -106,8 +106,8 @@ def test_a_change_of_dotted_keys_is_correct_or_rejected(
 def test_a_new_connection_is_a_table_of_its_own(cli: CommandLine, config: Path) -> None:
     config.parent.mkdir()
     config.write_text('# mine\n[connections.a]\ntype = "kafka" # of Kafka\nbootstrap-servers = "a:1"\n')
-    assert cli("connections", "set", "a", "-b", "a:1", "--env", "sasl.password=A", "--setting", "client.id=a").code == 0
-    assert cli("connections", "set", "a", "-b", "a:1", "--file", "sasl.password=/a").code == 0
+    assert cli("connections", "set", "a", "--env", "sasl.password=A", "--setting", "client.id=a").code == 0
+    assert cli("connections", "set", "a", "--file", "sasl.password=/a").code == 0
     assert cli("connections", "set", "b", "-b", "b:1").code == 0
     assert config.read_text() == (
         '# mine\n[connections.a]\ntype = "kafka" # of Kafka\nbootstrap-servers = "a:1"\n\n[connections.a.settings]\n'
@@ -330,6 +330,16 @@ def test_an_invalid_change_changes_nothing(cli: CommandLine, config: Path) -> No
         assert rejected.code == 2
         assert message in rejected.err
     assert not config.exists()
+
+
+def test_an_existing_connection_keeps_its_type(cli: CommandLine, config: Path) -> None:
+    cli("connections", "set", "prod", "-b", "kafka1:9092")
+    changed = cli("connections", "set", "prod", "--setting", "client.id=a", "-o", "json")
+    assert changed.code == 0, changed.err
+    [shown] = json.loads(changed.out)["connections"]
+    assert (shown["type"], shown["address"], shown["settings"]) == ("kafka", "kafka1:9092", {"client.id": "a"})
+    rejected = cli("connections", "set", "prod", "--type", "delta")
+    assert "Connection 'prod' is of type kafka, and the options belong to delta" in rejected.err
 
 
 def test_use_and_delete_read_the_file_once(cli: CommandLine, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

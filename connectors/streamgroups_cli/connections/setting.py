@@ -110,7 +110,8 @@ def set_connection(
         tables = document.setdefault(CONNECTIONS, {})
         is_new = name not in tables
         table = tables.setdefault(name, {})
-        table.setdefault(TYPE, _type(of_type, given))
+        if TYPE not in table:
+            table[TYPE] = _type(of_type, given)
         _check_type(name, str(table[TYPE]), of_type, given)
         table.update(given)
         _add_settings(table, settings)
