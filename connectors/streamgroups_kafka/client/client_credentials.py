@@ -98,10 +98,10 @@ class ClientCredentials:
         return body
 
     def _tls(self) -> ssl.SSLContext:
-        import ssl
+        from streamgroups_kafka.client.default_tls import default_context
 
         location = None if self._ca_file == "probe" else self._ca_file
-        return ssl.create_default_context(cafile=location or None, cadata=self._ca_pem or None)
+        return default_context(cafile=location or None, cadata=self._ca_pem or None)
 
     def _token(self, body: bytes, sent_ms: int) -> OAuthBearerToken:
         try:

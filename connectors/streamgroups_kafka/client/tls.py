@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.client.default_tls import default_context
 
 
 def uses_tls(config: ClientConfig) -> bool:
@@ -37,14 +38,12 @@ def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
     config = ClientConfig(config.with_pem)
     trusted, trusted_pem = config.get("ssl.ca.location"), config.get("ssl.ca.pem")
     if trusted_pem:
-        context = ssl.create_default_context(cadata=trusted_pem)
+        context = default_context(cadata=trusted_pem)
     elif trusted and trusted != "probe":
         directory = os.path.isdir(trusted)
-        context = ssl.create_default_context(
-            capath=trusted if directory else None, cafile=None if directory else trusted
-        )
+        context = default_context(capath=trusted if directory else None, cafile=None if directory else trusted)
     else:
-        context = ssl.create_default_context()
+        context = default_context()
     if ciphers := config.get("ssl.cipher.suites"):
         context.set_ciphers(ciphers)
     if revoked := config.get("ssl.crl.location"):
