@@ -103,11 +103,12 @@ def settings_of_connections() -> None:
 
 @fact(
     _KAFKA_PYTHON,
-    "a socket class belongs to the schemes of its proxy, and connects by sock_connect",
+    "a socket class belongs to the schemes of its proxy, resolves names by dns_lookup, and connects by sock_connect",
     "admin.connection_settings",
 )
 def sockets() -> None:
     assert _arguments(private.KafkaNetSocket.sock_connect) == ["net", "sock", "sockaddr", "timeout_at"]
+    assert _arguments(private.KafkaNetSocket.dns_lookup) == ["host", "port", "raise_error"]
     subclasses = {scheme for it in private.KafkaNetSocket.__subclasses__() for scheme in it.SCHEMES}
     assert "socks5" in subclasses
 

@@ -34,6 +34,13 @@ def _unclosed(config: dict[str, str]) -> list[str]:
     return [str(w.message) for w in warned]
 
 
+def test_an_invalid_name_of_a_host_is_an_unreachable_broker(caplog: pytest.LogCaptureFixture) -> None:
+    config = ClientConfig.from_options({"bootstrap.servers": "kafka..internal:9092"})
+    with pytest.raises(BrokerUnreachable, match="unknown host"):
+        AdminSession(config, timeout_s=1.0)
+    assert "DNS Resolution failure" in caplog.text
+
+
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_a_rejected_connection_leaves_no_socket(protocol: str) -> None:
     assert _unclosed({"bootstrap.servers": "127.0.0.1:1", "security.protocol": protocol}) == []

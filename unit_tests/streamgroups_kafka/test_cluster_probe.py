@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamgroups_kafka.probes.cluster_probe import strangeness
+from streamgroups.doctor.cluster_checks import ClusterUnreachable
+from streamgroups_kafka.client.config import ClientConfig
+from streamgroups_kafka.probes.cluster_probe import probe_cluster, strangeness
 
 GOLDEN = bytes.fromhex((Path(__file__).parents[1] / "golden" / "api_versions_4.1.2.hex").read_text())
 #: The response of brokers before 2.4 to an unsupported version: error 35, then an array in version 0.
@@ -52,3 +54,10 @@ def test_a_server_that_does_not_respond_is_left_to_librdkafka() -> None:
     with from_confluent, to_confluent:
         from_confluent.settimeout(0.01)
         assert strangeness(from_confluent) == ""
+
+
+@pytest.mark.parametrize("host", ["kafka..internal", f"{'a' * 64}.internal", ".kafka"])
+def test_an_invalid_name_is_an_unknown_host(host: str) -> None:
+    found = probe_cluster(ClientConfig((("bootstrap.servers", f"{host}:9092"),)))
+    assert isinstance(found, ClusterUnreachable)
+    assert found.what == f"No broker can be reached. {host}:9092: unknown host."

@@ -31,3 +31,9 @@ def test_any_other_python_has_its_absolute_path(tmp_path: Path, monkeypatch: pyt
     for directory in (tmp_path, Path("/")):
         monkeypatch.chdir(directory)
         assert interpreter() == "/opt/streamgroups/bin/python"
+
+
+def test_an_invalid_name_of_a_broker_is_an_unknown_host() -> None:
+    brokers = ["kafka..internal:9092", f"{'a' * 64}.internal:9092", ".kafka:9092"]
+    (facts,) = task_check((), brokers, 1.0)(())
+    assert facts["unreachable"] == dict.fromkeys(brokers, "unknown host")

@@ -6,7 +6,7 @@ that librdkafka does not have: OffsetFetch of many groups (KIP-709) and OffsetDe
 
 After a rejected connection or a failed TLS handshake, ``kafka-python`` leaves the socket to the garbage collector. So each
 attempt leaks a file descriptor while a broker is down. It does the same with a handshake that is in progress when the
-session ends. It accepts custom sockets as a scheme of ``proxy_url`` (``kafka.net.KafkaNetSocket``) and as the socket class of
+session ends. It does not catch the error of Python for an invalid name of a host. It accepts custom sockets as a scheme of ``proxy_url`` (``kafka.net.KafkaNetSocket``) and as the socket class of
 an ``ssl.SSLContext``, and a selector as the setting ``selector``. Source: ``kafka.net`` of ``kafka-python``.
 """
 
@@ -143,6 +143,13 @@ def _tokens(config: ClientConfig) -> _Tokens:
 
 class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
     SCHEMES = ("direct",)
+
+    def dns_lookup(self, host: str, port: int, raise_error: bool = False) -> Any:
+        try:
+            return super().dns_lookup(host, port, raise_error)
+        except UnicodeError:
+            # An empty or a long label in a name. kafka-python expects no addresses for an unknown host.
+            return []
 
     async def sock_connect(self, net: Any, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None) -> Any:
         try:

@@ -181,7 +181,8 @@ def _probe_one(address: str, config: ClientConfig, timeout_s: float) -> _Seen:
     host = host.strip("[]")
     try:
         connection = socket.create_connection((host, int(port)), timeout=timeout_s)
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
+        # Python encodes a name before it resolves it: an empty or a long label is a UnicodeError.
         return _Seen("unknown host")
     except TimeoutError:
         return _Seen(f"no response within {timeout_s:g} s")

@@ -118,7 +118,8 @@ def task_check(
             host, _, port = address.rpartition(":")
             try:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
-            except socket.gaierror:
+            except (socket.gaierror, UnicodeError):
+                # Python encodes a name before it resolves it: an empty or a long label is a UnicodeError.
                 return "unknown host"
             except TimeoutError:
                 return f"no response within {timeout_s:g} s"
