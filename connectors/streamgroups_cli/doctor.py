@@ -57,7 +57,9 @@ def doctor(
     settings = spark_settings(master, conf)
     findings = _local_findings(settings.get(WORKER_PYTHON))
     brokers: list[str] = []
-    if config is not None:
+    if isinstance(config, Finding):
+        findings.append(config)
+    elif config is not None:
         from streamgroups.doctor.cluster_checks import Cluster, judge_cluster
         from streamgroups_kafka.probes.cluster_probe import probe_cluster
 
@@ -69,16 +71,20 @@ def doctor(
     emit_results(findings, output)
 
 
-def _client_config(cluster: ClusterOptions) -> ClientConfig | None:
-    """The settings of the cluster to check, validated before any other check; None without a cluster."""
+def _client_config(cluster: ClusterOptions) -> ClientConfig | Finding | None:
+    """The settings of the cluster to check, validated before any other check; ``None`` without a cluster.
+
+    A finding if the Kafka client cannot be imported. The local checks report the reason.
+    """
     to = cluster.connection()
     if to.bootstrap_server is None and to.file is None and not to.settings:
         return None
     try:
         from streamgroups_kafka.client.properties_file import command_config
-    except ImportError as e:
-        remedy = "Run `streamgroups doctor` without --bootstrap-server first."
-        raise InvalidOption(f"A check of the cluster requires a Kafka client: {e}.", remedy=remedy) from e
+    except ImportError:
+        return warning(
+            "cluster", "It was not checked, because that requires a Kafka client.", "Repair the client first."
+        )
     return command_config(to.bootstrap_server, to.file, to.settings)
 
 

@@ -164,6 +164,31 @@ def test_an_ambiguous_cluster_is_rejected_at_once(
     assert "hunter2" not in str(result.exception) + result.output
 
 
+def test_a_broken_client_is_diagnosed_with_a_current_context(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('current-context = "prod"\n[connections.prod]\ntype = "kafka"\nbootstrap-servers = "h:1"\n')
+    code = (
+        "import sys\n"
+        "sys.modules['confluent_kafka'] = None\n"
+        "sys.argv = ['streamgroups', 'doctor', '-o', 'json']\n"
+        "from streamgroups_cli import main\n"
+        "main()"
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "STREAMGROUPS_CONFIG": str(file),
+    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1, done.stderr
+    found = {it["about"]: it for it in json.loads(done.stdout)["findings"]}
+    assert found["librdkafka"]["state"] == "problem"
+    assert "confluent-kafka cannot be imported" in found["librdkafka"]["what"]
+    assert found["cluster"]["state"] == "warning"
+    assert found["cluster"]["what"] == "It was not checked, because that requires a Kafka client."
+    assert found["java"]["state"] == "ok"
+
+
 def test_it_imports_neither_spark_nor_arrow() -> None:
     code = (
         "import sys; sys.argv = ['streamgroups', 'doctor']\n"
