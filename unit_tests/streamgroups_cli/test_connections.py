@@ -417,6 +417,16 @@ def test_a_test_rejects_options_of_other_types(
     assert f"which has no {options[0].removeprefix('--')}. Leave out {options[0]}." in rejected.err
 
 
+@pytest.mark.parametrize("option", ["--topic", "--group"])
+def test_a_test_rejects_an_empty_name(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    write_connections(tmp_path, monkeypatch)
+    rejected = cli("connections", "test", "prod", option, " ")
+    assert rejected.code == 2
+    assert f"A name of {option} is empty. Write a name" in rejected.err
+
+
 @pytest.mark.parametrize("name", ["prod", "plain", "properties", "warehouse", "url", "registry"])
 def test_a_test_reports_an_unreachable_system_without_secrets(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

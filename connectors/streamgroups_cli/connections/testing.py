@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -63,6 +63,7 @@ def check_access(
     connection = load_connections().get(name)
     given = {"--topic": topic, "--group": group, "--table": table, "--subject": subject}
     _reject_others(connection, [option for option, values in given.items() if values])
+    _reject_empty(given)
     try:
         match connection:
             case KafkaConnection():
@@ -99,6 +100,12 @@ def _reject_others(connection: Connection, given: Sequence[str]) -> None:
             f"Connection '{connection.name}' is of type {connection.type}, which has no {others[0].removeprefix('--')}.",
             remedy=f"Leave out {others[0]}.",
         )
+
+
+def _reject_empty(given: Mapping[str, Sequence[str] | None]) -> None:
+    empty = [option for option, names in given.items() if not all(name.strip() for name in names or ())]
+    if empty:
+        raise InvalidOption(f"A name of {empty[0]} is empty.", remedy="Write a name, or leave out the option.")
 
 
 def _kafka(

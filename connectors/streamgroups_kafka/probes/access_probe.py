@@ -23,6 +23,8 @@ _CLIENT_ID = "streamgroups-connections"
 #: The operations of a source and of a sink.
 _TOPIC_OPERATIONS = ("Describe", "Read", "Write")
 _GROUP_OPERATIONS = ("Describe", "Read")
+#: The errors of a topic that does not exist, or that this user may not describe.
+_NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
 #: Topics in one description.
 _MAX_TOPICS = 1_000
 
@@ -38,8 +40,9 @@ def probe_access(config: ClientConfig, topics: Sequence[str], groups: Sequence[s
     admin = AdminClient(dict(config.for_admin(client_id=_CLIENT_ID)))
     found: list[Finding] = []
     probes: dict[str, Callable[[], list[Finding]]] = {
-        "topics": lambda: _topics(admin, topics),
-        "groups": lambda: _groups(admin, groups),
+        # A request with duplicates is rejected.
+        "topics": lambda: _topics(admin, list(dict.fromkeys(topics))),
+        "groups": lambda: _groups(admin, list(dict.fromkeys(groups))),
         "acls": lambda: [_cluster(admin)],
     }
     for about, probe in probes.items():
@@ -86,9 +89,9 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _topics(admin: AdminClient, names: Sequence[str]) -> list[Finding]:
+def _topics(admin: AdminClient, names: list[str]) -> list[Finding]:
     visible = sorted(admin.list_topics(timeout=_TIMEOUT_S).topics)
-    described = list(names) or [name for name in visible if not name.startswith("__")][:_MAX_TOPICS]
+    described = names or [name for name in visible if not name.startswith("__")][:_MAX_TOPICS]
     granted: dict[str, frozenset[str] | None] = {}
     missing: list[str] = []
     if described:
@@ -98,7 +101,9 @@ def _topics(admin: AdminClient, names: Sequence[str]) -> list[Finding]:
         for name, future in futures.items():
             try:
                 granted[name] = _operations(future.result())
-            except KafkaException:
+            except KafkaException as e:
+                if e.args[0].code() not in _NO_TOPIC:
+                    raise
                 missing.append(name)
     if names:
         found = [judge_operations("Topic", name, granted[name], _TOPIC_OPERATIONS) for name in names if name in granted]
@@ -116,23 +121,23 @@ def _topics(admin: AdminClient, names: Sequence[str]) -> list[Finding]:
     return [ok("topics", what, f"{len(described)} topics")]
 
 
-def _groups(admin: AdminClient, names: Sequence[str]) -> list[Finding]:
+def _groups(admin: AdminClient, names: list[str]) -> list[Finding]:
     if not names:
         listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result()
         return [
             ok("groups", "This user may describe them. --group shows the ACLs of one.", f"{len(listed.valid)} groups")
         ]
-    futures = admin.describe_consumer_groups(
-        list(names), include_authorized_operations=True, request_timeout=_TIMEOUT_S
-    )
+    futures = admin.describe_consumer_groups(names, include_authorized_operations=True, request_timeout=_TIMEOUT_S)
     found = []
     for name, future in futures.items():
         try:
             granted = _operations(future.result())
         except KafkaException as e:
+            code = e.args[0].code()
+            if code not in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.GROUP_ID_NOT_FOUND):
+                raise
             # A group that does not exist has no description.
-            is_denied = e.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-            granted = frozenset() if is_denied else None
+            granted = frozenset() if code == KafkaError.GROUP_AUTHORIZATION_FAILED else None
         found.append(judge_operations("Group", name, granted, _GROUP_OPERATIONS))
     return found
 
